@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from suites.database_servers import RunningServer, answer_of, running, stream
+from suites.database_servers import DATA, RunningServer, answer_of, running, stream
 
 from virtgauge.suites.storage.databases import DATABASES
 from virtgauge.suites.storage.databases.base import Durability, Profile
@@ -52,6 +52,16 @@ def test_what_is_written_is_read_again_and_checked(server: RunningServer) -> Non
     result, _ = server.measure(stream("read", values=1000, preload=1000), duration_ms=200)
     assert result["operations"] > 0
     assert (result["errors"], result["wrong"]) == (0, 0), result["first_error"]
+
+
+def test_what_is_stored_is_counted_and_is_in_its_files(server: RunningServer) -> None:
+    if server.profile.period_ms is None and not server.profile.survives_kill:
+        pytest.skip("at this level readings may be in memory only")
+    server.prepare(preload=1000)
+    stored = answer_of("count", {"store": server.store})
+    assert stored == {"rows": 1000 * DATA["sensors"]}
+    held = answer_of("files", {"folder": str(server.layout.data / server.product.name)})
+    assert held["allocated_bytes"] > 10 * stored["rows"]  # of 32 bytes each, if they are not compressed
 
 
 def test_a_level_flushes_as_it_says(server: RunningServer) -> None:

@@ -73,6 +73,7 @@ def test_it_is_measured_and_its_table_is_gone_afterwards(
     monkeypatch.setenv(PASSWORD, server.layout.password)
     result = measured(server).result
     assert result["operations"] > 0 and "PostgreSQL" in result["database"]
+    assert result["bytes_per_reading"] is None and "existing server" in result["stored_unknown"]
     assert server.layout.password not in str(result)
     answer_of("prepare", {"store": server.store, "index": True, "drop": False, "data": DATA, "preload": 10})
     answer_of("drop", {"store": server.store})

@@ -160,6 +160,22 @@ def test_the_mean_of_a_flush_is_what_it_took_in_the_trial(tmp_path):
     assert trial.result["mean_flush_ns"] == pytest.approx(700_000, rel=0.01)
 
 
+def test_stored_bytes_are_all_that_the_files_hold_over_the_readings_that_are_there(tmp_path):
+    design = {"operations": ["single-write", "multi-write", "multi-read"], "preload": 1000, "sensors": 4}
+    truth = {"bytes_per_reading": 40.0, "empty_bytes": 1e6}
+    for trial in storage_trials(tmp_path / "run", design=design, **truth):
+        result = trial.result
+        assert result["stored_readings"] == (result["rows"] if "write" in trial.factors["operation"] else 4000)
+        assert result["bytes_per_reading"] == pytest.approx(40 + 1e6 / result["stored_readings"], rel=1e-6)
+
+
+def test_stored_bytes_are_unknown_with_a_reason_where_readings_may_be_in_memory_only(tmp_path):
+    design = {"databases": ["mongodb"], "durability": ["none"], "operations": ["single-write"]}
+    (trial,) = storage_trials(tmp_path / "run", design=design)
+    assert trial.result["bytes_per_reading"] is None
+    assert "memory" in trial.result["stored_unknown"]
+
+
 @pytest.mark.parametrize("share", [0.3, 0.9])
 def test_an_open_loops_response_time_counts_from_when_an_operation_was_due(tmp_path, share):
     rate = share * 1e4

@@ -60,6 +60,13 @@ def test_a_knee_and_a_mixed_load_reach_the_page(tmp_path):
     assert "the paper’s Figure 1" in page and "Knees" in page
 
 
+def test_what_is_stored_for_a_reading_reaches_the_page(tmp_path):
+    whole = built(tmp_path / "run", design={"operations": ["multi-write"]}, bytes_per_reading=40.0)
+    (stored,) = shown(whole, "storage", "bytes_per_reading", "device")
+    assert stored.estimate.point == pytest.approx(40)
+    assert "stored per reading" in report.render_html(whole)
+
+
 def test_crashes_show_what_was_lost(tmp_path):
     design = {
         "operations": ["crash"],

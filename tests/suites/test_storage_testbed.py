@@ -30,6 +30,9 @@ def test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing(data
     assert read["rows"] == 1000 * read["operations"] > 0
     assert not any(flag.name in {"wrong-answer", "flushes", "errors"} for one in found.values() for flag in one.flags)
     assert write["client_cpu_ns_per_operation"] > 0
+    assert write["stored_readings"] >= write["operations"]  # the warm-up's, too
+    assert read["stored_readings"] == 16 * 1000
+    assert 20 < read["bytes_per_reading"] < 200  # UUID, time and value are 32 bytes, which DuckDB compresses; an index
     assert crash["acknowledged_rows"] > 0
     assert crash["missing_rows"] == crash["wrong_rows"] == 0
 

@@ -8,14 +8,16 @@ use crate::audit::audit;
 use crate::disk;
 use crate::drivers;
 use crate::failure::{Failure, Kind};
+use crate::files;
 use crate::flushes;
 use crate::measure::measure;
 use crate::null;
 use crate::prepare::prepare;
-use crate::spec::{AboutSpec, AuditSpec, DiskSpec, FlushesSpec, MeasureSpec, NullSpec, PrepareSpec};
+use crate::spec::{AboutSpec, AuditSpec, DiskSpec, FilesSpec, FlushesSpec, MeasureSpec, NullSpec, PrepareSpec};
 
 /// The names of all commands.
-pub const NAMES: [&str; 8] = ["about", "prepare", "measure", "audit", "drop", "disk", "flushes", "null"];
+pub const NAMES: [&str; 10] =
+    ["about", "prepare", "measure", "audit", "count", "drop", "disk", "files", "flushes", "null"];
 
 /// Carries a command out; `None` if there is no such command.
 ///
@@ -29,6 +31,9 @@ pub fn carry_out(name: &str, specification: &str) -> Option<Result<Value, Failur
             drivers::open(&spec.store, None)?.drop_table()?;
             Ok(json!({}))
         }),
+        "count" => parse(specification)
+            .and_then(|spec: AboutSpec| Ok(json!({"rows": drivers::open(&spec.store, None)?.count()?}))),
+        "files" => parse(specification).and_then(|spec: FilesSpec| answer(files::allocated(&spec.folder)?)),
         "prepare" => parse(specification).and_then(|spec: PrepareSpec| {
             answer(prepare(&spec, drivers::open(&spec.store, Some(&spec.data))?.as_ref())?)
         }),

@@ -14,6 +14,7 @@ pub mod commands;
 pub mod disk;
 pub mod drivers;
 pub mod failure;
+pub mod files;
 pub mod flushes;
 pub mod generator;
 pub mod histogram;

@@ -161,7 +161,7 @@ fn identifier<'a>(field: &str, name: &'a str) -> Result<&'a str, Failure> {
     Err(Failure::new(Kind::BadRequest, message))
 }
 
-/// What `about` and `drop` are told.
+/// What `about`, `count` and `drop` are told.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AboutSpec {
@@ -232,6 +232,14 @@ pub struct DiskSpec {
     pub duration_ms: u64,
     /// How much is written before each flush.
     pub block_bytes: usize,
+}
+
+/// What `files` is told.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilesSpec {
+    /// A database's data folder.
+    pub folder: PathBuf,
 }
 
 /// What `flushes` is told.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure, durations, field, measures
-from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, OPERATION_RATE, ROW_RATE
+from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, OPERATION_RATE, ROW_RATE, SIZE
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs import storage_paper as paper
 from virtgauge.specs.context import Context
@@ -38,6 +38,7 @@ def storage_measures() -> Iterator[Measure]:
     higher, lower, neither = Better.HIGHER, Better.LOWER, Better.NEITHER
     asked = "flushes that the server asked for, per operation"
     limit = "what this client reaches against a server that stores nothing"
+    stored = "what the database’s files hold for each reading in its table, logs and indexes included"
     yield from measures(
         *("storage", _OPERATIONS),
         ("throughput", OPERATION_RATE, higher, "operations that succeeded", field("operations_per_s")),
@@ -49,6 +50,11 @@ def storage_measures() -> Iterator[Measure]:
         ("client_limit", OPERATION_RATE, neither, limit, field("client_limit_per_s")),
         ("server_cpus", COUNT, neither, "processors that the server may use", field("server_cpus")),
         headline=("throughput",),
+    )
+    yield from measures(
+        *("storage", _OPERATIONS),
+        ("bytes_per_reading", SIZE, lower, stored, field("bytes_per_reading")),
+        lacking="the files of an existing server are not seen, and at the level none readings may be in memory only",
     )
     objective = field("objective_ms", factor=1e6)
     yield from measures(
@@ -118,6 +124,7 @@ _COUNTED = (
     Figures("mean_flush", "one flush takes"),
     Figures("disk_flushes.before", "disk’s flushes before"),
     Figures("disk_flushes.after", "and after"),
+    Figures("bytes_per_reading", "stored per reading"),
 )
 _SERVICE = tuple(Figures(f"service.{name}", name) for name in insights.SHOWN)
 _TIMES = tuple(
@@ -155,7 +162,9 @@ DETAIL = TableSpec(
     split=("operation", "durability", "flushes"),
     ranked="database",
     caption="Service times are from sending to the answer. CPU is the time of one operation, of all of the server and "
-    "of the client. The disk is probed before and after by flushes of its own.",
+    "of the client. The disk is probed before and after by flushes of its own. Stored per reading: what the file "
+    "system has given to all files of the database, those of an empty one and its logs included, over the readings in "
+    "the table.",
 )
 OPEN = TableSpec(
     "At offered rates",

@@ -60,6 +60,10 @@ class StorageTruth(Truth):
     """Every burst of a disk probe draws a factor on the flush rate, lognormal with median 1 and this sigma."""
     disk_drift: Positive = 1.0
     """Factor on the flush rate between two probes."""
+    bytes_per_reading: Positive = 48.0
+    """What its files hold for each reading."""
+    empty_bytes: NotNegative = 0.0
+    """What they hold without any."""
     wrong_share: Share = 0.0
     """Share of the reads that return wrong readings."""
     failing_share: Share = 0.0
@@ -89,6 +93,7 @@ class StorageDevice:
         self._factor = lognormal(truth.testbed_sigma, self._random)
         self._disk_per_s = truth.disk_flushes_per_s / truth.disk_drift
         self._flushes = self._flushing_ns = 0.0
+        self._rows = 0
 
     def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What ``sensorstore COMMAND`` prints.  Raises AgentError: it fails."""
@@ -98,7 +103,13 @@ class StorageDevice:
             case "prepare":
                 if self.truth.refuses is not None:
                     raise AgentError(self.truth.refuses, "the simulation was told to refuse")
-                return {"rows": int(asked["preload"]) * int(asked["data"]["sensors"]), "elapsed_ns": 0}
+                self._rows = int(asked["preload"]) * int(asked["data"]["sensors"])
+                return {"rows": self._rows, "elapsed_ns": 0}
+            case "count":
+                return {"rows": self._rows}
+            case "files":
+                held = self.truth.empty_bytes + self.truth.bytes_per_reading * self._rows
+                return {"allocated_bytes": round(held), "files": 1}
             case "measure":
                 return self._measure(asked)
             case "audit":
@@ -157,6 +168,8 @@ class StorageDevice:
             self._flushes += flushes
             self._flushing_ns += flushes * truth.flush_us.get(level, 0.0) * 1e3
         done = operations - failed
+        if operation == "write" and not alone:
+            self._rows += done * stream["values"]
         return {
             "operations": done,
             "rows": done * stream["values"],

@@ -194,6 +194,14 @@ class Sensorstore:
         fields = {"folder": str(folder), "duration_ms": round(seconds * 1000), "block_bytes": 4096}
         return decoded(DiskProbe, await self._call("disk", fields, seconds + _SHORT_S))
 
+    async def count(self, within_s: float) -> int:
+        """Readings in the table."""
+        return int((await self._call("count", {}, within_s))["rows"])
+
+    async def allocated_bytes(self, folder: Path) -> int:
+        """What the file system has given to the files in a folder."""
+        return int((await self._call("files", {"folder": str(folder)}, _SHORT_S))["allocated_bytes"])
+
     async def flushes(self, counters: Path) -> FlushCount:
         """What was counted so far."""
         return decoded(FlushCount, await self._call("flushes", {"path": str(counters)}, _SHORT_S))

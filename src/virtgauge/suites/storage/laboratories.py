@@ -51,6 +51,7 @@ class SimulatedTestbed(StorageTestbed):
             probe=client,
             counters=_NOWHERE,
             disk=_NOWHERE,
+            files=_NOWHERE,
             acknowledged=_NOWHERE,
             may_drop=True,
             reported=await client.about(),
@@ -121,7 +122,7 @@ class GuestTestbed(StorageTestbed):
     def _inside(self) -> Sensorstore:
         return Sensorstore(self.guest.channel, self._sensorstore, None, timeout_factor=self._factor)
 
-    def _target(self, label: str, client: Sensorstore, **known: Any) -> Target:
+    def _target(self, label: str, client: Sensorstore, name: str, **known: Any) -> Target:
         inside = self._inside()
         return Target(
             label=label,
@@ -130,6 +131,7 @@ class GuestTestbed(StorageTestbed):
             inside=inside,
             probe=inside if self._profile == AS_IS else None,  # the pace of any other is known
             disk=self._disk.folder,
+            files=self._disk.folder / name,
             acknowledged=self._shared / "acknowledged",
             **known,
         )
@@ -189,7 +191,7 @@ class EmbeddedTestbed(GuestTestbed):
             self._reported[name, profile.name] = await client.about()
         reported = self._reported[name, profile.name]
         label, counters = str(reported["version"]), self._counters
-        return self._target(label, client, reported=reported, profile=profile, counters=counters, embedded=True)
+        return self._target(label, client, name, reported=reported, profile=profile, counters=counters, embedded=True)
 
     def _client(self, store: Mapping[str, Any] | None) -> Sensorstore:
         # The shell notes the process's number, so that it can be killed.
@@ -289,6 +291,7 @@ class ServedTestbed(GuestTestbed):
         return self._target(
             self._label,
             self._client,
+            self._product.name,
             reported=self._reported,
             profile=self._level,
             counters=None if self._uncounted else self._counters,

@@ -69,6 +69,7 @@ class Target:
     counters: Path | None = None  # of flushes, as the guest sees the file; None where nobody counts
     uncounted: str | None = None  # why nobody does, where somebody was to
     disk: Path | None = None  # a folder on the data disk
+    files: Path | None = None  # the database's own in it, which holds all that it writes
     # where the client notes what was acknowledged; host and client see it under the same path
     acknowledged: Path | None = None
     embedded: bool = False  # client and database are one process, in the guest

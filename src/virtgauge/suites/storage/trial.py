@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_limit
 from virtgauge.suites.storage.client import UNUSABLE, FlushCount, Measured, StoreError, Stream, StreamResult
-from virtgauge.suites.storage.databases.base import Profile
+from virtgauge.suites.storage.databases.base import Durability, Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.storage.settings import READS, StorageSettings
@@ -22,6 +23,7 @@ from virtgauge.suites.storage.settings import READS, StorageSettings
 _STEP_MS = 1000
 _FEWER = 0.9  # Some of the acknowledgements of the measured span may have waited for a flush before it
 PREPARE_S = 900.0  # The longest that preloading may take on the host
+_COUNT_S = 60.0  # Likewise to count what is there, without which a trial is as good
 
 
 def data_of(settings: StorageSettings) -> dict[str, Any]:
@@ -172,6 +174,7 @@ async def measure_load(
         flushes_after = await flushes_of(target)
         flushes = flushes_after.since(flushes_before) if flushes_after and flushes_before else None
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
+        stored = await stored_bytes(target, cell.params["durability"])
     reached = measured.operations_per_s
     limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
     written = written_in(streams, measured)
@@ -186,6 +189,7 @@ async def measure_load(
         "flushes_per_operation": None if flushes is None or not written else flushes.total * counted_share / written,
         "mean_flush_ns": None if flushes is None else flushes.mean_ns,
         **disk.figures(),
+        **stored,
         "preload": preload,
         "sensors": settings.sensors,
     }
@@ -221,6 +225,30 @@ async def filled(
         testbed.kept_rows = rows
     elif not target.embedded:  # of which the next trial begins with a new file
         await target.client.drop()
+
+
+async def stored_bytes(target: Target, level: str) -> dict[str, Any]:
+    """What the database's files hold for each reading in the table, logs and what an empty one holds included.
+
+    Where that cannot be told it is None, and ``stored_unknown`` says why.
+    """
+    unknown: dict[str, Any] = {"bytes_per_reading": None}
+    if target.inside is None or target.files is None:
+        return unknown | {"stored_unknown": "the files of an existing server are not seen from here"}
+    if level == Durability.NONE:
+        words = "what is acknowledged at the level none may be in the server's memory, and in no file"
+        return unknown | {"stored_unknown": words}
+    if target.profile is not None and target.profile.period_ms is not None:
+        await asyncio.sleep(target.profile.period_ms / 1000)  # until then the same holds
+    try:
+        readings = await target.client.count(_COUNT_S)
+        held = await target.inside.allocated_bytes(target.files)
+    except StoreError as error:
+        return unknown | {"stored_unknown": f"{error.code}: {error.message}"}
+    told = {"stored_readings": readings, "stored_bytes": held}
+    if not readings:
+        return unknown | told | {"stored_unknown": "no reading is in the table"}
+    return told | {"bytes_per_reading": held / readings}
 
 
 async def flushes_of(target: Target) -> FlushCount | None:
