@@ -84,16 +84,23 @@ class RunningServer:
             assert time.monotonic() < deadline, f"{about}: {self.log.read_text()[-2000:]}"
             time.sleep(0.1)
 
-    def prepare(self, preload: int = 0) -> None:
-        specification = {"store": self.store, "index": True, "drop": True, "data": DATA, "preload": preload}
+    def prepare(self, preload: int = 0, data: Mapping[str, Any] = DATA) -> None:
+        specification = {"store": self.store, "index": True, "drop": True, "data": data, "preload": preload}
         answer = answer_of("prepare", specification)
         assert "error" not in answer, answer
 
-    def measure(self, what: dict[str, Any], duration_ms: int = 500) -> tuple[dict[str, Any], int]:
+    def measure(
+        self,
+        what: dict[str, Any],
+        duration_ms: int = 500,
+        data: Mapping[str, Any] = DATA,
+        acknowledged: Path | None = None,
+    ) -> tuple[dict[str, Any], int]:
         """Do it for a while: the result, and how many flushes there were."""
         before = answer_of("flushes", {"path": str(self.counters)})
-        specification = {"store": self.store, "data": DATA, "streams": [what], "warmup_ms": 0}
-        limits = {"duration_ms": duration_ms, "acknowledged": None, "until_failure": False}
+        specification = {"store": self.store, "data": data, "streams": [what], "warmup_ms": 0}
+        notes = None if acknowledged is None else str(acknowledged)
+        limits = {"duration_ms": duration_ms, "acknowledged": notes, "until_failure": False}
         (result,) = answer_of("measure", specification | limits)["streams"]
         after = answer_of("flushes", {"path": str(self.counters)})
         return result, after["total"] - before["total"]

@@ -64,6 +64,23 @@ def test_what_is_stored_is_counted_and_is_in_its_files(server: RunningServer) ->
     assert held["allocated_bytes"] > 10 * stored["rows"]  # of 32 bytes each, if they are not compressed
 
 
+def test_readings_that_arrive_late_are_each_found_once(server: RunningServer) -> None:
+    """As many as were written, and read in the order of time whatever their order of arrival."""
+    late = DATA | {"late": {"share": 0.05, "by": 100}}
+    server.prepare(preload=1000, data=late)
+    result, _ = server.measure(stream("read", values=1000, preload=1000), duration_ms=200)
+    assert result["operations"] > 0
+    assert (result["errors"], result["wrong"]) == (0, 0), result["first_error"]
+    what = stream("write", values=10, preload=1000)
+    result, _ = server.measure(what, duration_ms=200, data=late, acknowledged=server.acknowledged)
+    audit = answer_of(
+        "audit",
+        {"store": server.store, "data": late, "streams": [what], "acknowledged": str(server.acknowledged)},
+    )
+    assert audit["acknowledged_rows"] >= result["rows"] > 0
+    assert (audit["missing_rows"], audit["wrong_rows"]) == (0, 0), audit
+
+
 def test_a_level_flushes_as_it_says(server: RunningServer) -> None:
     server.prepare()
     result, flushes = server.measure(stream("write"))

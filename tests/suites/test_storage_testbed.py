@@ -19,11 +19,12 @@ from virtgauge.suites.testbed import Stage
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.parametrize("late", [{}, {"late_share": [0.05]}], ids=["in-order", "late"])
 @pytest.mark.parametrize("database", ["sqlite", "duckdb"])
-def test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing(database):
+def test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing(database, late):
     require(database)
     design = {"databases": [database], "operations": ["single-write", "multi-read", "crash"], "crash_after_s": 0.3}
-    found = on_testbed(design, each)
+    found = on_testbed(design | late, each)
     write, read, crash = (found[name].result for name in ("single-write", "multi-read", "crash"))
     assert write["operations"] > 0
     assert 0.9 < write["flushes"] / write["operations"] < 3  # the warm-up's are among them

@@ -36,6 +36,8 @@ def refusal(section: str) -> str:
         ('operations = ["crash"]\ncrash = ["machine"]\nflushes = ["at-once"]', ["at-once", '"as-is"']),
         ('crash = ["machine"]', ["crash is given", 'no "crash"']),
         ('knee_of = ["multi-read"]', ["knee_of is given", 'no "knee"']),
+        ("late_share = [0.6]", ["suite.storage[0].late_share[0] = 0.6", "0.5"]),
+        ("late_by = 10", ["late_by is given", "late_share = [0, 0.05]"]),
         ("second = 1", ["suite.storage[0].second: unknown field", "did you mean 'seconds'"]),
         ("mixed = { writes_per_s = 0 }", ["suite.storage[0].mixed.writes_per_s = 0"]),
         ('server = [{ database = "sqlite", uri = "x" }]', ["server[0].database = 'sqlite'", "postgresql"]),
@@ -89,6 +91,14 @@ def test_a_write_mode_is_a_level_only_where_a_database_has_it():
     assert single == {"default", "pipelined"}
     assert {mode for database, _, mode in found if database == "sqlite"} == {"default"}
     assert {mode for _, operation, mode in found if operation.endswith("read")} == {"default"}
+
+
+def test_late_readings_are_a_factor_only_of_cells_that_have_them():
+    plain = {cell.key for cell in StorageSuite.create({}).cells()}
+    cells = StorageSuite.create({"late_share": [0, 0.05], "late_by": 20}).cells()
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * len(plain)
+    assert plain < {cell.key for cell in cells}
+    assert {cell.factors.get("late") for cell in cells} == {None, "0.05:20"}
 
 
 def test_an_existing_server_is_never_crashed_and_stands_under_its_own_name():

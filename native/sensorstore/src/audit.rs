@@ -1,5 +1,7 @@
 //! Whether everything that was acknowledged is there, after a crash.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::acknowledged::Left;
@@ -59,8 +61,13 @@ fn audit_writer(
     session: &mut dyn Session,
     audited: &mut Audited,
 ) -> Result<(), Failure> {
-    let acknowledged = writer.first(statements);
-    let behind = acknowledged + 2 * writer.pipeline * writer.values + BEYOND;
+    let mut acknowledged = BTreeMap::new(); // by reading, the statement that wrote it
+    for (place, number) in (0..statements * writer.values).zip(writer.arrivals(data)) {
+        acknowledged.insert(number, place / writer.values);
+    }
+    let last = acknowledged.last_key_value().map_or(writer.preload, |(number, _)| number + 1);
+    let late = data.late.map_or(0, |late| late.by);
+    let behind = last + late + 2 * writer.pipeline * writer.values + BEYOND;
     let (mut answer, mut missing) = (Vec::new(), None);
     let mut first = writer.preload;
     while first < behind {
@@ -70,23 +77,26 @@ fn audit_writer(
         let there = compare(data, writer.sensor, first, count, &answer);
         audited.wrong_rows += there.wrong;
         for (number, there) in (first..).zip(there.found) {
-            if number >= acknowledged {
-                audited.unacknowledged_rows += u64::from(there);
-            } else if !there {
-                audited.missing_rows += 1;
-                missing = Some((missing.map_or(number, |(oldest, _)| oldest), number));
+            match acknowledged.get(&number) {
+                None => audited.unacknowledged_rows += u64::from(there),
+                Some(_) if there => (),
+                Some(&by) => {
+                    audited.missing_rows += 1;
+                    let (first, oldest, newest) = missing.unwrap_or((number, by, by));
+                    missing = Some((first, oldest.min(by), newest.max(by)));
+                }
             }
         }
         first += count;
     }
-    let Some((oldest, newest)) = missing else { return Ok(()) };
-    let age = |number| left.age_ms(writer.place as usize, (number - writer.preload) / writer.values);
+    let Some((first, oldest, newest)) = missing else { return Ok(()) };
+    let age = |statement| left.age_ms(writer.place as usize, statement);
     let least = |known: Option<u64>, age: u64| Some(known.map_or(age, |known| known.min(age)));
     audited.oldest_lost_ms = audited.oldest_lost_ms.max(age(oldest));
     audited.newest_lost_ms = age(newest).map_or(audited.newest_lost_ms, |age| least(audited.newest_lost_ms, age));
     audited.first_missing.get_or_insert_with(|| {
-        let (sensor, time) = (data.sensor(writer.sensor), data.timestamp(oldest));
-        format!("reading {oldest} of sensor {sensor}, at {time}")
+        let (sensor, time) = (data.sensor(writer.sensor), data.timestamp(first));
+        format!("reading {first} of sensor {sensor}, at {time}")
     });
     Ok(())
 }
@@ -121,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_reading_that_was_changed_doubled_or_never_written_is_wrong_and_one_that_is_gone_is_missed() {
-        let data = Data { seed: 5, sensors: 1, step_ms: 1000 };
+        let data = Data { seed: 5, sensors: 1, step_ms: 1000, late: None };
         let mut answer = Vec::new();
         data.readings(0, 20, 6, &mut answer);
         answer[1].value += 1.0;

@@ -38,7 +38,7 @@ pub fn check(data: &Data, sensor: u64, first: u64, count: u64, answer: &[Reading
 mod tests {
     use super::*;
 
-    const DATA: Data = Data { seed: 1, sensors: 3, step_ms: 1000 };
+    const DATA: Data = Data { seed: 1, sensors: 3, step_ms: 1000, late: None };
 
     type Change<'a> = &'a dyn Fn(&mut Vec<Reading>);
 

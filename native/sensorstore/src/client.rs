@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uuid::Uuid;
 
 use crate::acknowledged::Writing;
+use crate::arrivals::Arrivals;
 use crate::check::check;
 use crate::clock::{Waiter, now, sleep_until};
 use crate::failure::{Failure, Kind};
@@ -102,6 +103,8 @@ pub struct Client<'a> {
     role: Role,
     session: Option<Box<dyn Session>>,
     waiter: Waiter,
+    /// What a writer writes next.
+    arrivals: Option<Arrivals>,
     /// Statements begun.
     begun: u64,
     tally: Tally,
@@ -130,6 +133,10 @@ impl<'a> Client<'a> {
             common,
             stream,
             schedule,
+            arrivals: match &role {
+                Role::Writer(writer) => Some(writer.arrivals(common.data)),
+                Role::Reader { .. } => None,
+            },
             role,
             session: Some(session),
             waiter: Waiter::new(),
@@ -194,8 +201,11 @@ impl<'a> Client<'a> {
         let common = self.common;
         let depth = if intended.is_empty() { writer.pipeline as usize } else { intended.len() };
         self.batch.resize_with(self.batch.len().max(depth), Vec::new);
-        for (number, readings) in self.batch[..depth].iter_mut().enumerate() {
-            common.data.readings(writer.sensor, writer.first(self.begun + number as u64), writer.values, readings);
+        let arrivals = self.arrivals.as_mut().expect("a writer has readings to write");
+        for readings in &mut self.batch[..depth] {
+            readings.clear();
+            let numbers = arrivals.by_ref().take(writer.values as usize);
+            readings.extend(numbers.map(|number| common.data.reading(writer.sensor, number)));
         }
         let sensor = common.data.sensor(writer.sensor);
         let first = self.begun;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use uuid::Uuid;
 
+use crate::arrivals::Late;
 use crate::store::Reading;
 
 /// When the first reading of every sensor was sensed: 2020-01-01, in milliseconds since 1970.  In the past, because
@@ -12,7 +13,7 @@ use crate::store::Reading;
 pub const FIRST_TIMESTAMP: i64 = 1_577_836_800_000;
 
 /// Which readings there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Data {
     /// Another seed, other sensors and values.
@@ -22,6 +23,9 @@ pub struct Data {
     /// From one reading of a sensor to its next, in milliseconds.
     #[serde(default = "one_second")]
     pub step_ms: u64,
+    /// Which of them arrive late; none where this is not given.
+    #[serde(default)]
+    pub late: Option<Late>,
 }
 
 fn one_second() -> u64 {
@@ -103,7 +107,7 @@ impl Answers {
 mod tests {
     use super::*;
 
-    const DATA: Data = Data { seed: 7, sensors: 50, step_ms: 1000 };
+    const DATA: Data = Data { seed: 7, sensors: 50, step_ms: 1000, late: None };
 
     #[test]
     fn sensors_differ_from_each_other_and_between_seeds() {

@@ -6,6 +6,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "what is built for one call is given away with it")]
 
 pub mod acknowledged;
+pub mod arrivals;
 pub mod audit;
 pub mod check;
 pub mod client;

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::arrivals::Arrivals;
 use crate::clock::now;
 use crate::failure::{Failure, Kind};
 use crate::roles::writers;
@@ -17,7 +18,7 @@ pub struct Prepared {
     pub elapsed_ns: u64,
 }
 
-/// Makes the table and writes the readings that are to be there beforehand, all sensors side by side in time.
+/// Makes the table and writes the readings that are to be there beforehand as they arrive, all sensors side by side.
 ///
 /// # Errors
 /// `exists` where there is a table that may not be dropped; `wrong-answer` where other than what was written is
@@ -30,10 +31,13 @@ pub fn prepare(spec: &PrepareSpec, store: &dyn Store) -> Result<Prepared, Failur
     if rows > 0 {
         let mut session = store.connect()?;
         let (mut first, mut readings) = (0, Vec::new());
+        let new = |sensor| Arrivals::new(&spec.data, sensor, 0, spec.preload);
+        let mut arrivals: Vec<Arrivals> = (0..spec.data.sensors).map(new).collect();
         while first < spec.preload {
             let count = store.preload_rows().clamp(1, spec.preload - first);
-            for sensor in 0..spec.data.sensors {
-                spec.data.readings(sensor, first, count, &mut readings);
+            for (sensor, arrivals) in (0..).zip(&mut arrivals) {
+                readings.clear();
+                readings.extend(arrivals.take(count as usize).map(|number| spec.data.reading(sensor, number)));
                 session.write(spec.data.sensor(sensor), &readings)?;
             }
             first += count;

@@ -1,10 +1,12 @@
 //! Which client writes and reads what; measuring and auditing have to agree on it.
 
+use crate::arrivals::Arrivals;
 use crate::failure::{Failure, Kind};
 use crate::generator::Data;
 use crate::spec::{Operation, StreamSpec};
 
-/// A client that writes.  Its `j`th statement holds the readings `preload + j * values …` of its own sensor.
+/// A client that writes.  Its `j`th statement holds the readings of its own sensor that arrive from the `j * values`th on,
+/// behind those that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// Its place among all that write, over all streams.
@@ -20,10 +22,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The first reading of a statement.
+    /// Its readings, in the order in which it writes them.
     #[must_use]
-    pub fn first(&self, statement: u64) -> u64 {
-        self.preload + statement * self.values
+    pub fn arrivals(&self, data: &Data) -> Arrivals {
+        Arrivals::new(data, self.sensor, self.preload, u64::MAX)
     }
 }
 
@@ -67,6 +69,7 @@ pub fn writers(data: &Data, streams: &[StreamSpec]) -> Result<Vec<Writer>, Failu
         );
         return refused(message);
     }
+    data.late.map_or(Ok(()), |late| late.check())?;
     if data.step_ms == 0 {
         return refused("data.step_ms is 0".into());
     }

@@ -15,7 +15,7 @@ use sensorstore::spec::StoreSpec;
 use sensorstore::store::{Reading, Schema, Store};
 use serde_json::{Value, json};
 
-const DATA: Data = Data { seed: 5, sensors: 4, step_ms: 1000 };
+const DATA: Data = Data { seed: 5, sensors: 4, step_ms: 1000, late: None };
 
 /// A user for each way of authentication.
 const USERS: &str = "host all virtgauge 127.0.0.1/32 trust\nhost all scram 127.0.0.1/32 scram-sha-256\n\

@@ -27,6 +27,7 @@ from virtgauge.specs.storage_insights import (
     WRITES,
     clients_words,
     flush_words,
+    late_words,
 )
 
 _OPERATIONS, _KNEE = frozenset({"operations", "mixed"}), frozenset({"knee"})
@@ -110,6 +111,7 @@ FACTORS = (
         lambda level: f"{float(level.partition(':')[2]):,.0f}/s offered" if level.startswith("open:") else "",
     ),
     Factor("write_mode", "written by", usual="default"),
+    Factor("late", "late readings", words=late_words),
 )
 
 _RATES = tuple(

@@ -45,7 +45,7 @@ SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ = "single-write", "single-rea
 SINGLE, MULTI, WRITES = (SINGLE_WRITE, SINGLE_READ), (MULTI_WRITE, MULTI_READ), (SINGLE_WRITE, MULTI_WRITE)
 PLAIN = (SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ)
 CLOSED = ("closed",)
-USUAL = {"operation": PLAIN, "loop": CLOSED, "index": ("yes",), "write_mode": ("default",)}
+USUAL = {"operation": PLAIN, "loop": CLOSED, "index": ("yes",), "write_mode": ("default",), "late": ("",)}
 """Cells of the paper's kind: each client waits for its answer, with an index, written in the database's usual way."""
 OPERATION_WORDS = {
     SINGLE_WRITE: "single writes",
@@ -85,6 +85,12 @@ def flush_words(profile: str) -> str:
     if name == "latency" and value:
         return f"flushes of {exact_duration(float(value) * 1e3)}"
     return {"at-once": "flushes at once", "as-is": "", "as-configured": ""}.get(profile, profile)
+
+
+def late_words(level: str) -> str:
+    """``5 % late by 100 readings``; empty where none is late."""
+    part, _, by = level.partition(":")
+    return f"{100 * float(part):g} % late by {by} readings" if level else ""
 
 
 STREAMS = ("write", "read")  # Of a mixed load
@@ -347,7 +353,10 @@ def mixed(context: Context) -> Iterator[Block]:
     rows, times = [], list(itertools.product(("service", "response"), SHOWN))
     for cell in context.where({"operation": ("mixed",)}):
         level = context.level(cell, "durability")
-        at = LEVEL_WORDS.get(level, level or "level not known"), context.words(cell, "flushes")
+        at = (
+            LEVEL_WORDS.get(level, level or "level not known"),
+            *(context.words(cell, name) for name in ("flushes", "late")),
+        )
         named = f"{context.words(cell, 'database')}: {', '.join(filter(None, at))}"
         for arm in context.arms:
             if not context.table.tried(cell, arm.name):

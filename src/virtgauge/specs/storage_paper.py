@@ -27,7 +27,6 @@ from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, SHARE,
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_insights import (
-    CLOSED,
     LEVELS,
     PAPER_LEVELS,
     SHORT_LEVELS,
@@ -432,7 +431,7 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         yield from figure("rate", known, clients=paper.clients)
     if known is None or paper.many_clients:
         return
-    for cell in context.where({"operation": (paper.name,), "loop": CLOSED, "write_mode": ("default",)}):
+    for cell in context.where({**USUAL, "operation": (paper.name,), "index": ("yes", "no")}):
         usual = all(context.level(cell, name) == context.level(known, name) for name in ("durability", "flushes"))
         if usual and context.words(cell, "database") == paper.database:
             index, count = context.level(cell, "index") == "yes", context.level(cell, "clients") or "1"

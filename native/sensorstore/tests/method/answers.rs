@@ -62,5 +62,11 @@ fn what_makes_no_sense_is_refused_before_anything_begins() {
         let failure = measure(&spec, &memory).unwrap_err();
         assert!(failure.kind == Kind::BadRequest && failure.message.contains(said), "{failure:?}");
     }
+    let mut late = specification(100, &json!([stream]));
+    for (share, by) in [(0.6, 1), (-0.1, 1), (0.1, 0)] {
+        late["data"]["late"] = json!({"share": share, "by": by});
+        let failure = measure(&serde_json::from_value(late.clone()).unwrap(), &memory).unwrap_err();
+        assert!(failure.kind == Kind::BadRequest && failure.message.contains("data.late"), "{failure:?}");
+    }
     assert!(memory.rows.lock().unwrap().is_empty());
 }

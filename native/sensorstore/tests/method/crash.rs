@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::memory::{Memory, specification};
 
-const DATA: Data = Data { seed: 11, sensors: 8, step_ms: 1000 };
+const DATA: Data = Data { seed: 11, sensors: 8, step_ms: 1000, late: None };
 
 fn streams() -> Value {
     json!([
@@ -24,15 +24,20 @@ fn streams() -> Value {
 /// 200 statements a second of ten readings, and 100 of one, for half a second; then the accident, then the audit.  Also
 /// answers how many readings had been written.
 fn audited(name: &str, accident: impl FnOnce(&mut BTreeMap<i64, f64>)) -> (u64, Audited) {
+    audited_of(name, &json!({"seed": 11, "sensors": 8}), accident)
+}
+
+fn audited_of(name: &str, data: &Value, accident: impl FnOnce(&mut BTreeMap<i64, f64>)) -> (u64, Audited) {
     let memory = Memory::new(|_| Ok(()));
     let path: PathBuf = std::env::temp_dir().join(format!("sensorstore-crash-{name}-{}", std::process::id()));
     let mut written = specification(500, &streams());
     written["acknowledged"] = json!(path);
+    written["data"] = data.clone();
     memory.measure(written);
     let rows = memory.count().unwrap();
     accident(memory.rows.lock().unwrap().get_mut(&DATA.sensor(2)).unwrap()); // the second stream's
     let spec = json!({
-        "store": {"driver": "none"}, "data": {"seed": 11, "sensors": 8}, "acknowledged": path, "streams": streams(),
+        "store": {"driver": "none"}, "data": data, "acknowledged": path, "streams": streams(),
     });
     let audited = audit(&serde_json::from_value(spec).unwrap(), &memory).unwrap();
     std::fs::remove_file(path).unwrap();
@@ -44,6 +49,17 @@ fn nothing_is_missed_where_nothing_is_lost() {
     let (acknowledged_rows, audited) = audited("nothing", |_| ());
     assert!(acknowledged_rows > 0);
     assert_eq!(audited, Audited { acknowledged_rows, ..Audited::default() });
+}
+
+#[test]
+fn readings_that_arrive_late_are_each_found_once_and_missed_where_they_are_gone() {
+    let late = json!({"seed": 11, "sensors": 8, "late": {"share": 0.2, "by": 7}});
+    let (rows, audited) = audited_of("late", &late, |written| {
+        written.remove(&DATA.timestamp(9)).unwrap();
+    });
+    assert_eq!((audited.acknowledged_rows, audited.missing_rows), (rows, 1));
+    assert_eq!((audited.wrong_rows, audited.unacknowledged_rows), (0, 0));
+    assert!(audited.first_missing.unwrap().contains("reading 9 of"));
 }
 
 #[test]

@@ -60,11 +60,12 @@ fn data() -> Value {
 }
 
 #[test]
-fn what_is_written_is_read_back_with_and_without_index() {
+fn what_is_written_is_read_back_with_and_without_index_and_where_some_of_it_arrives_late() {
     let place = Place::new("round-trip");
     for store in stores(&place) {
-        for index in [false, true] {
-            let prepare = |drop| json!({"store": store, "index": index, "drop": drop, "data": data(), "preload": 3000});
+        let late = json!({"seed": 23, "sensors": 4, "late": {"share": 0.05, "by": 100}});
+        for (index, data) in [(false, data()), (true, data()), (true, late)] {
+            let prepare = |drop| json!({"store": store, "index": index, "drop": drop, "data": data, "preload": 3000});
             assert_eq!(told("prepare", &prepare(true))["rows"], 12_000);
             assert_eq!(told("prepare", &prepare(false))["error"]["kind"], "exists");
             let stream = |operation, values| {
@@ -72,7 +73,7 @@ fn what_is_written_is_read_back_with_and_without_index() {
                        "loop": {"kind": "closed"}})
             };
             let measure = |streams: [Value; 2]| {
-                let spec = json!({"store": store, "data": data(), "streams": streams, "warmup_ms": 0,
+                let spec = json!({"store": store, "data": data, "streams": streams, "warmup_ms": 0,
                                   "duration_ms": 1000, "acknowledged": place.0.join("acknowledged")});
                 for stream in told("measure", &spec)["streams"].as_array().unwrap() {
                     assert_eq!((&stream["errors"], &stream["wrong"]), (&json!(0), &json!(0)), "{stream}");
@@ -84,7 +85,7 @@ fn what_is_written_is_read_back_with_and_without_index() {
             measure(written.clone());
             let audited = told(
                 "audit",
-                &json!({"store": store, "data": data(), "streams": written,
+                &json!({"store": store, "data": data, "streams": written,
                                                 "acknowledged": place.0.join("acknowledged")}),
             );
             assert!(audited["acknowledged_rows"].as_u64().unwrap() > 1000, "{audited}");

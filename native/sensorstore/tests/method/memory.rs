@@ -46,7 +46,7 @@ impl Memory {
 
     /// As many readings of a sensor as if `prepare` had written them.
     pub(crate) fn preload(&self, sensor: u64, count: u64) {
-        let (data, mut readings) = (Data { seed: 11, sensors: 8, step_ms: 1000 }, Vec::new());
+        let (data, mut readings) = (Data { seed: 11, sensors: 8, step_ms: 1000, late: None }, Vec::new());
         data.readings(sensor, 0, count, &mut readings);
         self.keep(data.sensor(sensor), &readings);
     }

@@ -15,7 +15,7 @@ use sensorstore::spec::{Protocol, StoreSpec};
 use sensorstore::store::{Reading, Store};
 use serde_json::{Value, json};
 
-pub const DATA: Data = Data { seed: 11, sensors: 8, step_ms: 250 };
+pub const DATA: Data = Data { seed: 11, sensors: 8, step_ms: 250, late: None };
 
 pub fn listening() -> (TcpListener, u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

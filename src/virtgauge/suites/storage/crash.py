@@ -32,7 +32,7 @@ async def measure_crash(
     Raises:
         StoreError: it could not be crashed, or did not come up again.
     """
-    params, data, what = cell.params, data_of(settings), cell.params["crash"]
+    params, data, what = cell.params, data_of(settings, cell.params), cell.params["crash"]
     target = (await testbed.target(params)).with_options(params["options"])
     acknowledged = target.acknowledged
     if acknowledged is None:

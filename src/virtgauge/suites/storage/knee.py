@@ -86,7 +86,7 @@ async def measure_knee(
     settings: StorageSettings, testbed: StorageTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Search the knee of one operation. Raises StoreError: there is no figure."""
-    params, data = cell.params, data_of(settings)
+    params, data = cell.params, data_of(settings, cell.params)
     operation = params["of"]
     preload = preload_of(settings, params)
     target = (await testbed.target(params)).with_options(params["options"])

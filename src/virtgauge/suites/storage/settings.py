@@ -105,6 +105,11 @@ class StorageSettings(BaseModel):
     """Readings of every sensor that reads find."""
     sensors: Annotated[int, Field(ge=1, le=100_000)] = 16
     """Number of sensors; at least as many as clients."""
+    late_share: Levels[Annotated[float, Field(ge=0, le=0.5)]] = (0.0,)
+    """Share of the readings that arrive after younger ones of their sensor, at random by ``seed``; writes and the
+    preload are so ordered."""
+    late_by: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """How many younger readings of its sensor arrive before one that is late."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of the generated data; every trial stores the same."""
 
@@ -165,6 +170,10 @@ class StorageSettings(BaseModel):
             raise ValueError(
                 f"preload = {self.preload}: {min(reads_many)} reads values = {self.values} readings of a sensor; "
                 "preload at least as many"
+            )
+        if "late_by" in self.model_fields_set and not any(self.late_share):
+            raise ValueError(
+                "late_by is given, but no reading is late; add late_share = [0, 0.05], or leave late_by out"
             )
         if "knee" not in self.operations and "knee_of" in self.model_fields_set:
             raise ValueError('knee_of is given, but operations has no "knee"; add it, or leave knee_of out')

@@ -103,7 +103,9 @@ class StorageSuite(Suite):
         loops = s.loops if plain else ({"knee": "search", "crash": "closed"}.get(operation, "mixed"),)
         product = testbed.existing.database if testbed.existing else where["database"]
         modes = s.write_modes_of(product, operation)
-        for clients, index, loop, mode, kind in itertools.product(s.clients, s.index, loops, modes, kinds):
+        for clients, index, loop, mode, late, kind in itertools.product(
+            s.clients, s.index, loops, modes, s.late_share, kinds
+        ):
             of = kind if operation == "knee" else "single-write" if operation == "crash" else operation
             special = {"knee": {"of": kind}, "crash": {"crash": kind}}.get(operation, {})
             factors = {
@@ -114,6 +116,7 @@ class StorageSuite(Suite):
                 "index": "yes" if index else "no",
                 "loop": loop,
                 "write_mode": mode,
+                **({"late": f"{late:g}:{s.late_by}"} if late else {}),
                 **special,
             }
             params = {
@@ -122,6 +125,7 @@ class StorageSuite(Suite):
                 "period_ms": s.period_ms,
                 "clients": clients,
                 "index": index,
+                "late_share": late,
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
             }
             probe = "operations" if plain else operation

@@ -26,9 +26,11 @@ PREPARE_S = 900.0  # The longest that preloading may take on the host
 _COUNT_S = 60.0  # Likewise to count what is there, without which a trial is as good
 
 
-def data_of(settings: StorageSettings) -> dict[str, Any]:
-    """The deterministic readings of a design."""
-    return {"seed": settings.seed, "sensors": settings.sensors, "step_ms": _STEP_MS}
+def data_of(settings: StorageSettings, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The deterministic readings of a cell, and the order in which they arrive."""
+    data = {"seed": settings.seed, "sensors": settings.sensors, "step_ms": _STEP_MS}
+    share = params["late_share"]
+    return data | ({"late": {"share": share, "by": settings.late_by}} if share else {})
 
 
 def values_of(settings: StorageSettings, operation: str) -> int:
@@ -156,7 +158,7 @@ async def measure_load(
     Raises:
         StoreError: there is no figure: the database is not there, full, stuck, or not ours to write to.
     """
-    data, streams = data_of(settings), streams_of(settings, cell.params)
+    data, streams = data_of(settings, cell.params), streams_of(settings, cell.params)
     preload = preload_of(settings, cell.params)
     target = (await testbed.target(cell.params)).with_options(cell.params["options"])
     # Of a mixture, no closed loop says what the client can.
