@@ -54,6 +54,14 @@ def test_what_is_written_is_read_again_and_checked(server: RunningServer) -> Non
     assert (result["errors"], result["wrong"]) == (0, 0), result["first_error"]
 
 
+def test_last_values_and_windows_are_found_by_the_database_and_are_right(server: RunningServer) -> None:
+    server.prepare(preload=1000)
+    for operation, values in (("last-value", 1), ("window", 2), ("window", 500), ("window", 1000)):
+        result, _ = server.measure(stream(operation, values=values, preload=1000), duration_ms=200)
+        assert (result["errors"], result["wrong"]) == (0, 0), f"{operation} of {values}: {result['first_error']}"
+        assert result["operations"] > 0 and result["rows"] == values * result["operations"]
+
+
 def test_what_is_stored_is_counted_and_is_in_its_files(server: RunningServer) -> None:
     if server.profile.period_ms is None and not server.profile.survives_kill:
         pytest.skip("at this level readings may be in memory only")

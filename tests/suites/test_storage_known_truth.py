@@ -47,6 +47,19 @@ def test_each_operation_has_the_rate_that_the_database_was_told(tmp_path):
         assert service.mean == pytest.approx(mean_us * 1e3, rel=5 / math.sqrt(service.n))
 
 
+def test_queries_have_the_rate_that_the_database_was_told_and_the_limit_of_single_reads(tmp_path):
+    times = {"last-value": 250.0, "window": 900.0}
+    trials = storage_trials(tmp_path / "run", design={"operations": ["last-value", "window"]}, service_us=times)
+    for trial in trials:
+        assert trial.status is TrialStatus.VALID, trial.flags
+        name = trial.factors["operation"]
+        assert trial.result["operations_per_s"] == pytest.approx(1e6 / times[name], rel=0.002)
+        assert trial.factors["values"] == {"last-value": "1", "window": "1000"}[name]
+        assert trial.result["client_limit_per_s"] == pytest.approx(1e5, rel=0.01)
+    (trial,) = storage_trials(tmp_path / "wrong", design={"operations": ["window"]}, wrong_share=0.01)
+    assert trial.status is TrialStatus.INVALID and "wrong-answer" in flags(trial)
+
+
 def test_levels_of_durability_cost_what_their_flushes_cost_and_are_counted(tmp_path):
     told = {"flush_us": {"flushed": 8333.0}, "flushes_per_write": {"flushed": 1.0, "periodic": 0.002}}
     design = {"operations": ["single-write"], "durability": ["os", "periodic", "flushed"]}

@@ -60,6 +60,16 @@ def test_a_knee_and_a_mixed_load_reach_the_page(tmp_path):
     assert "the paper’s Figure 1" in page and "Knees" in page
 
 
+def test_queries_reach_the_page_by_their_rate(tmp_path):
+    times = {"last-value": 250.0, "window": 900.0}
+    found = built(tmp_path / "run", design={"operations": ["last-value", "window"]}, service_us=times)
+    for name, time_us in times.items():
+        for one in shown(found, "storage", "throughput", "device", f"operation={name}"):
+            assert one.estimate.point == pytest.approx(1e6 / time_us, rel=0.01)
+    page = report.render_html(found)
+    assert "last values" in page and "windows" in page
+
+
 def test_what_is_stored_for_a_reading_reaches_the_page(tmp_path):
     whole = built(tmp_path / "run", design={"operations": ["multi-write"]}, bytes_per_reading=40.0)
     (stored,) = shown(whole, "storage", "bytes_per_reading", "device")

@@ -19,16 +19,20 @@ from virtgauge.suites.testbed import Stage
 pytestmark = pytest.mark.slow
 
 
+PLAIN = ("single-write", "multi-read", "last-value", "window")
+
+
 @pytest.mark.parametrize("late", [{}, {"late_share": [0.05]}], ids=["in-order", "late"])
 @pytest.mark.parametrize("database", ["sqlite", "duckdb"])
 def test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing(database, late):
     require(database)
-    design = {"databases": [database], "operations": ["single-write", "multi-read", "crash"], "crash_after_s": 0.3}
+    design = {"databases": [database], "operations": [*PLAIN, "crash"], "crash_after_s": 0.3}
     found = on_testbed(design | late, each)
     write, read, crash = (found[name].result for name in ("single-write", "multi-read", "crash"))
     assert write["operations"] > 0
     assert 0.9 < write["flushes"] / write["operations"] < 3  # the warm-up's are among them
     assert read["rows"] == 1000 * read["operations"] > 0
+    assert all(found[name].result["operations"] > 0 for name in PLAIN)
     assert not any(flag.name in {"wrong-answer", "flushes", "errors"} for one in found.values() for flag in one.flags)
     assert write["client_cpu_ns_per_operation"] > 0
     assert write["stored_readings"] >= write["operations"]  # the warm-up's, too

@@ -30,6 +30,7 @@ def refusal(section: str) -> str:
         ("clients = [17]", ["sensors = 16", "at least clients = 17"]),
         ("clients = [0]", ["suite.storage[0].clients[0] = 0"]),
         ("preload = 10", ["preload = 10", "values = 1000", "at least as many"]),
+        ('operations = ["window"]\npreload = 10', ["preload = 10", "window reads values = 1000"]),
         ('write_modes = ["copy"]', ["write_modes", "'copy'", "postgresql"]),
         ('databases = ["postgresql"]\nwrite_modes = ["copy"]\noperations = ["single-write"]', ["'copy' needs one of"]),
         ('operations = ["crash"]\nloops = ["open:5"]', ["loops", "loops of their own"]),

@@ -65,9 +65,9 @@ fn audit_writer(
     for (place, number) in (0..statements * writer.values).zip(writer.arrivals(data)) {
         acknowledged.insert(number, place / writer.values);
     }
-    let last = acknowledged.last_key_value().map_or(writer.preload, |(number, _)| number + 1);
+    let reached = acknowledged.last_key_value().map_or(writer.preload, |(number, _)| number + 1);
     let late = data.late.map_or(0, |late| late.by);
-    let behind = last + late + 2 * writer.pipeline * writer.values + BEYOND;
+    let behind = reached + late + 2 * writer.pipeline * writer.values + BEYOND;
     let (mut answer, mut missing) = (Vec::new(), None);
     let mut first = writer.preload;
     while first < behind {

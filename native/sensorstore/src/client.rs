@@ -9,13 +9,14 @@ use uuid::Uuid;
 
 use crate::acknowledged::Writing;
 use crate::arrivals::Arrivals;
-use crate::check::check;
+use crate::check::{check, check_window};
 use crate::clock::{Waiter, now, sleep_until};
 use crate::failure::{Failure, Kind};
 use crate::generator::{Data, mix};
 use crate::histogram::Durations;
 use crate::roles::Writer;
 use crate::schedule::Schedule;
+use crate::spec::Operation;
 use crate::store::{Reading, Session, Store};
 
 /// Slices of the measured span, in nanoseconds.
@@ -65,8 +66,10 @@ pub struct Common<'a> {
 pub enum Role {
     /// Writes its sensor's readings.
     Writer(Writer),
-    /// Reads consecutive readings of any sensor.
+    /// Reads of any sensor.
     Reader {
+        /// Its readings, the newest of them, or what the database reckons of them.
+        asks: Operation,
         /// How many at a time.
         values: u64,
         /// Of how many that each sensor has.
@@ -160,7 +163,9 @@ impl<'a> Client<'a> {
             }
             let done = match self.role.clone() {
                 Role::Writer(writer) => self.write(&writer, &intended),
-                Role::Reader { values, preload, seed } => self.read(values, preload, seed, intended.first().copied()),
+                Role::Reader { asks, values, preload, seed } => {
+                    self.read(asks, values, preload, seed, intended.first().copied())
+                }
             };
             if let Err(failure) = done
                 && !self.goes_on_after(failure)
@@ -232,19 +237,36 @@ impl<'a> Client<'a> {
         noted
     }
 
-    fn read(&mut self, values: u64, preload: u64, seed: u64, intended: Option<Intended>) -> Result<(), Failure> {
+    fn read(
+        &mut self,
+        asks: Operation,
+        values: u64,
+        preload: u64,
+        seed: u64,
+        intended: Option<Intended>,
+    ) -> Result<(), Failure> {
         let data = self.common.data;
         let chance = mix(seed.wrapping_add(2 * self.begun));
         let sensor = chance % data.sensors;
-        let first = mix(seed.wrapping_add(2 * self.begun + 1)) % (preload - values + 1);
+        let first = match asks {
+            Operation::LastValue => preload - 1,
+            _ => mix(seed.wrapping_add(2 * self.begun + 1)) % (preload - values + 1),
+        };
         self.begun += 1;
         let (from, to) = (data.timestamp(first), data.timestamp(first + values - 1));
         let name = data.sensor(sensor);
         let session = self.session.as_mut().expect("a client without a session does not go on");
         let sent = now();
-        session.read(name, from, to, &mut self.answer)?;
+        let window = match asks {
+            Operation::Window => Some(session.window(name, from, to)?),
+            Operation::LastValue => session.last_value(name, &mut self.answer).map(|()| None)?,
+            _ => session.read(name, from, to, &mut self.answer).map(|()| None)?,
+        };
         let answered = now();
-        check(data, sensor, first, values, &self.answer)?;
+        match window {
+            Some(window) => check_window(data, sensor, first, values, window)?,
+            None => check(data, sensor, first, values, &self.answer)?,
+        }
         self.tally.count(self.common.span, intended, sent, answered);
         Ok(())
     }

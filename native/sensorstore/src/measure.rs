@@ -157,9 +157,9 @@ fn roles(spec: &MeasureSpec) -> Result<Vec<(usize, Role)>, Failure> {
         for client in 0..u64::from(stream.clients) {
             let role = match stream.operation {
                 Operation::Write => Role::Writer(writers.next().expect("there is one for each writing client")),
-                Operation::Read => {
+                asks => {
                     let seed = mix(spec.data.seed ^ mix((number as u64) << 32 | client));
-                    Role::Reader { values: stream.values, preload: stream.preload, seed }
+                    Role::Reader { asks, values: stream.values, preload: stream.preload, seed }
                 }
             };
             roles.push((number, role));

@@ -40,7 +40,7 @@ pub fn writers(data: &Data, streams: &[StreamSpec]) -> Result<Vec<Writer>, Failu
         if stream.clients == 0 || stream.values == 0 || stream.pipeline == 0 {
             return refused(format!("streams[{number}]: clients, values and pipeline are at least 1"));
         }
-        if stream.operation == Operation::Read {
+        if stream.operation != Operation::Write {
             if stream.pipeline != 1 {
                 return refused(format!("streams[{number}]: reads are not pipelined"));
             }

@@ -280,12 +280,16 @@ pub struct NullSpec {
 
 /// The kinds of statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Operation {
     /// Consecutive readings of one sensor are written.
     Write,
     /// Consecutive readings of one sensor are read, and checked.
     Read,
+    /// The newest reading of one sensor is.
+    LastValue,
+    /// Count, mean, minimum and maximum of consecutive readings of one sensor are.
+    Window,
 }
 
 /// When statements are begun.

@@ -13,6 +13,19 @@ pub struct Reading {
     pub value: f64,
 }
 
+/// What a database says of a sensor's readings in a span of time without naming each.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Window {
+    /// How many they are; where they are none, the others say nothing.
+    pub count: u64,
+    /// The mean of their values.
+    pub mean: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
 /// What a store is asked to have before a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schema {
@@ -65,6 +78,12 @@ pub trait Session: Send {
     /// Reads the readings of a sensor from `from` to `to`, both included, in the order of their timestamps, into an
     /// emptied `into`.
     fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure>;
+
+    /// Reads the newest reading of a sensor, which the database has to find, into an emptied `into`.
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure>;
+
+    /// Has the database reckon over the readings of a sensor from `from` to `to`, both included.
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure>;
 
     /// Sends all these writes before it waits for the first acknowledgement; `acknowledged(i)` is called as write `i`
     /// is acknowledged.  Without pipelining, one after another.

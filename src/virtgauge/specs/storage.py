@@ -19,7 +19,9 @@ from virtgauge.specs.storage_insights import (
     MULTI,
     MULTI_READ,
     OPERATION_WORDS,
+    PAPERS,
     PLAIN,
+    QUERIES,
     SHORT_LEVELS,
     SINGLE,
     SINGLE_WRITE,
@@ -116,7 +118,7 @@ FACTORS = (
 
 _RATES = tuple(
     Figures(measure, title, True, {"operation": operations}, insights.client_limited, insights.limit_hint)
-    for measure, title, operations in (("throughput", "rate", SINGLE), ("rows", "rate in rows", MULTI))
+    for measure, title, operations in (("throughput", "rate", (*SINGLE, *QUERIES)), ("rows", "rate in rows", MULTI))
 )
 _COUNTED = (
     Figures("server_cpu", "CPU of server"),
@@ -223,10 +225,12 @@ def _charts() -> Iterator[ChartSpec]:
     """In the paper's order (van der Veen et al. 2012, figures 3 to 12), then ours."""
     place, one = ("database", "durability", "flushes"), ("1", "")
     rates = {operation: ("rows", "throughput") if operation in MULTI else ("throughput",) for operation in PLAIN}
+    beside = {operation: f" In the manner of the paper’s Figure {{}}.{_PUBLISHED}" for operation in PAPERS}
     for operation, counted in rates.items():
         yield ChartSpec(
             *("dots", f"{OPERATION_WORDS[operation].capitalize()} with and without an index"),
-            *("One client. In the manner of the paper’s Figures 3 and 4.", counted),
+            "One client." + " In the manner of the paper’s Figures 3 and 4." * (operation in PAPERS),
+            counted,
             rows="index",
             panels=place,
             where={**USUAL, "index": ("yes", "no"), "operation": (operation,), "clients": one},
@@ -235,7 +239,7 @@ def _charts() -> Iterator[ChartSpec]:
     for number, (operation, counted) in enumerate(rates.items()):
         yield ChartSpec(
             *("dots", f"One client, {OPERATION_WORDS[operation]}"),
-            f"A panel for each level of durability. In the manner of the paper’s Figure {5 + number}.{_PUBLISHED}",
+            "A panel for each level of durability." + beside.get(operation, "").format(5 + number),
             counted[:1],
             rows="database",
             panels=("durability", "flushes"),
@@ -246,7 +250,7 @@ def _charts() -> Iterator[ChartSpec]:
     for number, (operation, counted) in enumerate(rates.items()):
         yield ChartSpec(
             *("lines", f"Many clients, {OPERATION_WORDS[operation]}"),
-            f"Of all clients together. In the manner of the paper’s Figure {9 + number}.{_PUBLISHED}",
+            "Of all clients together." + beside.get(operation, "").format(9 + number),
             counted[:1],
             x="clients",
             panels=place,
@@ -338,7 +342,7 @@ STORAGE = SuiteSpec(
         ),
     ),
     agreement=(
-        Figures("throughput", where={"operation": SINGLE, "loop": CLOSED}),
+        Figures("throughput", where={"operation": (*SINGLE, *QUERIES), "loop": CLOSED}),
         Figures("rows", where={"operation": MULTI, "loop": CLOSED}),
     ),
     claims=paper.claims,
@@ -350,6 +354,8 @@ STORAGE = SuiteSpec(
         "flushed to the device before the acknowledgement. Rates are compared and ranked within a level only.",
         "Single, multiple": "A statement of one reading, and of many (the plan’s values), whose rows are counted as in "
         "the paper’s Table V.",
+        "Last values, windows": "A statement that finds a sensor’s newest reading, and one that reckons count, mean, "
+        "minimum and maximum of as many readings as the plan’s values, by the database itself.",
         "Service and response time": "From sending to the answer, and, in an open loop, from the moment at which the "
         "operation was meant to start: an operation that waits for others before it counts with its wait.",
         "Knee": "The highest offered rate at which 99 % of the responses meet the objective.",

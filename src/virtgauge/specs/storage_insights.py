@@ -43,7 +43,9 @@ SHORT_LEVELS = {
 }
 SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ = "single-write", "single-read", "multi-write", "multi-read"
 SINGLE, MULTI, WRITES = (SINGLE_WRITE, SINGLE_READ), (MULTI_WRITE, MULTI_READ), (SINGLE_WRITE, MULTI_WRITE)
-PLAIN = (SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ)
+PAPERS = (SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ)
+QUERIES = ("last-value", "window")
+PLAIN = (*PAPERS, *QUERIES)
 CLOSED = ("closed",)
 USUAL = {"operation": PLAIN, "loop": CLOSED, "index": ("yes",), "write_mode": ("default",), "late": ("",)}
 """Cells of the paper's kind: each client waits for its answer, with an index, written in the database's usual way."""
@@ -52,6 +54,8 @@ OPERATION_WORDS = {
     SINGLE_READ: "single reads",
     MULTI_WRITE: "multiple writes",
     MULTI_READ: "multiple reads",
+    "last-value": "last values",
+    "window": "windows",
     "mixed": "mixed load",
     "knee": "knee",
     "crash": "kill -9",

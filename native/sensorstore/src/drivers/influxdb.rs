@@ -11,7 +11,7 @@ use super::http::{Http, encoded};
 use super::uri::{self, Server};
 use crate::failure::{Failure, Kind};
 use crate::spec::StoreSpec;
-use crate::store::{About, Reading, Schema, Session, Store};
+use crate::store::{About, Reading, Schema, Session, Store, Window};
 
 /// What bears on durability, in the server's diagnostics.
 const SETTINGS: [&str; 4] =
@@ -170,6 +170,36 @@ impl InfluxdbSession {
         put_lines(&self.table, sensor, readings, &mut self.lines);
         self.http.gather("POST", &self.write_target, &self.lines);
     }
+
+    /// Hands on the columns of each row from the time on, behind name and tags; `row` answers nothing for what is none.
+    fn select(
+        &mut self,
+        what: &str,
+        of: &str,
+        row: &mut dyn FnMut(&mut dyn Iterator<Item = &str>) -> Option<()>,
+    ) -> Result<(), Failure> {
+        let statement = format!("SELECT {what} FROM \"{}\" WHERE {of}", self.table);
+        let target = format!("{}{}", self.read_target, encoded(&statement));
+        let answer = self.http.ask("GET", &target, &[])?.successful()?;
+        for line in answer.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            // Their names stand above.
+            if !line.starts_with(b"name,") {
+                let columns = std::str::from_utf8(line).ok().map(|line| line.split(',').skip(2));
+                let taken = columns.and_then(|mut columns| row(&mut columns));
+                taken.ok_or_else(|| Failure::new(Kind::Database, answer.text()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, what: &str, of: &str, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        into.clear();
+        self.select(what, of, &mut |columns| {
+            let (time, value) = (columns.next()?, columns.next()?);
+            into.push(Reading { timestamp: time.parse().ok()?, value: value.parse().ok()? });
+            Some(())
+        })
+    }
 }
 
 /// InfluxDB's line protocol: measurement, tag, field, time; QuestDB takes it as well.
@@ -193,20 +223,25 @@ impl Session for InfluxdbSession {
 
     fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         let (from, to) = (from.max(-LAST_MILLISECOND), to.min(LAST_MILLISECOND));
-        let statement = format!(
-            "SELECT value FROM \"{}\" WHERE sensor = '{sensor}' AND time >= {from}ms AND time <= {to}ms",
-            self.table
-        );
-        let target = format!("{}{}", self.read_target, encoded(&statement));
-        let answer = self.http.ask("GET", &target, &[])?.successful()?;
-        into.clear();
-        for line in answer.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            // "name,tags,time,value" stands above.
-            if !line.starts_with(b"name,") {
-                into.push(row(line).ok_or_else(|| Failure::new(Kind::Database, answer.text()))?);
-            }
-        }
-        Ok(())
+        self.rows("value", &format!("sensor = '{sensor}' AND time >= {from}ms AND time <= {to}ms"), into)
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        self.rows("last(value)", &format!("sensor = '{sensor}'"), into)
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        let reckoned = "count(value), mean(value), min(value), max(value)";
+        let mut window = Window::default(); // there is no row where there are no readings
+        let of = format!("sensor = '{sensor}' AND time >= {from}ms AND time <= {to}ms");
+        self.select(reckoned, &of, &mut |columns| {
+            columns.next()?;
+            let count = columns.next()?.parse().ok()?;
+            let mut number = || columns.next()?.parse().ok();
+            window = Window { count, mean: number()?, min: number()?, max: number()? };
+            Some(())
+        })?;
+        Ok(window)
     }
 
     fn write_pipelined(
@@ -221,9 +256,3 @@ impl Session for InfluxdbSession {
     }
 }
 
-/// `name,tags,time,value`, where this is one.
-fn row(line: &[u8]) -> Option<Reading> {
-    let mut columns = std::str::from_utf8(line).ok()?.split(',').skip(2);
-    let (time, value) = (columns.next()?, columns.next()?);
-    Some(Reading { timestamp: time.parse().ok()?, value: value.parse().ok()? })
-}

@@ -15,7 +15,7 @@ use self::wire::{Connection, Statement, command, malformed, put_bytes};
 use super::{SET_UP_FACTOR, uri};
 use crate::failure::Failure;
 use crate::spec::StoreSpec;
-use crate::store::{About, Reading, Schema, Session, Store};
+use crate::store::{About, Reading, Schema, Session, Store, Window};
 
 /// What bears on durability, and on what a write costs for it.
 const SETTINGS: [&str; 11] = [
@@ -123,7 +123,13 @@ impl Store for MariaDb {
         let one = connection.prepare(&format!("{insert}(?, ?, ?)"))?;
         let select = format!("SELECT ts, value FROM {} WHERE sensor = ? AND ts BETWEEN ? AND ? ORDER BY ts", self.table);
         let select = connection.prepare(&select)?;
-        Ok(Box::new(MariaDbSession { connection, insert, one, select, as_text: self.as_text }))
+        let newest = format!("SELECT ts, value FROM {} WHERE sensor = ? ORDER BY ts DESC LIMIT 1", self.table);
+        let newest = connection.prepare(&newest)?;
+        let window = connection.prepare(&format!(
+            "SELECT COUNT(*), AVG(value), MIN(value), MAX(value) FROM {} WHERE sensor = ? AND ts BETWEEN ? AND ?",
+            self.table
+        ))?;
+        Ok(Box::new(MariaDbSession { connection, insert, one, select, newest, window, as_text: self.as_text }))
     }
 }
 
@@ -137,6 +143,8 @@ struct MariaDbSession {
     insert: String,
     one: Statement,
     select: Statement,
+    newest: Statement,
+    window: Statement,
     as_text: bool,
 }
 
@@ -156,7 +164,7 @@ impl MariaDbSession {
         let Statement(number) = self.one;
         if let [reading] = readings {
             return self.connection.command(command::EXECUTE, |output| {
-                put_execution(output, number, [BYTES, BIGINT, DOUBLE]);
+                put_execution(output, number, &[BYTES, BIGINT, DOUBLE]);
                 put_bytes(output, sensor.as_bytes());
                 output.extend_from_slice(&reading.timestamp.to_le_bytes());
                 output.extend_from_slice(&reading.value.to_le_bytes());
@@ -178,8 +186,36 @@ impl MariaDbSession {
     }
 }
 
+impl MariaDbSession {
+    /// Sends a prepared statement of a sensor and of times.
+    fn ask(&mut self, Statement(number): Statement, sensor: Uuid, times: &[i64]) -> Result<(), Failure> {
+        self.connection.command(command::EXECUTE, |output| {
+            put_execution(output, number, &[BYTES, BIGINT, BIGINT][..=times.len()]);
+            put_bytes(output, sensor.as_bytes());
+            output.extend(times.iter().flat_map(|time| time.to_le_bytes()));
+        })?;
+        self.connection.send()
+    }
+
+    /// Takes rows of time and value.
+    fn readings(&mut self, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        into.clear();
+        self.connection.answer(|row| {
+            // Nothing, and which columns are null: neither is.
+            let values = row.strip_prefix(&[0, 0])?;
+            let (timestamp, value) = values.split_first_chunk()?;
+            let reading = Reading {
+                timestamp: i64::from_le_bytes(*timestamp),
+                value: f64::from_le_bytes(value.try_into().ok()?),
+            };
+            into.push(reading);
+            Some(())
+        })
+    }
+}
+
 /// Of a prepared statement once, without a cursor: its number, no nulls, the types of its parameters.
-fn put_execution(output: &mut Vec<u8>, number: u32, types: [[u8; 2]; 3]) {
+fn put_execution(output: &mut Vec<u8>, number: u32, types: &[[u8; 2]]) {
     output.extend_from_slice(&number.to_le_bytes());
     output.push(0);
     output.extend_from_slice(&1_u32.to_le_bytes());
@@ -195,26 +231,28 @@ impl Session for MariaDbSession {
     }
 
     fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
-        into.clear();
-        let Statement(number) = self.select;
-        self.connection.command(command::EXECUTE, |output| {
-            put_execution(output, number, [BYTES, BIGINT, BIGINT]);
-            put_bytes(output, sensor.as_bytes());
-            output.extend_from_slice(&from.to_le_bytes());
-            output.extend_from_slice(&to.to_le_bytes());
-        })?;
-        self.connection.send()?;
+        self.ask(self.select, sensor, &[from, to])?;
+        self.readings(into)
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        self.ask(self.newest, sensor, &[])?;
+        self.readings(into)
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        self.ask(self.window, sensor, &[from, to])?;
+        let mut window = Window::default();
         self.connection.answer(|row| {
-            // Nothing, and which columns are null: neither is.
-            let values = row.strip_prefix(&[0, 0])?;
-            let (timestamp, value) = values.split_first_chunk()?;
-            let reading = Reading {
-                timestamp: i64::from_le_bytes(*timestamp),
-                value: f64::from_le_bytes(value.try_into().ok()?),
-            };
-            into.push(reading);
+            // Without readings three columns are null.
+            let Some(values) = row.strip_prefix(&[0, 0]) else { return Some(()) };
+            let (count, numbers) = values.split_first_chunk()?;
+            let mut numbers = numbers.chunks_exact(8).map_while(|number| number.try_into().ok().map(f64::from_le_bytes));
+            let mut number = || numbers.next();
+            window = Window { count: u64::from_le_bytes(*count), mean: number()?, min: number()?, max: number()? };
             Some(())
-        })
+        })?;
+        Ok(window)
     }
 
     fn write_pipelined(

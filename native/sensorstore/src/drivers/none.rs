@@ -5,7 +5,7 @@ use uuid::Uuid;
 use crate::failure::{Failure, Kind};
 use crate::generator::{Answers, Data};
 use crate::spec::StoreSpec;
-use crate::store::{About, Reading, Schema, Session, Store};
+use crate::store::{About, Reading, Schema, Session, Store, Window};
 
 struct NoStore {
     answers: Option<Answers>,
@@ -55,5 +55,13 @@ impl Session for NoSession {
         let nothing = || Failure::new(Kind::Unsupported, "no readings are known that could be answered");
         self.answers.as_ref().ok_or_else(nothing)?.read(sensor, from, to, into);
         Ok(())
+    }
+
+    fn last_value(&mut self, _sensor: Uuid, _into: &mut Vec<Reading>) -> Result<(), Failure> {
+        Err(Failure::new(Kind::Unsupported, "nothing is kept of which one could be the newest"))
+    }
+
+    fn window(&mut self, _sensor: Uuid, _from: i64, _to: i64) -> Result<Window, Failure> {
+        Err(Failure::new(Kind::Unsupported, "nothing is kept that could be reckoned with"))
     }
 }

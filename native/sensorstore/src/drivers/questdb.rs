@@ -14,7 +14,7 @@ use super::postgres::wire::{Connection, Target};
 use super::uri::{self, Server};
 use crate::failure::{Failure, Kind};
 use crate::spec::StoreSpec;
-use crate::store::{About, Reading, Schema, Session, Store};
+use crate::store::{About, Reading, Schema, Session, Store, Window};
 
 /// What bears on durability, and on when rows become visible.
 const SETTINGS: [&str; 4] =
@@ -152,5 +152,13 @@ impl Session for LinesSession {
 
     fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         self.session.read(sensor, from, to, into)
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        self.session.last_value(sensor, into)
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        self.session.window(sensor, from, to)
     }
 }

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Transaction, TransactionBehavior, params};
 use uuid::Uuid;
 
 use crate::failure::{Failure, Kind};
 use crate::spec::StoreSpec;
-use crate::store::{About, Reading, Schema, Session, Store};
+use crate::store::{About, Reading, Schema, Session, Store, Window};
 
 struct Sqlite {
     place: Place,
@@ -153,14 +153,21 @@ impl Store for Sqlite {
         let select = format!(
             "SELECT timestamp, value FROM {table} WHERE sensor = ?1 AND timestamp BETWEEN ?2 AND ?3 ORDER BY timestamp"
         );
-        for statement in [&insert, &select] {
+        let newest =
+            format!("SELECT timestamp, value FROM {table} WHERE sensor = ?1 ORDER BY timestamp DESC LIMIT 1");
+        let window = format!(
+            "SELECT count(*), avg(value), min(value), max(value) FROM {table} \
+             WHERE sensor = ?1 AND timestamp BETWEEN ?2 AND ?3"
+        );
+        for statement in [&insert, &select, &newest, &window] {
             connection.prepare_cached(statement).or_failure()?;
         }
         let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(period), None) = (self.place.checkpoint, &*checkpoints) {
             *checkpoints = Some(Checkpoints::begin(self.place.connect().or_failure()?, period));
         }
-        Ok(Box::new(SqliteSession { connection, writers: Arc::clone(&self.writers), insert, select }))
+        let writers = Arc::clone(&self.writers);
+        Ok(Box::new(SqliteSession { connection, writers, insert, select, newest, window }))
     }
 }
 
@@ -169,6 +176,8 @@ struct SqliteSession {
     writers: Arc<Mutex<()>>,
     insert: String,
     select: String,
+    newest: String,
+    window: String,
 }
 
 impl SqliteSession {
@@ -186,10 +195,10 @@ impl SqliteSession {
         transaction.commit()
     }
 
-    fn select(&self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> rusqlite::Result<()> {
+    fn select(&self, sql: &str, parameters: impl Params, into: &mut Vec<Reading>) -> rusqlite::Result<()> {
         into.clear();
-        let mut statement = self.connection.prepare_cached(&self.select)?;
-        let mut rows = statement.query(params![sensor.as_bytes(), from, to])?;
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(parameters)?;
         while let Some(row) = rows.next()? {
             into.push(Reading { timestamp: row.get(0)?, value: row.get(1)? });
         }
@@ -203,7 +212,20 @@ impl Session for SqliteSession {
     }
 
     fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
-        self.select(sensor, from, to, into).or_failure()
+        self.select(&self.select, params![sensor.as_bytes(), from, to], into).or_failure()
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        self.select(&self.newest, params![sensor.as_bytes()], into).or_failure()
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        let mut statement = self.connection.prepare_cached(&self.window).or_failure()?;
+        let reckoned = statement.query_row(params![sensor.as_bytes(), from, to], |row| {
+            let number = |column| row.get(column).map(|number: Option<f64>| number.unwrap_or(f64::NAN));
+            Ok(Window { count: row.get::<_, i64>(0)? as u64, mean: number(1)?, min: number(2)?, max: number(3)? })
+        });
+        reckoned.or_failure()
     }
 }
 

@@ -12,7 +12,7 @@ use super::http::{Http, encoded};
 use super::uri::{self, Server};
 use crate::failure::{Failure, Kind};
 use crate::spec::StoreSpec;
-use crate::store::{About, Reading, Schema, Session, Store};
+use crate::store::{About, Reading, Schema, Session, Store, Window};
 
 /// What bears on durability and on what is kept, among the server's flags.
 const SETTINGS: [&str; 4] =
@@ -147,6 +147,34 @@ impl VictoriaMetricsSession {
         put_line(&self.table, sensor, readings, &mut self.line);
         self.http.gather("POST", "/api/v1/import", &self.line);
     }
+
+    /// What these functions of `MetricsQL` make of a sensor's samples in a span that ends at a time; nothing where it has
+    /// none.
+    fn rollups<const COUNT: usize>(
+        &mut self,
+        functions: [&str; COUNT],
+        sensor: Uuid,
+        span: &str,
+        to: &str,
+    ) -> Result<Option<[f64; COUNT]>, Failure> {
+        let named = functions.map(|name| format!("\"{name}\"")).join(", ");
+        let query = format!("aggr_over_time(({named}), {}{{sensor=\"{sensor}\"}}[{span}])", self.table);
+        let target = format!("/api/v1/query?nocache=1{to}&query={}", encoded(&query));
+        let answer = self.http.ask("GET", &target, &[])?.successful()?;
+        let wrong = || Failure::new(Kind::Database, "what the server answers is not VictoriaMetrics' JSON");
+        let told: Value = serde_json::from_slice(answer.body).map_err(|_| wrong())?;
+        let series = told["data"]["result"].as_array().ok_or_else(wrong)?;
+        if series.is_empty() {
+            return Ok(None);
+        }
+        let mut found = [f64::NAN; COUNT];
+        for (function, number) in functions.iter().zip(&mut found) {
+            let one = series.iter().find(|one| one["metric"]["rollup"] == *function);
+            let value = one.and_then(|one| one["value"][1].as_str()?.parse().ok());
+            *number = value.ok_or_else(wrong)?;
+        }
+        Ok(Some(found))
+    }
 }
 
 /// The form of `/api/v1/import` and `/api/v1/export`, into an emptied `line`.
@@ -205,6 +233,20 @@ impl Session for VictoriaMetricsSession {
             into.sort_by_key(|reading| reading.timestamp);
         }
         Ok(())
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        into.clear();
+        let found = self.rollups(["tlast_over_time", "last_over_time"], sensor, "20y", "")?;
+        into.extend(found.map(|[time, value]| Reading { timestamp: (time * 1e3).round() as i64, value }));
+        Ok(())
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        let functions = ["count_over_time", "avg_over_time", "min_over_time", "max_over_time"];
+        // The span's beginning is not of it.  Of one that ends at a series' very first sample, the server makes nothing.
+        let found = self.rollups(functions, sensor, &format!("{}ms", to - from + 1), &format!("&time={}", seconds(to)))?;
+        Ok(found.map_or_else(Window::default, |[count, mean, min, max]| Window { count: count as u64, mean, min, max }))
     }
 
     fn write_pipelined(

@@ -9,7 +9,11 @@ use serde_json::json;
 
 use crate::memory::{Memory, specification};
 
-fn read_distorted(distort: impl Fn(&mut Vec<Reading>) + Send + Sync + 'static) -> (u64, String) {
+fn asked_distorted(
+    asks: &str,
+    values: u64,
+    distort: impl Fn(&mut Vec<Reading>) + Send + Sync + 'static,
+) -> (u64, String) {
     let mut memory = Memory::new(|_| Ok(()));
     for sensor in 0..8 {
         memory.preload(sensor, 500);
@@ -20,13 +24,17 @@ fn read_distorted(distort: impl Fn(&mut Vec<Reading>) + Send + Sync + 'static) -
         }
     });
     let paced = json!({"kind": "open", "rate_per_s": 25, "arrivals": "even"});
-    let streams = json!([{"operation": "read", "values": 100, "clients": 1, "preload": 500, "loop": paced}]);
+    let streams = json!([{"operation": asks, "values": values, "clients": 1, "preload": 500, "loop": paced}]);
     let stream = memory.measure(specification(400, &streams)).streams.remove(0);
     assert_eq!((stream.operations + stream.wrong + stream.unstarted, stream.errors), (10, 0));
     if stream.wrong > 0 {
         assert_eq!(stream.first_error_kind, Some(Kind::WrongAnswer));
     }
     (stream.wrong, stream.first_error.unwrap_or_default())
+}
+
+fn read_distorted(distort: impl Fn(&mut Vec<Reading>) + Send + Sync + 'static) -> (u64, String) {
+    asked_distorted("read", 100, distort)
 }
 
 #[test]
@@ -42,6 +50,20 @@ fn one_wrong_answer_among_many_is_found() {
     assert!(wrong == 1 && said.contains("the value"), "{said}");
     let (wrong, said) = read_distorted(|answer| answer.swap(10, 11));
     assert!(wrong == 1 && said.contains("order of time"), "{said}");
+}
+
+#[test]
+fn a_last_value_that_is_not_the_newest_and_a_window_that_is_reckoned_otherwise_are_found() {
+    assert_eq!(asked_distorted("last-value", 1, |_| ()), (0, String::new()));
+    assert_eq!(asked_distorted("window", 100, |_| ()), (0, String::new()));
+    let (wrong, said) = asked_distorted("last-value", 1, |answer| answer.truncate(499));
+    assert!(wrong == 1 && said.contains("readings 499 to 499") && said.contains("was written"), "{said}");
+    let (wrong, said) = asked_distorted("last-value", 1, Vec::clear);
+    assert!(wrong == 1 && said.contains("0 were answered, not 1"), "{said}");
+    let (wrong, said) = asked_distorted("window", 100, |answer| answer.truncate(99));
+    assert!(wrong == 1 && said.contains("count: 99"), "{said}");
+    let (wrong, said) = asked_distorted("window", 100, |answer| answer[57].value += 500.0);
+    assert!(wrong == 1 && said.contains("written were count 100"), "{said}");
 }
 
 #[test]

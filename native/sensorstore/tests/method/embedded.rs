@@ -72,7 +72,7 @@ fn what_is_written_is_read_back_with_and_without_index_and_where_some_of_it_arri
                 json!({"operation": operation, "values": values, "clients": 1, "preload": 3000,
                        "loop": {"kind": "closed"}})
             };
-            let measure = |streams: [Value; 2]| {
+            let measure = |streams: &[Value]| {
                 let spec = json!({"store": store, "data": data, "streams": streams, "warmup_ms": 0,
                                   "duration_ms": 1000, "acknowledged": place.0.join("acknowledged")});
                 for stream in told("measure", &spec)["streams"].as_array().unwrap() {
@@ -80,9 +80,10 @@ fn what_is_written_is_read_back_with_and_without_index_and_where_some_of_it_arri
                     assert!(stream["operations"].as_u64().unwrap() > 0, "{store} {stream}");
                 }
             };
-            measure([stream("read", 1000), stream("read", 1)]);
+            let asked = [("read", 1000), ("read", 1), ("last-value", 1), ("window", 1000)];
+            measure(&asked.map(|(operation, values)| stream(operation, values)));
             let written = [stream("write", 1000), stream("write", 1)];
-            measure(written.clone());
+            measure(&written);
             let audited = told(
                 "audit",
                 &json!({"store": store, "data": data, "streams": written,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use sensorstore::failure::Failure;
 use sensorstore::generator::Data;
 use sensorstore::measure::{Measured, measure};
-use sensorstore::store::{About, Reading, Schema, Session, Store};
+use sensorstore::store::{About, Reading, Schema, Session, Store, Window};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -108,6 +108,24 @@ impl Session for Memory {
         into.extend(found.map(|(&timestamp, &value)| Reading { timestamp, value }));
         (self.distort)(number, into);
         Ok(())
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        self.read(sensor, i64::MIN, i64::MAX, into)?;
+        into.drain(..into.len().saturating_sub(1));
+        Ok(())
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        let mut readings = Vec::new();
+        self.read(sensor, from, to, &mut readings)?;
+        let values = || readings.iter().map(|reading| reading.value);
+        Ok(Window {
+            count: readings.len() as u64,
+            mean: values().sum::<f64>() / readings.len() as f64,
+            min: values().fold(f64::MAX, f64::min),
+            max: values().fold(f64::MIN, f64::max),
+        })
     }
 
     fn write_pipelined(

@@ -75,7 +75,7 @@ class StorageTruth(Truth):
 
     def mean_us(self, operation: str, values: int, level: str) -> float:
         """Mean service time of an operation with its flush."""
-        name = f"{'single' if values == 1 else 'multi'}-{operation}"
+        name = f"{'single' if values == 1 else 'multi'}-{operation}" if operation in ("write", "read") else operation
         flush = self.flush_us.get(level, 0.0) if operation == "write" else 0.0
         return self.service_us.get(name, 100.0) + flush
 
@@ -161,7 +161,7 @@ class StorageDevice:
                 response = self._times(mean_us / (1 - use))
         operations = round(rate * seconds)
         failed = round(truth.failing_share * operations)
-        wrong = round(truth.wrong_share * operations) if operation == "read" else 0
+        wrong = round(truth.wrong_share * operations) if operation != "write" else 0
         if operation == "write" and not alone:
             shared = max(at_once * int(stream["pipeline"]), 1)
             flushes = truth.flushes_per_write.get(level, 0.0) * (operations - failed) / shared

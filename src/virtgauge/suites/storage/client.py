@@ -39,7 +39,7 @@ class StoreError(AgentError):
 class Stream:
     """One load: ``clients`` threads with a connection each."""
 
-    operation: str  # ``write`` or ``read``
+    operation: str  # ``write``, ``read``, ``last-value`` or ``window``
     values: int  # readings per statement
     clients: int
     # as the specification has it

@@ -13,13 +13,16 @@ from virtgauge.suites.storage.databases import DATABASES, database
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
 from virtgauge.suites.storage.existing import ExistingServer
 
-Operation = Literal["single-write", "single-read", "multi-write", "multi-read", "mixed", "knee", "crash"]
+Operation = Literal[
+    "single-write", "single-read", "multi-write", "multi-read", "last-value", "window", "mixed", "knee", "crash"
+]
 KneeOperation = Literal["single-write", "single-read", "multi-write", "multi-read"]
 WriteMode = Literal["default", "unnest", "copy", "values", "pipelined"]
 CrashOf = Literal["server", "machine"]
 
 WRITES = ("single-write", "multi-write")
-READS = ("single-read", "multi-read")
+QUERIES = ("last-value", "window")  # What the database finds out itself, of what reads would bring
+READS = ("single-read", "multi-read", *QUERIES)
 
 _FLUSHES = re.compile(r"as-is|at-once|rotational:([1-9][0-9]{1,5})|latency:([1-9][0-9]{0,7})")
 _LOOP = re.compile(r"closed|open:([0-9]+(?:\.[0-9]+)?)")
@@ -163,7 +166,7 @@ class StorageSettings(BaseModel):
         return self
 
     def _check_values(self) -> None:
-        reads_many = {"multi-read", "mixed"} & set(self.operations)
+        reads_many = {"multi-read", "window", "mixed"} & set(self.operations)
         if "knee" in self.operations and "multi-read" in self.knee_of:
             reads_many.add("knee")
         if reads_many and self.preload < self.values:

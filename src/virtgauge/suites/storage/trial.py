@@ -18,7 +18,7 @@ from virtgauge.suites.storage.client import UNUSABLE, FlushCount, Measured, Stor
 from virtgauge.suites.storage.databases.base import Durability, Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
-from virtgauge.suites.storage.settings import READS, StorageSettings
+from virtgauge.suites.storage.settings import QUERIES, READS, StorageSettings
 
 _STEP_MS = 1000
 _FEWER = 0.9  # Some of the acknowledgements of the measured span may have waited for a flush before it
@@ -35,7 +35,7 @@ def data_of(settings: StorageSettings, params: Mapping[str, Any]) -> dict[str, A
 
 def values_of(settings: StorageSettings, operation: str) -> int:
     """Readings in a statement."""
-    return 1 if operation.startswith("single-") else settings.values
+    return 1 if operation.startswith("single-") or operation == "last-value" else settings.values
 
 
 def preload_of(settings: StorageSettings, params: Mapping[str, Any]) -> int:
@@ -62,7 +62,7 @@ def streams_of(settings: StorageSettings, params: Mapping[str, Any]) -> list[Str
 def stream_of(settings: StorageSettings, params: Mapping[str, Any], operation: str, loop: Mapping[str, Any]) -> Stream:
     """One operation by the cell's clients."""
     return Stream(
-        operation=operation.partition("-")[2],
+        operation=operation if operation in QUERIES else operation.partition("-")[2],
         values=values_of(settings, operation),
         clients=params["clients"],
         loop=loop,

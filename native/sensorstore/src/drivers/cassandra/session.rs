@@ -1,12 +1,14 @@
 //! One client of Cassandra.
 
+use std::mem::take;
+
 use uuid::Uuid;
 
 use super::answer::{self, Rows, malformed};
 use super::connection::{Connection, Target};
 use super::wire::{self, CONSISTENCY_ONE, REQUEST, UNLOGGED, flag, opcode, result};
 use crate::failure::{Failure, Kind};
-use crate::store::{Reading, Session};
+use crate::store::{Reading, Session, Window};
 
 /// A batch counts its statements in 16 bits.
 const MOST_READINGS: usize = u16::MAX as usize;
@@ -18,6 +20,8 @@ pub(super) struct CassandraSession {
     connection: Connection,
     insert: Vec<u8>,
     select: Vec<u8>,
+    newest: Vec<u8>,
+    window: Vec<u8>,
     page_rows: i32,
     /// Which of the writes of a pipeline have been answered, and whether they are done: they are not answered in order.
     answered: Vec<Option<bool>>,
@@ -30,7 +34,14 @@ impl CassandraSession {
         let insert = connection.prepare(&format!("INSERT INTO {table} (sensor, ts, value) VALUES (?, ?, ?)"))?;
         let select =
             connection.prepare(&format!("SELECT ts, value FROM {table} WHERE sensor = ? AND ts >= ? AND ts <= ?"))?;
-        Ok(Self { connection, insert, select, page_rows: target.page_rows, answered: Vec::new() })
+        let newest =
+            connection.prepare(&format!("SELECT ts, value FROM {table} WHERE sensor = ? ORDER BY ts DESC LIMIT 1"))?;
+        let window = connection.prepare(&format!(
+            "SELECT count(value), avg(value), min(value), max(value) FROM {table} \
+             WHERE sensor = ? AND ts >= ? AND ts <= ?"
+        ))?;
+        let page_rows = target.page_rows;
+        Ok(Self { connection, insert, select, newest, window, page_rows, answered: Vec::new() })
     }
 
     /// Adds a write to what is to be sent: one statement, or a batch of them, which are all of one partition and so are
@@ -64,23 +75,31 @@ impl CassandraSession {
         Ok(())
     }
 
-    fn ask(&mut self, sensor: Uuid, from: i64, to: i64, paging_state: Option<&[u8]>) -> Result<(), Failure> {
-        let output = &mut self.connection.output;
+    fn ask(
+        &mut self,
+        statement: fn(&Self) -> &[u8],
+        sensor: Uuid,
+        times: &[i64],
+        paging_state: Option<&[u8]>,
+    ) -> Result<(), Failure> {
+        let mut output = take(&mut self.connection.output);
         output.clear();
-        let start = wire::begin(output, REQUEST, 0, opcode::EXECUTE);
-        wire::put_short_bytes(output, &self.select);
+        let start = wire::begin(&mut output, REQUEST, 0, opcode::EXECUTE);
+        wire::put_short_bytes(&mut output, statement(self));
         output.extend_from_slice(&CONSISTENCY_ONE.to_be_bytes());
         let paging = paging_state.map_or(0, |_| flag::PAGING_STATE);
         output.push(flag::VALUES | flag::SKIP_METADATA | flag::PAGE_SIZE | paging);
-        output.extend_from_slice(&3_u16.to_be_bytes());
-        wire::put_value(output, sensor.as_bytes());
-        wire::put_value(output, &from.to_be_bytes());
-        wire::put_value(output, &to.to_be_bytes());
+        output.extend_from_slice(&(1 + times.len() as u16).to_be_bytes());
+        wire::put_value(&mut output, sensor.as_bytes());
+        for time in times {
+            wire::put_value(&mut output, &time.to_be_bytes());
+        }
         output.extend_from_slice(&self.page_rows.to_be_bytes());
         if let Some(state) = paging_state {
-            wire::put_value(output, state);
+            wire::put_value(&mut output, state);
         }
-        wire::finish(output, start);
+        wire::finish(&mut output, start);
+        self.connection.output = output;
         self.connection.send()
     }
 }
@@ -95,11 +114,28 @@ impl Session for CassandraSession {
 
     fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         into.clear();
-        self.ask(sensor, from, to, None)?;
+        self.ask(|own| &own.select, sensor, &[from, to], None)?;
         while let Some(state) = Rows::new(self.connection.result()?)?.readings(into)?.map(<[u8]>::to_vec) {
-            self.ask(sensor, from, to, Some(&state))?;
+            self.ask(|own| &own.select, sensor, &[from, to], Some(&state))?;
         }
         Ok(())
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        into.clear();
+        self.ask(|own| &own.newest, sensor, &[], None)?;
+        Rows::new(self.connection.result()?)?.readings(into).map(drop)
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        self.ask(|own| &own.window, sensor, &[from, to], None)?;
+        let row = Rows::new(self.connection.result()?)?.next()?;
+        row.and_then(|mut row| {
+            let count = row.long()? as u64;
+            let mut number = || row.long().map_or(f64::NAN, |bits| f64::from_bits(bits as u64));
+            Some(Window { count, mean: number(), min: number(), max: number() })
+        })
+        .ok_or_else(|| malformed("a window without a count"))
     }
 
     fn write_pipelined(

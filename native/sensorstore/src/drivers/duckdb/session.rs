@@ -5,16 +5,18 @@ use std::ptr::null_mut;
 use uuid::Uuid;
 
 use super::library::{
-    BIGINT, Connection, DOUBLE, Handle, Interface, QueryResult, UUID, Unsigned128, c_string, failure,
+    BIGINT, Chunk, Connection, DOUBLE, Handle, Interface, QueryResult, UUID, Unsigned128, c_string, failure,
 };
 use crate::failure::{Failure, Kind};
-use crate::store::{Reading, Session};
+use crate::store::{Reading, Session, Window};
 
 pub(super) struct DuckdbSession {
     connection: Connection,
     table: String,
     insert: Handle,
     select: Handle,
+    newest: Handle,
+    window: Handle,
     /// The rows on their way to the appender.
     chunk: Handle,
     /// How many fit in.
@@ -44,6 +46,8 @@ impl DuckdbSession {
             table: table.to_owned(),
             insert: null_mut(),
             select: null_mut(),
+            newest: null_mut(),
+            window: null_mut(),
             chunk,
             room: room as usize,
             appender: null_mut(),
@@ -51,6 +55,12 @@ impl DuckdbSession {
         session.insert = session.prepare(&format!("INSERT INTO {table} VALUES ($1, $2, $3)"))?;
         session.select = session.prepare(&format!(
             "SELECT timestamp, value FROM {table} WHERE sensor = $1 AND timestamp BETWEEN $2 AND $3 ORDER BY timestamp"
+        ))?;
+        session.newest = session
+            .prepare(&format!("SELECT timestamp, value FROM {table} WHERE sensor = $1 ORDER BY timestamp DESC LIMIT 1"))?;
+        session.window = session.prepare(&format!(
+            "SELECT count(*), avg(value), min(value), max(value) FROM {table} \
+             WHERE sensor = $1 AND timestamp BETWEEN $2 AND $3"
         ))?;
         session.open_appender()?;
         Ok(session)
@@ -88,25 +98,34 @@ impl DuckdbSession {
         done.map(|_| ())
     }
 
-    fn bind(&self, statement: Handle, sensor: Uuid, from: i64) -> Result<(), Failure> {
+    /// The sensor as a statement's first parameter, and times as those behind it.
+    fn bind(&self, statement: Handle, sensor: Uuid, times: &[i64]) -> Result<(), Failure> {
         let (upper, lower) = sensor.as_u64_pair();
         let interface = self.interface();
         // SAFETY: the statement has these parameters; the value is ours and destroyed once.
-        let states = unsafe {
+        let mut state = unsafe {
             let mut value = (interface.create_uuid)(Unsigned128 { lower, upper });
-            let states = [(interface.bind_value)(statement, 1, value), (interface.bind_int64)(statement, 2, from)];
+            let state = (interface.bind_value)(statement, 1, value);
             (interface.destroy_value)(&raw mut value);
-            states
+            state
         };
-        bound(&states)
+        for (number, &time) in (2..).zip(times) {
+            // SAFETY: as above.
+            state |= unsafe { (interface.bind_int64)(statement, number, time) };
+        }
+        bound(state)
     }
 
-    fn execute(&self, statement: Handle, into: Option<&mut Vec<Reading>>) -> Result<(), Failure> {
+    fn execute(&self, statement: Handle, each: &mut dyn FnMut(&Chunk)) -> Result<(), Failure> {
         let mut result = QueryResult::empty();
         // SAFETY: all parameters are bound; the result is ours.
         let state = unsafe { (self.interface().execute_prepared)(statement, &raw mut result) };
-        let Some(into) = into else { return self.connection.take(state, result, &mut |_| ()) };
-        self.connection.take(state, result, &mut |chunk| {
+        self.connection.take(state, result, each)
+    }
+
+    fn select(&self, statement: Handle, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        into.clear();
+        self.execute(statement, &mut |chunk| {
             // SAFETY: the table's columns are a BIGINT and a DOUBLE without NULL, in this order in the statement.
             let (times, values) = unsafe { (chunk.column::<i64>(0), chunk.column::<f64>(1)) };
             into.extend(times.iter().zip(values).map(|(&timestamp, &value)| Reading { timestamp, value }));
@@ -148,8 +167,8 @@ impl DuckdbSession {
     }
 }
 
-fn bound(states: &[u32]) -> Result<(), Failure> {
-    if states.iter().all(|&state| state == 0) {
+fn bound(state: u32) -> Result<(), Failure> {
+    if state == 0 {
         return Ok(());
     }
     Err(Failure::new(Kind::Schema, "DuckDB: the table's columns are not sensor, timestamp and value"))
@@ -158,18 +177,33 @@ fn bound(states: &[u32]) -> Result<(), Failure> {
 impl Session for DuckdbSession {
     fn write(&mut self, sensor: Uuid, readings: &[Reading]) -> Result<(), Failure> {
         let [reading] = readings else { return self.append(sensor, readings) };
-        self.bind(self.insert, sensor, reading.timestamp)?;
+        self.bind(self.insert, sensor, &[reading.timestamp])?;
         // SAFETY: the statement's third parameter.
-        bound(&[unsafe { (self.interface().bind_double)(self.insert, 3, reading.value) }])?;
-        self.execute(self.insert, None)
+        bound(unsafe { (self.interface().bind_double)(self.insert, 3, reading.value) })?;
+        self.execute(self.insert, &mut |_| ())
     }
 
     fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
-        into.clear();
-        self.bind(self.select, sensor, from)?;
-        // SAFETY: the statement's third parameter.
-        bound(&[unsafe { (self.interface().bind_int64)(self.select, 3, to) }])?;
-        self.execute(self.select, Some(into))
+        self.bind(self.select, sensor, &[from, to])?;
+        self.select(self.select, into)
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        self.bind(self.newest, sensor, &[])?;
+        self.select(self.newest, into)
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        self.bind(self.window, sensor, &[from, to])?;
+        let mut window = Window::default();
+        self.execute(self.window, &mut |chunk| {
+            // SAFETY: a BIGINT and three DOUBLE, which are NULL where no reading is counted, and are not looked at then.
+            let (count, number) = unsafe { (chunk.column::<i64>(0), |column| chunk.column::<f64>(column)[0]) };
+            if let Some(&count) = count.first().filter(|count| **count > 0) {
+                window = Window { count: count as u64, mean: number(1), min: number(2), max: number(3) };
+            }
+        })?;
+        Ok(window)
     }
 }
 
@@ -181,6 +215,8 @@ impl Drop for DuckdbSession {
             (interface.appender_destroy)(&raw mut self.appender);
             (interface.destroy_prepare)(&raw mut self.insert);
             (interface.destroy_prepare)(&raw mut self.select);
+            (interface.destroy_prepare)(&raw mut self.newest);
+            (interface.destroy_prepare)(&raw mut self.window);
             (interface.destroy_data_chunk)(&raw mut self.chunk);
         }
     }

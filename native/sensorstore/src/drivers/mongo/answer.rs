@@ -5,7 +5,7 @@ use std::fmt::Display;
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use crate::failure::{Failure, Kind};
-use crate::store::Reading;
+use crate::store::{Reading, Window};
 
 /// BSON's type of a document within another.
 const EMBEDDED_DOCUMENT: u8 = 3;
@@ -104,6 +104,19 @@ pub(super) fn count(answer: &RawDocument, name: &str) -> Result<u64, Failure> {
 pub(super) fn first_batch(answer: &RawDocument) -> Result<&RawArray, Failure> {
     let cursor = answer.get_document("cursor").map_err(|error| malformed(&error))?;
     cursor.get_array("firstBatch").map_err(|error| malformed(&error))
+}
+
+/// What a group of readings was reckoned to; nothing was where there is no group.
+///
+/// # Errors
+/// `database` for what is no such group.
+pub(super) fn window(answer: &RawDocument) -> Result<Window, Failure> {
+    let Some(group) = first_batch(answer)?.into_iter().next() else { return Ok(Window::default()) };
+    let RawBsonRef::Document(group) = group.map_err(|error| malformed(&error))? else {
+        return Err(malformed(&"a group that is no document"));
+    };
+    let number = |name: &str| group.get_f64(name).map_err(|error| malformed(&error));
+    Ok(Window { count: count(group, "count")?, mean: number("mean")?, min: number("min")?, max: number("max")? })
 }
 
 /// Adds the readings of a cursor's batch, and says which cursor has more; 0 for none.

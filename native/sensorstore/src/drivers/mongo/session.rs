@@ -15,7 +15,7 @@ use super::answer;
 use super::connection::{self, Connection, MORE_TO_COME};
 use super::target::{Target, WriteConcern};
 use crate::failure::{Failure, Kind};
-use crate::store::{Reading, Session};
+use crate::store::{Reading, Session, Window};
 
 /// No server takes more documents in one statement (`maxWriteBatchSize`).
 const MOST_DOCUMENTS: usize = 100_000;
@@ -159,6 +159,42 @@ impl Session for MongoSession {
             cursor = answer::readings(self.connection.reply(&command)?, into)?;
         }
         Ok(())
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        into.clear();
+        self.catch_up()?;
+        let command = rawdoc! {
+            "find": self.collection.as_str(),
+            "filter": { "sensor": sensor_value(sensor) },
+            "sort": { "ts": -1 },
+            "projection": { "_id": 0, "ts": 1, "value": 1 },
+            "limit": 1,
+            "singleBatch": true,
+            "$db": self.database.as_str(),
+        };
+        answer::readings(self.connection.reply(&command)?, into).map(drop)
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        self.catch_up()?;
+        let reckoned = rawdoc! {
+            "_id": null,
+            "count": { "$sum": 1 },
+            "mean": { "$avg": "$value" },
+            "min": { "$min": "$value" },
+            "max": { "$max": "$value" },
+        };
+        let command = rawdoc! {
+            "aggregate": self.collection.as_str(),
+            "pipeline": [
+                { "$match": { "sensor": sensor_value(sensor), "ts": { "$gte": from, "$lte": to } } },
+                { "$group": reckoned },
+            ],
+            "cursor": {},
+            "$db": self.database.as_str(),
+        };
+        answer::window(self.connection.command(&command)?)
     }
 
     fn write_pipelined(

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::dialect::Dialect;
 use super::wire::{Connection, unsendable};
 use crate::failure::{Failure, Kind};
-use crate::store::{Reading, Session};
+use crate::store::{Reading, Session, Window};
 
 /// How several readings of one statement are written; a single one is a prepared INSERT, but with [`Self::Values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ const INSERT: &str = "i";
 const MANY: &str = "m";
 const READ_ONE: &str = "r";
 const READ_RANGE: &str = "s";
+const NEWEST: &str = "n";
+const WINDOW: &str = "w";
 
 /// What a binary COPY begins with: signature, flags, length of an extension (PostgreSQL's documentation, COPY).
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
@@ -107,6 +109,21 @@ impl PostgresSession {
         let mut statements = vec![
             (INSERT, format!("{insert} VALUES ($1, $2, $3)"), vec![sensor, time, FLOAT8]),
             (READ_ONE, format!("{read} = $2"), vec![sensor, time]),
+            // QuestDB's LATEST ON, of which it makes the same plan, may answer another sensor's where the sensor is a parameter:
+            // https://github.com/questdb/questdb/pull/7481
+            (
+                NEWEST,
+                format!("SELECT ts, value FROM {table} WHERE sensor = $1 ORDER BY ts DESC LIMIT 1"),
+                vec![sensor],
+            ),
+            (
+                WINDOW,
+                format!(
+                    "SELECT count(*), avg(value), min(value), max(value) FROM {table} \
+                     WHERE sensor = $1 AND ts BETWEEN $2 AND $3"
+                ),
+                vec![sensor, time, time],
+            ),
             (READ_RANGE, format!("{read} BETWEEN $2 AND $3 ORDER BY ts"), vec![sensor, time, time]),
         ];
         match mode {
@@ -206,6 +223,21 @@ impl PostgresSession {
         frontend::query(&statement, &mut self.connection.output).map_err(unsendable)
     }
 
+    /// Sends what was asked, and takes rows of time and value.
+    fn readings(&mut self, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        frontend::sync(&mut self.connection.output);
+        self.connection.send()?;
+        into.clear();
+        let dialect = self.dialect;
+        self.connection.answer(|message| {
+            if message.tag == DATA_ROW_TAG {
+                let (time, value) = columns(message.body).ok_or_else(other_columns)?;
+                into.push(Reading { timestamp: dialect.milliseconds(time), value });
+            }
+            Ok(())
+        })
+    }
+
     fn acknowledgement(&mut self, readings: &[Reading]) -> Result<(), Failure> {
         let rows = self.connection.rows_written()?;
         if rows == readings.len() {
@@ -229,17 +261,28 @@ impl Session for PostgresSession {
         } else {
             self.execute(READ_RANGE, start.into_iter().chain([Parameter::Timestamp(to)]))?;
         }
+        self.readings(into)
+    }
+
+    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        self.execute(NEWEST, [Parameter::Sensor(sensor)])?;
+        self.readings(into)
+    }
+
+    fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
+        let (from, to) = (Parameter::Timestamp(from), Parameter::Timestamp(to));
+        self.execute(WINDOW, [Parameter::Sensor(sensor), from, to])?;
         frontend::sync(&mut self.connection.output);
         self.connection.send()?;
-        into.clear();
-        let dialect = self.dialect;
+        let mut window = Window::default();
         self.connection.answer(|message| {
+            // Without readings the other columns are NULL.
             if message.tag == DATA_ROW_TAG {
-                let (time, value) = columns(message.body).ok_or_else(other_columns)?;
-                into.push(Reading { timestamp: dialect.milliseconds(time), value });
+                window = numbers(message.body).unwrap_or_default();
             }
             Ok(())
-        })
+        })?;
+        Ok(window)
     }
 
     fn write_pipelined(
@@ -270,6 +313,15 @@ fn columns(body: &[u8]) -> Option<(i64, f64)> {
     let head = (&body[..6], &body[14..18]);
     let expected = head == (&[0, 2, 0, 0, 0, 8], &[0, 0, 0, 8]);
     expected.then(|| (i64::from_be_bytes(timestamp), f64::from_be_bytes(value)))
+}
+
+/// A row of a count and three numbers.
+fn numbers(body: &[u8]) -> Option<Window> {
+    let mut words = body.strip_prefix(&[0, 4])?.chunks_exact(12).map(|column| column.strip_prefix(&[0, 0, 0, 8]));
+    let mut word = || Some(u64::from_be_bytes(words.next()??.try_into().ok()?));
+    let count = word()?;
+    let mut number = || word().map(f64::from_bits);
+    Some(Window { count, mean: number()?, min: number()?, max: number()? })
 }
 
 fn other_columns() -> Failure {
