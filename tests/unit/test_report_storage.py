@@ -186,11 +186,13 @@ def test_figures_are_valid_vega_lite_and_each_panel_is_of_one_level(usual: repor
         assert chart.text
     writes = next(chart for chart in charts if chart.title == "One client, single writes")
     assert {panel.title for panel in writes.panels} == {
-        *("Flushed, flushes at once", "Flushed, flushes of a 7200 rpm disk"),
-        *("Periodic, flushes of a 7200 rpm disk", "None, flushes of a 7200 rpm disk"),
+        *("Flushed, flushes at once", "Flushed, flushes of a 7200 rpm disk without seeks"),
+        *("Periodic, flushes of a 7200 rpm disk without seeks", "None, flushes of a 7200 rpm disk without seeks"),
     }
     published = {panel.title: {row["t"] for row in panel.rows if row["kind"] == "published"} for panel in writes.panels}
-    on_none, on_flushed = (published[f"{level}, flushes of a 7200 rpm disk"] for level in ("None", "Flushed"))
+    on_none, on_flushed = (
+        published[f"{level}, flushes of a 7200 rpm disk without seeks"] for level in ("None", "Flushed")
+    )
     assert on_none == {"MongoDB, physical: 34.0 k/s", "MongoDB, virtual: 21.0 k/s"}
     assert on_flushed == {"PostgreSQL, physical: 120/s", "PostgreSQL, virtual: 400/s"}
 

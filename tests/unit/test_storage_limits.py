@@ -17,6 +17,9 @@ from virtgauge.analysis.storage import (
 
 def test_a_7200_rpm_disk_completes_120_flushes_a_second_and_an_ssd_of_100_us_ten_thousand() -> None:
     assert flush_limit_per_s("rotational:7200", 2000.0) == 120
+    assert flush_limit_per_s("rotational-seek:7200:8500", 2000.0) == pytest.approx(
+        1 / (8.5e-3 + 30 / 7200)
+    )  # 79 a second
     assert flush_limit_per_s("latency:100", 2000.0) == 10_000
     assert flush_limit_per_s("as-is", 2000.0) == 2000
     assert flush_limit_per_s("at-once", 2000.0) is None

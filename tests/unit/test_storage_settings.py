@@ -25,6 +25,7 @@ def refusal(section: str) -> str:
         ('databases = ["sqlite", "sqlite"]', ["'sqlite' is named twice"]),
         ('durability = ["safe"]', ["suite.storage[0].durability[0] = 'safe'", "flushed"]),
         ('flushes = ["ssd"]', ["suite.storage[0].flushes[0] = 'ssd'", "rotational:RPM", "latency:MICROSECONDS"]),
+        ('flushes = ["rotational-seek:7200"]', ["flushes[0] = 'rotational-seek:7200'", "rotational-seek:RPM:MICRO"]),
         ('loops = ["open:0"]', ["suite.storage[0].loops[0] = 'open:0'", "above 0"]),
         ('loops = ["open"]', ["open:RATE"]),
         ("clients = [17]", ["sensors = 16", "at least clients = 17"]),

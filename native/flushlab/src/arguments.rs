@@ -11,7 +11,7 @@ usage: virtgauge-flushes --counters FILE --profile PROFILE [--library FILE] [--s
 Becomes PROGRAM, counts its flushes, and lets each take as long as the profile's disk.
 
   --counters FILE   where to count; made if it is not there
-  --profile PROFILE as-is | rotational:RPM | latency:MICROSECONDS | at-once
+  --profile PROFILE as-is | rotational:RPM | rotational-seek:RPM:MICROSECONDS | latency:MICROSECONDS | at-once
   --library FILE    libvirtgauge_flushes.so, if it is not beside this executable
   --static          by the kernel (seccomp), for a static or Go program behind another, such as a shell
 

@@ -108,9 +108,13 @@ def flush_limit_per_s(profile: str, probed_per_s: float | None) -> float | None:
     """Flushes that complete one after another in a second; None where they cost nothing, or where it is not known.
 
     Args:
-        profile: ``rotational:RPM`` (one a turn), ``latency:MICROSECONDS``, ``at-once``, or ``as-is``: the disk's own.
+        profile: ``rotational:RPM`` (one a turn), ``rotational-seek:RPM:MICROSECONDS`` (a seek and half a turn each, as
+            in Ruemmler and Wilkes 1994, "An Introduction to Disk Drive Modeling"), ``latency:MICROSECONDS``,
+            ``at-once``, or ``as-is``: the disk's own.
         probed_per_s: of the disk itself, by its probe.
     """
+    if seeking := re.fullmatch(r"rotational-seek:([1-9]\d*):(\d+)", profile):
+        return 1e6 / (float(seeking[2]) + 30e6 / float(seeking[1]))
     found = re.fullmatch(r"(rotational|latency):(\d+(?:\.\d+)?)", profile)
     if found is None:
         return probed_per_s if profile == "as-is" else None

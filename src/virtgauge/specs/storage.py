@@ -362,7 +362,8 @@ STORAGE = SuiteSpec(
         "Client-limited": "The rate lies within half of what the same client reaches against a server that stores "
         "nothing: the server may be able to do more.",
         "Flushes": "Counted at the server’s calls (fsync and its kin). A flush profile replaces the device: a rotating "
-        "disk completes a flush at its next revolution.",
+        "disk without seeks completes a flush at its next revolution, one with seeks after a seek and half a "
+        "revolution on average.",
         "Limit": "What a rate is the rate of, reckoned from what was counted: flushes near what the device completes; "
         "CPU time near what the server may use; one client waiting for each answer (round trip).",
     },

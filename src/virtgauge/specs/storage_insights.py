@@ -82,10 +82,13 @@ def clients_words(number: int) -> str:
 
 
 def flush_words(profile: str) -> str:
-    """``flushes of a 7200 rpm disk``; empty of the disk that is there."""
+    """``flushes of a 7200 rpm disk without seeks``; empty of the disk that is there."""
     name, _, value = profile.partition(":")
     if name == "rotational":
-        return f"flushes of a {value} rpm disk"
+        return f"flushes of a {value} rpm disk without seeks"
+    if name == "rotational-seek":
+        rpm, _, seek_us = value.partition(":")
+        return f"flushes of a {rpm} rpm disk with seeks of {exact_duration(float(seek_us) * 1e3)}"
     if name == "latency" and value:
         return f"flushes of {exact_duration(float(value) * 1e3)}"
     return {"at-once": "flushes at once", "as-is": "", "as-configured": ""}.get(profile, profile)

@@ -142,7 +142,7 @@ class Stand:
 
 
 def _device_rank(profile: str, *, quick_first: bool) -> tuple[int, str]:
-    order = ["rotational", "as-is", "latency", "at-once"]
+    order = ["rotational", "rotational-seek", "as-is", "latency", "at-once"]
     kind = profile.partition(":")[0]
     place = order.index(kind) if kind in order else len(order)
     return (-place if quick_first else place), profile

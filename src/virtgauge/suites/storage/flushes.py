@@ -53,7 +53,7 @@ def launcher_prefix(counters: Path, profile: str, *, static: bool = False) -> li
     Args:
         counters: the file to count in, as the program sees it; its folder must be open to the program's user.  It is
             made if it is not there, and goes on if it is.
-        profile: ``as-is``, ``rotational:RPM``, ``latency:US`` or ``at-once``.
+        profile: ``as-is``, ``rotational:RPM``, ``rotational-seek:RPM:US``, ``latency:US`` or ``at-once``.
         static: count by the kernel, for a static or Go program that a dynamic one starts; one that is named itself, or
             by `setpriv` and its like, is known without.
 

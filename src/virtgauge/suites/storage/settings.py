@@ -24,7 +24,9 @@ WRITES = ("single-write", "multi-write")
 QUERIES = ("last-value", "window")  # What the database finds out itself, of what reads would bring
 READS = ("single-read", "multi-read", *QUERIES)
 
-_FLUSHES = re.compile(r"as-is|at-once|rotational:([1-9][0-9]{1,5})|latency:([1-9][0-9]{0,7})")
+_FLUSHES = re.compile(
+    r"as-is|at-once|rotational:[1-9][0-9]{1,5}|rotational-seek:[1-9][0-9]{1,5}:[1-9][0-9]{0,7}|latency:[1-9][0-9]{0,7}"
+)
 _LOOP = re.compile(r"closed|open:([0-9]+(?:\.[0-9]+)?)")
 _MOST_CLIENTS = 1024
 
@@ -39,7 +41,10 @@ def _is_a_database(name: str) -> str:
 
 def _is_a_flush_profile(text: str) -> str:
     if not _FLUSHES.fullmatch(text):
-        raise ValueError("is no flush profile; write as-is, at-once, rotational:RPM or latency:MICROSECONDS")
+        raise ValueError(
+            "is no flush profile; write as-is, at-once, rotational:RPM, rotational-seek:RPM:MICROSECONDS "
+            "or latency:MICROSECONDS"
+        )
     return text
 
 
@@ -86,7 +91,8 @@ class StorageSettings(BaseModel):
     period_ms: Annotated[int, Field(ge=1, le=600_000)] = FIRST_PERIOD_MS
     """Flush period of the level ``periodic``."""
     flushes: Levels[FlushProfile] = ("as-is",)
-    """What a flush costs: ``as-is``, ``at-once``, ``rotational:RPM`` or ``latency:MICROSECONDS``."""
+    """What a flush costs: ``as-is``, ``at-once``, ``rotational:RPM`` (without seeks),
+    ``rotational-seek:RPM:MICROSECONDS`` or ``latency:MICROSECONDS``; see [flushes.md](flushes.md)."""
 
     operations: Levels[Operation] = ("single-write", "single-read", "multi-write", "multi-read")
     """What is measured; see [storage.md](storage.md#what-is-measured)."""
