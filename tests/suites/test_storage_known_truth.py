@@ -173,13 +173,25 @@ def test_the_mean_of_a_flush_is_what_it_took_in_the_trial(tmp_path):
     assert trial.result["mean_flush_ns"] == pytest.approx(700_000, rel=0.01)
 
 
-def test_stored_bytes_are_all_that_the_files_hold_over_the_readings_that_are_there(tmp_path):
+def test_stored_bytes_are_what_the_files_grew_by_over_the_readings_that_are_there(tmp_path):
     design = {"operations": ["single-write", "multi-write", "multi-read"], "preload": 1000, "sensors": 4}
     truth = {"bytes_per_reading": 40.0, "empty_bytes": 1e6}
     for trial in storage_trials(tmp_path / "run", design=design, **truth):
         result = trial.result
         assert result["stored_readings"] == (result["rows"] if "write" in trial.factors["operation"] else 4000)
-        assert result["bytes_per_reading"] == pytest.approx(40 + 1e6 / result["stored_readings"], rel=1e-6)
+        assert result["stored_bytes_empty"] == 1e6
+        assert result["bytes_per_reading"] == pytest.approx(40)
+
+
+def test_stored_bytes_are_unknown_where_earlier_tables_left_much_of_them(tmp_path):
+    design = {"operations": ["single-write", "multi-write", "multi-read", "single-read"], "preload": 1000}
+    trials = storage_trials(tmp_path / "run", design=design, bytes_per_reading=40.0, keeps_dropped=True)
+    assert len({trial.guest_id for trial in trials}) == 1
+    known = [trial.result["bytes_per_reading"] for trial in trials]
+    assert any(known) and None in known
+    assert all(40 <= one <= 40 / 0.9 for one in known if one is not None)
+    assert all(("before this table" in trial.result.get("stored_unknown", "")) == (one is None)
+               for trial, one in zip(trials, known, strict=True))  # fmt: skip
 
 
 def test_stored_bytes_are_unknown_with_a_reason_where_readings_may_be_in_memory_only(tmp_path):

@@ -19,7 +19,12 @@ from virtgauge.suites.testbed import Stage
 pytestmark = pytest.mark.slow
 
 
-PLAIN = ("single-write", "multi-read", "last-value", "window")
+PLAIN = (
+    "multi-read",
+    "single-write",
+    "last-value",
+    "window",
+)  # The first is stored in files that nothing was in before
 
 
 @pytest.mark.parametrize("late", [{}, {"late_share": [0.05]}], ids=["in-order", "late"])

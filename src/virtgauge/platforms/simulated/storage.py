@@ -64,6 +64,8 @@ class StorageTruth(Truth):
     """What its files hold for each reading."""
     empty_bytes: NotNegative = 0.0
     """What they hold without any."""
+    keeps_dropped: bool = False
+    """Whether they keep the space of a table that was dropped, and use it for no other."""
     wrong_share: Share = 0.0
     """Share of the reads that return wrong readings."""
     failing_share: Share = 0.0
@@ -93,7 +95,7 @@ class StorageDevice:
         self._factor = lognormal(truth.testbed_sigma, self._random)
         self._disk_per_s = truth.disk_flushes_per_s / truth.disk_drift
         self._flushes = self._flushing_ns = 0.0
-        self._rows = 0
+        self._rows = self._dropped_rows = 0
 
     def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What ``sensorstore COMMAND`` prints.  Raises AgentError: it fails."""
@@ -103,12 +105,16 @@ class StorageDevice:
             case "prepare":
                 if self.truth.refuses is not None:
                     raise AgentError(self.truth.refuses, "the simulation was told to refuse")
+                self._drop()
                 self._rows = int(asked["preload"]) * int(asked["data"]["sensors"])
                 return {"rows": self._rows, "elapsed_ns": 0}
+            case "drop":
+                self._drop()
+                return {}
             case "count":
                 return {"rows": self._rows}
             case "files":
-                held = self.truth.empty_bytes + self.truth.bytes_per_reading * self._rows
+                held = self.truth.empty_bytes + self.truth.bytes_per_reading * (self._rows + self._dropped_rows)
                 return {"allocated_bytes": round(held), "files": 1}
             case "measure":
                 return self._measure(asked)
@@ -129,6 +135,10 @@ class StorageDevice:
                 return {"total": round(self._flushes), "time_ns": round(self._flushing_ns), "untimed": 0}
             case _:
                 return {}
+
+    def _drop(self) -> None:
+        self._dropped_rows += self._rows if self.truth.keeps_dropped else 0
+        self._rows = 0
 
     def _measure(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         level = asked["store"]["options"].get("level", "")

@@ -39,6 +39,7 @@ async def measure_crash(
         raise StoreError("unsupported", NOT_OURS)
     streams = [stream_of(settings, params, "single-write", {"kind": "closed"})]
     testbed.kept_rows = None
+    await testbed.note_held(target)
     await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=PREPARE_S)
     on_progress(0.2)
     acknowledged.unlink(missing_ok=True)

@@ -91,9 +91,17 @@ class StorageTestbed(Testbed, abc.ABC):
         # Which rows the table that a trial has left holds; None where there is none to be read again.
         self.kept_rows: Hashable = None
         self.calibrated: set[Hashable] = set()  # what the client was asked then; kept by the calibration
+        # by folder, the bytes of a database's files before there was any table, and before the one there is
+        self.held: dict[Path, tuple[int, int]] = {}
 
     async def set_up(self) -> None:
         """Launch what it consists of."""
+
+    async def note_held(self, target: Target) -> None:
+        """Note what the database's files hold before a table is made."""
+        if target.inside is not None and target.files is not None:
+            held = await target.inside.allocated_bytes(target.files)
+            self.held[target.files] = self.held.get(target.files, (held, held))[0], held
 
     @property
     def client_place(self) -> Hashable:

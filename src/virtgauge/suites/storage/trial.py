@@ -23,6 +23,7 @@ from virtgauge.suites.storage.settings import QUERIES, READS, StorageSettings
 _STEP_MS = 1000
 _FEWER = 0.9  # Some of the acknowledgements of the measured span may have waited for a flush before it
 PREPARE_S = 900.0  # The longest that preloading may take on the host
+_LEFT_SHARE = 0.1  # What earlier tables left may be so much of what the files grew by
 _COUNT_S = 60.0  # Likewise to count what is there, without which a trial is as good
 
 
@@ -176,7 +177,7 @@ async def measure_load(
         flushes_after = await flushes_of(target)
         flushes = flushes_after.since(flushes_before) if flushes_after and flushes_before else None
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
-        stored = await stored_bytes(target, cell.params["durability"])
+        stored = await stored_bytes(testbed, target, cell.params["durability"])
     reached = measured.operations_per_s
     limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
     written = written_in(streams, measured)
@@ -214,6 +215,7 @@ async def filled(
     rows = (json.dumps([target.client.store, data], sort_keys=True), index, preload)
     if not kept or testbed.kept_rows != rows:
         testbed.kept_rows = None
+        await testbed.note_held(target)
         await target.client.prepare(data, index=index, drop=target.may_drop, preload=preload, within_s=PREPARE_S)
     try:
         yield
@@ -229,8 +231,8 @@ async def filled(
         await target.client.drop()
 
 
-async def stored_bytes(target: Target, level: str) -> dict[str, Any]:
-    """What the database's files hold for each reading in the table, logs and what an empty one holds included.
+async def stored_bytes(testbed: StorageTestbed, target: Target, level: str) -> dict[str, Any]:
+    """What the database's files have grown by for each reading in the table, indexes and logs included.
 
     Where that cannot be told it is None, and ``stored_unknown`` says why.
     """
@@ -247,10 +249,15 @@ async def stored_bytes(target: Target, level: str) -> dict[str, Any]:
         held = await target.inside.allocated_bytes(target.files)
     except StoreError as error:
         return unknown | {"stored_unknown": f"{error.code}: {error.message}"}
-    told = {"stored_readings": readings, "stored_bytes": held}
-    if not readings:
-        return unknown | told | {"stored_unknown": "no reading is in the table"}
-    return told | {"bytes_per_reading": held / readings}
+    empty, before = testbed.held[target.files]
+    grown, left = held - empty, before - empty
+    told = {"stored_readings": readings, "stored_bytes": held, "stored_bytes_empty": empty}
+    if not readings or grown <= 0:
+        return unknown | told | {"stored_unknown": "no reading is in the table, or the files have not grown"}
+    if left > _LEFT_SHARE * grown:
+        words = f"of {grown:,} bytes that the files have grown by, {left:,} were there before this table"
+        return unknown | told | {"stored_unknown": f"{words}; measure it in a plan without other writes"}
+    return told | {"bytes_per_reading": grown / readings}
 
 
 async def flushes_of(target: Target) -> FlushCount | None:
