@@ -25,12 +25,13 @@ def bandwidth_trials(
     faults: Sequence[dict[str, Any]] = (),
     reference: dict[str, Any] | None = None,
     aa: bool = False,
+    quick: dict[str, Any] = QUICK,
     **truth: Any,
 ) -> list[TrialRecord]:
     """The trials of a run.
 
     Args:
-        designs: sections of the suite, each beside :data:`QUICK`.
+        designs: sections of the suite, each beside ``quick``.
         reference: truth of a reference arm; None: the arm under test is its own reference.
         aa: measure the reference once more.
         truth: of the arm under test.
@@ -38,7 +39,7 @@ def bandwidth_trials(
     platforms = [simulated(TEST, bandwidth=truth, faults=list(faults), seed=2 * seed)]
     if reference is not None:
         platforms = [simulated(REFERENCE, bandwidth=reference, seed=2 * seed + 1), *platforms]
-    suite = {"bandwidth": [QUICK | design for design in designs]}
+    suite = {"bandwidth": [quick | design for design in designs]}
     plan = plan_of(*platforms, seed=seed, repetitions=repetitions, attempts=attempts, suite=suite, aa=aa)
     execute(plan, folder)
     with Ledger.open(folder) as ledger:

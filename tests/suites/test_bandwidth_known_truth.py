@@ -308,3 +308,32 @@ def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
     print(f"coverage of {total} intervals: {covered / total:.3f}, stated {stated:.3f}")
     assert stated >= 0.95
     assert covered / total >= stated - 4 * math.sqrt(stated * (1 - stated) / total)
+
+
+# -- a path as it is -------------------------------------------------------------------------------------------------
+
+AS_IS = {"estimators": ["kite2"], "timings": ["system", "hptime"], "capacities_mbps": ["as-is"], "estimates": 10}
+
+
+def test_of_a_path_as_it_is_there_is_an_estimate_and_no_truth(tmp_path):
+    trials = valid(
+        bandwidth_trials(tmp_path / "run", designs=[AS_IS], quick={}, as_is_mbps=94, error={"system": 0.1}, **EXACT)
+    )
+    assert [trial.factors["capacity_mbps"] for trial in trials] == ["as-is", "as-is"]
+    for timing, error in (("system", 0.1), ("hptime", 0.0)):
+        result = only(trials, timing=timing).result
+        assert result["median_mbps"] == pytest.approx(94 * IP * (1 + error), rel=1e-6)
+        unknown = ("truth_mbps", "error_ratio", "covered")
+        assert [result[name] for name in unknown] == [None] * 3
+        assert "the path is as it is" in result["no_truth"]
+        assert set(result["capacity"].values()) == {None}
+        assert result["cross"] == {"asked_mbps": 0, "counted_mbps": None, "frames": None, "dropped": None}
+        assert (result["receiver"], result["link"]["kind"]) == ("peer", "as-is")
+
+
+def test_the_report_tells_the_estimate_of_a_path_as_it_is_and_that_its_truth_is_not_known(tmp_path):
+    bandwidth_trials(tmp_path / "run", repetitions=6, designs=[AS_IS], quick={}, as_is_mbps=94, **EXACT)
+    built = report_of(tmp_path / "run")
+    (said,) = built.suite("bandwidth").headlines
+    assert said.text.startswith("estimates 93.1 Mbit/s by kite2 with hptime")
+    assert "nobody knows" in said.text

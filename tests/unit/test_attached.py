@@ -39,6 +39,9 @@ from virtgauge.platforms.attached.remote_shell import Placement, removal_command
         ({"via": "ssh", "host": "x", "jump_host": "a:99999"}, r"\[user@\]host"),
         ({"via": "ssh", "host": "x", "folder": "tmp"}, "absolute path"),
         ({"via": "ssh", "host": "x", "port": 0}, "port"),
+        ({"via": "ssh", "host": "x", "peer": {"via": "ssh"}}, "needs host"),
+        ({"via": "ssh", "host": "x", "peer": {"via": "ssh", "host": "x"}}, "host = 'x' of the first machine"),
+        ({"via": "ssh", "host": "x", "peer": {"via": "ssh", "host": "y", "address": "y"}}, "4 octets"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_the_remedy(settings: dict[str, object], words: str) -> None:
@@ -83,6 +86,27 @@ def test_suites_that_need_more_than_a_machine_are_refused_before_anything_starts
         check_plan(plan, "p")
     assert words in caught.value.message
     assert caught.value.remedy is not None
+
+
+PEER = 'peer = { via = "ssh", host = "192.0.2.2"'
+AS_IS = 'capacities_mbps = ["as-is"]'
+
+
+def between_two(peer: str, kind: str = 'kind = "attached"') -> None:
+    far = PLAN.format(suite="bandwidth", settings=AS_IS).replace('host = "192.0.2.1"', f'host = "192.0.2.1"\n{peer}')
+    if "attached" not in kind:
+        far = far.replace('kind = "attached"\nvia = "ssh"\nhost = "192.0.2.1"', kind)
+    assert check_plan(parse_plan(far, "p"), "p").cells
+
+
+def test_a_path_as_it_is_is_of_two_machines_that_exist_already() -> None:
+    between_two(PEER + ', address = "198.51.100.2" }')
+    with pytest.raises(UsageError, match="with capacity_mbps = 'as-is': it has no second machine; name one: peer = "):
+        between_two("")
+    with pytest.raises(UsageError, match=r"its peer has no address on the path; give peer\.address"):
+        between_two(PEER + " }")
+    with pytest.raises(UsageError, match=r"'far' cannot be measured .* that is of two machines that exist already"):
+        between_two("", 'kind = "host"')
 
 
 def test_timing_without_a_network_is_measured() -> None:

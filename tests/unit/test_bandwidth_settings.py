@@ -41,6 +41,13 @@ def cells(**design) -> list[Cell]:
         ),
         ("capacities_mbps = [0]", ["capacities_mbps[0] = 0", "greater than or equal to 1"]),
         ("capacities_mbps = [40000]", ["capacities_mbps[0] = 40000", "less than or equal to 34000"]),
+        ('capacities_mbps = ["asis"]', ["capacities_mbps[0] = 'asis'", "number"]),
+        ('capacities_mbps = ["as-is", 300]', ["capacities_mbps: 'as-is' stands alone", "[[suite.bandwidth]]"]),
+        (
+            'capacities_mbps = ["as-is"]\ncross_mbps = [0]',
+            ["cross_mbps is given", "neither shaped nor shared"],
+        ),
+        ('capacities_mbps = ["as-is"]\nthrough = ["shim"]', ["through: a path 'as-is'", "leave it out"]),
         ("capacities_mbps = []", ["suite.bandwidth[0].capacities_mbps = []"]),
         ("cross_mbps = [-1]", ["cross_mbps[0] = -1"]),
         ("cross_mbps = [0, 300]", ["cross_mbps = 300", "nothing is left of capacities_mbps = 300"]),
@@ -156,3 +163,9 @@ def test_the_papers_design_has_its_three_scenarios():
     assert ways == {(timing, through) for timing in ("system", "hptime") for through in ("inside", "shim")}
     assert len(found) == 4 * (6 + 2 + 1)
     assert {platform["kind"] for platform in plan.model_dump()["platform"]} == {"host", "oci", "qemu"}
+
+
+def test_a_path_as_it_is_is_one_cell_of_each_estimator_and_timing() -> None:
+    found = cells(capacities_mbps=["as-is"], timings=["system", "hptime"])
+    assert [(cell.factors["capacity_mbps"], cell.factors["cross_mbps"]) for cell in found] == [("as-is", "0")] * 2
+    assert all(cell.as_is for cell in found)

@@ -123,7 +123,7 @@ def check_plan(plan: Plan, source: str) -> Design:
         requirements = resolve(plan.requirements, figures, sections.names, plan.confidence, source)
     design = Design(sections.platforms, tuple(sections.cells), sections.suites, sections.scopes, requirements)
     with problems.collected():
-        _require_plain(design, source)
+        _require_testbeds(design, source)
     problems.raise_if_any()
     return design
 
@@ -234,17 +234,43 @@ class _Sections:
                 self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
 
 
-def _require_plain(design: Design, source: str) -> None:
-    """Refuse cells that a platform whose guests can be had only as they are could never measure."""
+_ALONE = "its designs by the scope (platforms = [...]), or measure the platform in a plan of its own"
+
+
+def _require_testbeds(design: Design, source: str) -> None:
+    """Refuse cells that a platform could never measure: it has its machines only as they are, or none that is so."""
     for name, platform in design.platforms.items():
-        beyond = next((cell for cell in design.cells_of(name) if cell.testbed != PLAIN_BENCH), None)
-        if beyond is not None and platform.only_plain is not None:
-            level = f" with load = {beyond.factors['load']!r}" if "load" in beyond.factors else ""
+        for cell in design.cells_of(name):
+            why = _lacking(platform, cell)
+            if why is None:
+                continue
+            level = next((f" with {key} = {cell.factors[key]!r}" for key in _TOLD if key in cell.factors), "")
             raise UsageError(
-                f"{source}: platform {name!r} cannot be measured by suite.{beyond.suite}{level}: {platform.only_plain}",
-                "leave it out, or measure the platform in a plan of its own: suite.timing without the load io needs "
-                "nothing but the machine",
+                f"{source}: platform {name!r} cannot be measured by suite.{cell.suite}{level}: {why[0]}", why[1]
             )
+
+
+_TOLD = ("load", "capacity_mbps")  # Factors by which such a refusal names its cell
+
+
+def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
+    """What a platform lacks for a cell, and the remedy; None where it lacks nothing."""
+    if cell.as_is:
+        if platform.simulated:
+            return None
+        if platform.only_plain is None:
+            return "that is of two machines that exist already", f"limit {_ALONE}"
+        if platform.peer is None:
+            return "it has no second machine", 'name one: peer = { via = "ssh", host = …, address = … }'
+        if cell.suite == "bandwidth" and platform.peer_address is None:
+            return "its peer has no address on the path", "give peer.address, to which the packets are sent"
+        return None
+    if platform.only_plain is None or cell.testbed == PLAIN_BENCH:
+        return None
+    return platform.only_plain, f"{_AS_IS.get(cell.suite, 'leave it out')}, limit {_ALONE}"
+
+
+_AS_IS = {"bandwidth": 'give capacities_mbps = ["as-is"] and a peer'}  # What such a platform can be measured by instead
 
 
 def probe_platforms(plan: Plan, source: str) -> list[tuple[str, Platform, Availability]]:

@@ -264,9 +264,12 @@ class Platform(abc.ABC):
     simulated: ClassVar[bool] = False  # its guests are invented, so that nothing has to be built around them
     # how many times longer than on the host something may take in its guests before it is given up
     timeout_factor: ClassVar[float] = 5.0
-    # why its guests can be had only as they are (no interfaces, disks, limits, no second one beside the first), in
-    # words; None where they can be given all of it
+    # why its guests can be had only as they are (no interfaces, disks, limits), in words; None where they can be given
+    # all of it
     only_plain: ClassVar[str | None] = None
+    # the second of two machines that exist already, as a platform of its own; None where there is none
+    peer: Platform | None = None
+    peer_address: str | None = None  # of that one, on the path between the two
 
     @property
     def emulated(self) -> bool:

@@ -31,6 +31,7 @@ from virtgauge.specs.bandwidth_formatting import (
     TIMINGS,
     cross_of,
     link_of,
+    number_of,
     off,
     path_of,
     path_words,
@@ -60,7 +61,7 @@ FACTORS = (
     _silent("through", usual=INSIDE),
     Factor("pacing", "sent by", usual="auto", words=lambda level: "" if level == "auto" else level),
     *(
-        _silent(name, of=lambda cell, name=name: f"{float(cell.factors.get(name, 0)):g}")
+        _silent(name, of=lambda cell, name=name: number_of(cell, name))
         for name in ("capacity_mbps", "delay_ms", "loss")
     ),
     _silent("traffic", levels=(NO_TRAFFIC,), of=traffic_of),
@@ -128,6 +129,8 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
         reasons = (context.table.ending(cell, arm.name) for cell in tried if not context.measured(cell, arm.name))
         return Said(next(reasons, "not measured yet"), Tone.MISSING)
+    if shown.no_truth and not shown.refused:
+        return Said(f"{_of_path_as_is(context, arm.name)}; what is true of a path as it is nobody knows", Tone.SAME)
     if shown.off.point is None:
         return Said(_no_error(context, arm.name, shown), Tone.SAME)
     tone = tone_of([(shown.beside, Better.LOWER)])
@@ -155,6 +158,17 @@ def _measured(shown: Accuracy) -> HeadlineFigure:
         value = f"are {per_cent(shown.off.point or 0.0)} % off"
         change = f"{value}, {points(found.point or 0.0)} points{interval}"
     return figure("estimates", f"are {off(shown.off)}", shown.beside, change)
+
+
+def _of_path_as_is(context: Context, arm: str) -> str:
+    """``93.7 Mbit/s by kite2 with hptime``, of each cell."""
+    found = ((cell, context.estimate("estimate", cell, arm).point) for cell in context.cells)
+    told = [(cell, point) for cell, point in found if point is not None]
+    words = (
+        f"{BIT_RATE.text(point)} by {context.words(cell, 'estimator')} with {context.words(cell, 'timed')}"
+        for cell, point in told
+    )
+    return "estimates " + ", ".join(words)
 
 
 def _no_error(context: Context, arm: str, shown: Accuracy) -> str:

@@ -68,7 +68,8 @@ def bandwidth_measures() -> Iterator[Measure]:
         ("max_paced", BIT_RATE, higher, "the highest rate that was paced, where a trial tells it", paced),
         ("carried", BIT_RATE, neither, "what the path carried at least, where a trial tells it", carried),
         headline=("error",),
-        lacking="the sender could not pace the rate, or the answer is a lower bound and the truth is above it",
+        lacking="the sender could not pace the rate, the answer is a lower bound and the truth is above it, or nobody "
+        "knows the truth, because the path is as it is",
     )
     # The ratio of two errors says little.
     yield from (dataclasses.replace(one, by_difference=one.quantity is SHARE) for one in found)
@@ -216,6 +217,7 @@ class Accuracy:
     cells: int  # with estimates; ``refused``: cells that cannot be paced
     refused: int
     off: Estimate  # error without its sign, in per cent
+    no_truth: bool  # all its paths are as they are
     # covered, intervals: of all trials' own intervals those that hold the truth
     covered: int
     intervals: int
@@ -258,6 +260,7 @@ def _accuracy(context: Context, arm: str, estimators: tuple[str, ...], cells: Se
         cells=len(errors),
         refused=sum(not estimated(context, cell, arm) for cell in cells),
         off=_median(context, errors),
+        no_truth=not any(_of(context, "truth", cells, arm).values()),
         covered=round(sum(held)),
         intervals=len(held),
         sent=sent,

@@ -14,6 +14,7 @@ INSIDE, SHIM = "inside", "shim"
 THROUGH = (INSIDE, SHIM)
 ESTIMATORS = ("kite2", "yaz-original")  # In the order of tables; others, which runs of older versions hold, follow
 NO_TRAFFIC = "none"
+AS_IS = "as-is"  # The capacity of a path that nobody shapes, or knows
 _TIMING_WORDS = {SYSTEM: "system timing", PRECISE: "hptime"}
 _THROUGH_WORDS = {INSIDE: "built in", SHIM: "by the shim"}
 
@@ -54,9 +55,15 @@ def cross_of(cell: Cell) -> str:
     return f"{float(cell.factors['cross_mbps']):g}" if traffic_of(cell) != NO_TRAFFIC else "0"
 
 
+def number_of(cell: Cell, name: str) -> str:
+    """A level that is a number, written as all of them are; ``as-is`` stays."""
+    level = cell.factors.get(name, "0")
+    return level if level == AS_IS else f"{float(level):g}"
+
+
 def link_of(cell: Cell) -> str:
     """Capacity, delay and loss together."""
-    return "|".join(f"{float(cell.factors.get(name, 0)):g}" for name in ("capacity_mbps", "delay_ms", "loss"))
+    return "|".join(number_of(cell, name) for name in ("capacity_mbps", "delay_ms", "loss"))
 
 
 def path_of(cell: Cell) -> str:
@@ -66,8 +73,9 @@ def path_of(cell: Cell) -> str:
 
 def link_words(level: str) -> str:
     """``1 Gbit/s``, ``10 Gbit/s, 20 ms``."""
-    capacity, delay, loss = (float(one) for one in level.split("|"))
-    parts = [mbps(capacity)]
+    capacity, *others = level.split("|")
+    delay, loss = (float(one) for one in others)
+    parts = ["as it is" if capacity == AS_IS else mbps(float(capacity))]
     parts += [f"{delay:g} ms"] if delay else []
     parts += [f"{loss * 100:g} % lost"] if loss else []
     return ", ".join(parts)
@@ -76,6 +84,8 @@ def link_words(level: str) -> str:
 def path_words(level: str) -> str:
     """``300 Mbit/s, 150 Mbit/s constant``, ``300 Mbit/s, no cross traffic``."""
     *link, cross, traffic = level.split("|", 4)
+    if link[0] == AS_IS:
+        return "as it is"
     return f"{link_words('|'.join(link))}, {cross_words(cross, traffic)}"
 
 

@@ -24,6 +24,7 @@ from virtgauge.specs.bandwidth_figures import (
     total,
 )
 from virtgauge.specs.bandwidth_formatting import (
+    AS_IS,
     PRECISE,
     SHIM,
     cross_words,
@@ -201,8 +202,8 @@ def paths(context: Context) -> Iterator[Block]:
                 quantity = COUNTED[name].quantity if name in COUNTED else BIT_RATE
                 measure = name if name in COUNTED else f"path.{name}"
                 shown.append(context.middle(measure, place, values, quantity) if values else None)
-            dropped = total(context, "path.cross_dropped", cells, arm.name)
-            shown.insert(3, Value.count("path.cross_dropped", place, dropped))
+            name, counted = "path.cross_dropped", any(told(context, "truth", cell, arm.name) for cell in cells)
+            shown.insert(3, Value.count(name, place, total(context, name, cells, arm.name)) if counted else None)
             rows.append(Row((f"{context.words(cells[0], 'path')}\n{' or '.join(links)}",), arm.name, tuple(shown)))
     columns = ("left", "capacity", "cross traffic", "frames of it dropped", "link late, p99")
     yield from table_of("", ("Path",), columns, rows)
@@ -211,6 +212,8 @@ def paths(context: Context) -> Iterator[Block]:
 def _link_words(link: Mapping[str, Any]) -> str:
     """``TBF, a bucket of 3.03 kB, a queue of 96.9 kB``."""
     kind = str(link.get("kind") or "")
+    if kind == AS_IS:
+        return "nothing of ours: what it carries is not known"
     parts = [{"emulator": "link emulator"}.get(kind, kind if kind == "netem" else kind.upper())]
     parts += [f"a bucket of {SIZE.text(link['burst_bytes'])}"] if link.get("burst_bytes") else []
     parts += [f"a queue of {SIZE.text(link['limit_bytes'])}"] if link.get("limit_bytes") else []

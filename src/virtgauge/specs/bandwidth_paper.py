@@ -17,7 +17,7 @@ from virtgauge.reference import BandwidthFigure, bandwidth_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import BIT_RATE
 from virtgauge.specs.bandwidth_figures import at_least, cannot_pace, details, named, told
-from virtgauge.specs.bandwidth_formatting import NO_TRAFFIC, PRECISE, SYSTEM, link_words, mbps
+from virtgauge.specs.bandwidth_formatting import AS_IS, NO_TRAFFIC, PRECISE, SYSTEM, link_words, mbps
 from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
 
@@ -34,6 +34,8 @@ Blocks = Mapping[int, float]
 
 def _is_about(figure: BandwidthFigure, context: Context, cell: Cell) -> bool:
     """Whether a figure is of the same estimator, timing and path, on whatever platform."""
+    if context.level(cell, "capacity_mbps") == AS_IS:
+        return False
     capacity, cross = (float(context.level(cell, name)) for name in ("capacity_mbps", "cross_mbps"))
     return (
         _TOOLS[figure.tool] == context.level(cell, "estimator")
@@ -137,7 +139,7 @@ def _not_measured(measure: str, cells: Cells) -> str:
 
 def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
     chosen = context.where({"estimator": _OURS, "timing": (SYSTEM, PRECISE)})
-    for cell in chosen:
+    for cell in (one for one in chosen if context.level(one, "capacity_mbps") != AS_IS):
         facts: dict[str, Level] = {
             "tool": _OURS[context.level(cell, "estimator")],
             "capacity_mbps": float(context.level(cell, "capacity_mbps")),

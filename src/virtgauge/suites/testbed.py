@@ -75,6 +75,14 @@ class Stage:
         """
         return await self._launch(self.platform, self.guests, name, wanted)
 
+    async def launch_second(self, name: str, **wanted: Any) -> Guest:
+        """A guest on the second of two machines that exist already, or another simulated one.
+
+        Raises:
+            LaunchError: it did not come up.
+        """
+        return await self._launch(self.platform.peer or self.platform, self.guests, name, wanted)
+
     async def launch_peer(self, name: str, **wanted: Any) -> Guest:
         """An agent on the host, beside the guests, or on the tester's; its CPU time is not theirs.
 

@@ -24,7 +24,7 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.credentials import Credentials, write_secret
-from virtgauge.platforms.attached.platform import AttachedGuest, AttachedSettings, Endpoint
+from virtgauge.platforms.attached.platform import AttachedGuest, Endpoint, MachineSettings
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 
@@ -215,7 +215,7 @@ class DialIn:
         refused_callers: who else has called, by what they did.
     """
 
-    def __init__(self, settings: AttachedSettings) -> None:
+    def __init__(self, settings: MachineSettings) -> None:
         assert settings.listen is not None
         self._settings = settings
         self._endpoint = Endpoint.parse(settings.listen)

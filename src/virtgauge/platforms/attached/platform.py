@@ -87,8 +87,8 @@ class Hop:
         return cls(found["host"].strip("[]"), found["user"], int(found["port"]) if found["port"] else None)
 
 
-class AttachedSettings(BaseModel):
-    """A machine that exists already. The keys depend on ``via``."""
+class MachineSettings(BaseModel):
+    """How a machine is reached."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -161,9 +161,36 @@ class AttachedSettings(BaseModel):
         return Endpoint.parse(self.advertise or self.listen)
 
 
+class PeerSettings(MachineSettings):
+    """A second machine that exists already, beside the first. The keys are those of the first, and one of its own."""
+
+    address: str | None = None
+    """Its IPv4 address on the path between the two machines, such as ``192.0.2.21``: where the suite ``bandwidth``
+    sends its packets (port 8763, TCP and UDP)."""
+
+    @field_validator("address")
+    @classmethod
+    def _is_ipv4(cls, value: str | None) -> str | None:
+        return None if value is None else str(ipaddress.IPv4Address(value))
+
+
+class AttachedSettings(MachineSettings):
+    """A machine that exists already. The keys depend on ``via``."""
+
+    peer: PeerSettings | None = None
+    """A second machine, for what is measured between two; see [attached.md](platforms/attached.md#which-suites)."""
+
+    @model_validator(mode="after")
+    def _are_two(self) -> Self:
+        place = {"host", "port", "listen", "jump_host"}
+        if self.peer is not None and self.peer.model_dump(include=place) == self.model_dump(include=place):
+            where = f"host = {self.host!r}" if self.via == "ssh" else f"listen = {self.listen!r}"
+            raise ValueError(f"peer: it has the {where} of the first machine; name another one")
+        return self
+
+
 ONLY_AS_IT_IS = (
-    "an attached machine has no interfaces in a laboratory of this host, no disk, shares or "
-    "limits from here, and no second guest beside it"
+    "an attached machine has no interfaces in a laboratory of this host, and no disk, shares or limits from here"
 )
 
 
@@ -242,8 +269,10 @@ class AttachedPlatform(Platform):
     Settings: ClassVar[type[BaseModel]] = AttachedSettings
     only_plain: ClassVar[str | None] = ONLY_AS_IT_IS
 
-    def __init__(self, settings: AttachedSettings) -> None:
+    def __init__(self, settings: MachineSettings) -> None:
         self.settings = settings
+        if isinstance(settings, AttachedSettings) and settings.peer is not None:
+            self.peer, self.peer_address = AttachedPlatform(settings.peer), settings.peer.address
 
     @property
     def label(self) -> str:
@@ -255,6 +284,16 @@ class AttachedPlatform(Platform):
         return {"kind": self.kind, **self.settings.model_dump(mode="json", exclude_defaults=True)}
 
     async def probe(self) -> Availability:
+        found = await self._probe()
+        if self.peer is None or not found.usable:
+            return found
+        beside = await self.peer.probe()
+        details = found.details | {f"peer_{name}": value for name, value in beside.details.items()}
+        if not beside.usable:
+            return Availability(False, f"its peer: {beside.reason}", beside.fix, details)
+        return Availability(True, f"{found.reason}; its peer: {beside.reason}", details=details)
+
+    async def _probe(self) -> Availability:
         if self.settings.via == "dial-in":
             return await self._dial_in.look()
         try:
@@ -266,7 +305,8 @@ class AttachedPlatform(Platform):
         return await ssh.look(self.settings)
 
     async def begin(self, scope: Scope, agent: AgentBinary) -> tuple[str, ...]:
-        return () if self.settings.via == "ssh" else (self._dial_in.begin(scope, agent),)
+        own = () if self.settings.via == "ssh" else (self._dial_in.begin(scope, agent),)
+        return own if self.peer is None else (*own, *await self.peer.begin(scope, agent))
 
     def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
         return emulation_told(facts)
@@ -277,7 +317,8 @@ class AttachedPlatform(Platform):
 
     def remarks(self) -> tuple[str, ...]:
         remark = None if self.settings.via == "ssh" else self._dial_in.refused_callers.words()
-        return () if remark is None else (f"{self.label}: {remark}",)
+        own = () if remark is None else (f"{self.label}: {remark}",)
+        return own if self.peer is None else (*own, *self.peer.remarks())
 
     async def launch(self, spec: GuestSpec) -> Guest:
         if (words := refusal(spec)) is not None:

@@ -16,7 +16,7 @@ import asyncssh
 
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import VirtgaugeError
-from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest, AttachedSettings, Hop
+from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest, Hop, MachineSettings
 from virtgauge.platforms.attached.remote_shell import Placement, PlacementError, bases, removal_command
 from virtgauge.platforms.attempt import LaunchAttempt, PipePair, log_tail
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
@@ -33,7 +33,7 @@ class SshError(VirtgaugeError):
 
 
 @contextlib.asynccontextmanager
-async def connected(settings: AttachedSettings) -> AsyncIterator[asyncssh.SSHClientConnection]:
+async def connected(settings: MachineSettings) -> AsyncIterator[asyncssh.SSHClientConnection]:
     """A connection to the machine of the settings, through its jump host where it has one; closed at the end.
 
     Raises:
@@ -63,7 +63,7 @@ async def _close(connection: asyncssh.SSHClientConnection) -> None:
 
 
 async def _connect(
-    hop: Hop, settings: AttachedSettings, tunnel: asyncssh.SSHClientConnection | None, what: str
+    hop: Hop, settings: MachineSettings, tunnel: asyncssh.SSHClientConnection | None, what: str
 ) -> asyncssh.SSHClientConnection:
     target = _Target(hop, settings, what)
     try:
@@ -93,7 +93,7 @@ async def _connect(
 class _Target:
     """One server to connect to, and how to speak of it."""
 
-    def __init__(self, hop: Hop, settings: AttachedSettings, what: str) -> None:
+    def __init__(self, hop: Hop, settings: MachineSettings, what: str) -> None:
         self._hop, self._what, self._seen = hop, what, _HostKeys()
         self._wanted: dict[str, Any] = {
             "port": hop.port or (),
@@ -154,7 +154,7 @@ class _Target:
         )
 
 
-def _known_hosts(settings: AttachedSettings, configured: object) -> list[Path]:
+def _known_hosts(settings: MachineSettings, configured: object) -> list[Path]:
     """The files of known hosts: those of the plan, else of the user's ssh configuration, else where ssh has them."""
     if settings.known_hosts is not None:
         return [settings.known_hosts.expanduser()]
@@ -204,7 +204,7 @@ class SshAttempt(LaunchAttempt):
                     await self.process.wait_closed()
 
 
-async def look(settings: AttachedSettings) -> Availability:
+async def look(settings: MachineSettings) -> Availability:
     """Log in and look around; nothing is copied."""
     try:
         async with asyncio.timeout(_LOOK_S * 2), connected(settings) as there:
@@ -230,7 +230,7 @@ async def look(settings: AttachedSettings) -> Availability:
     return Availability(True, f"{settings.host} answers by ssh ({release})", details=details)
 
 
-async def launch(settings: AttachedSettings, spec: GuestSpec, label: str) -> Guest:
+async def launch(settings: MachineSettings, spec: GuestSpec, label: str) -> Guest:
     """Start an agent there.  Raises LaunchError: naming what failed; nothing is left on either side."""
     async with contextlib.AsyncExitStack() as held:
         folder = spec.scope.guest_folder(spec.name)
@@ -261,7 +261,7 @@ async def launch(settings: AttachedSettings, spec: GuestSpec, label: str) -> Gue
 
 async def _start(
     connection: asyncssh.SSHClientConnection,
-    settings: AttachedSettings,
+    settings: MachineSettings,
     attempt: SshAttempt,
     held: contextlib.AsyncExitStack,
     log: Path,
@@ -287,7 +287,7 @@ async def _start(
     raise PlacementError(_no_folder(reasons, settings))
 
 
-def _no_folder(reasons: list[str], settings: AttachedSettings) -> str:
+def _no_folder(reasons: list[str], settings: MachineSettings) -> str:
     remedy = 'make room there, or name a folder in which programs may be started: folder = "/path"'
     return f"{settings.host}: " + "; ".join(dict.fromkeys(reasons)) + f"\n  → {remedy}"
 

@@ -50,6 +50,8 @@ class BandwidthTruth(Truth):
     testbed_sigma: Sigma = 0.0
     """Every testbed draws a factor on its estimates, lognormal with median 1 and this sigma."""
 
+    as_is_mbps: Positive = 300.0
+    """Capacity of a path that is not shaped."""
     capacity_share: Positive = 1.0
     """Capacity of the path ÷ what it was shaped to."""
     capacity_drift: Positive = 1.0
@@ -86,7 +88,7 @@ class SimulatedLink:
         self.truth = truth
         self.random = np.random.default_rng(seed)
         self.factor = lognormal(truth.testbed_sigma, self.random)  # of this testbed, on all estimates
-        self._shaped_bps = 0.0
+        self._shaped_bps = truth.as_is_mbps * 1e6
         self._drift = 1.0
         self._cross_bps = 0.0
         self._frame_bytes = 1500 + _HEADER_BYTES

@@ -54,6 +54,7 @@ from virtgauge.suites.bandwidth.testbed import (
     Counted,
     LinkRecord,
     Path,
+    PathAsItIs,
     Placement,
     SimulatedPath,
     crossing,
@@ -92,7 +93,9 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
         RemoteHostLostError: the tester's host cannot be reached.
     """
     if stage.platform.simulated:
-        return await _set_up_simulation(stage)
+        return await _set_up_simulation(stage, settings)
+    if settings.as_is:
+        return await _set_up_as_it_is(stage)
     where = Placement.of(allowed_cpus()) if stage.remote is None else Placement.beside_a_tester()
     try:
         router = Namespace(stage.scope, stage.name("router"), forwarding=True)
@@ -113,12 +116,23 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
     return BandwidthTestbed(stage, tested, receiver, others, path, where.others)
 
 
-async def _set_up_simulation(stage: Stage) -> BandwidthTestbed:
+async def _set_up_as_it_is(stage: Stage) -> BandwidthTestbed:
+    """Two machines that exist already, and the path that is between them."""
+    assert stage.platform.peer_address is not None  # such a plan is refused
+    tested = await stage.launch(TESTED, ready_timeout_s=_READY_S)
+    receiver = await stage.launch_second(RECEIVER, ready_timeout_s=_READY_S)
+    return BandwidthTestbed(stage, tested, receiver, None, PathAsItIs(), None, stage.platform.peer_address)
+
+
+async def _set_up_simulation(stage: Stage, settings: BandwidthSettings) -> BandwidthTestbed:
     """Simulated guests at the ends of a simulated path, which speak the real protocol."""
     platform = stage.platform
     assert isinstance(platform, SimulatedPlatform)
     tested, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
-    path = SimulatedPath(platform.link_of(stage.scope, stage.name(TESTED)))
+    link = platform.link_of(stage.scope, stage.name(TESTED))
+    if settings.as_is:
+        return BandwidthTestbed(stage, tested, receiver, None, PathAsItIs(), None)
+    path = SimulatedPath(link)
     return BandwidthTestbed(stage, tested, receiver, others, path, None)
 
 
@@ -279,7 +293,7 @@ def emulation(conditions: Conditions) -> dict[str, Any]:
 
 def queue_bytes(conditions: Conditions) -> int:
     """What is under way at most: a full path's worth of the delay, and more."""
-    held = conditions.capacity_bps / 8 * conditions.delay_ms / 2e3
+    held = conditions.shaped_bps / 8 * conditions.delay_ms / 2e3
     return _LEAST_QUEUE_BYTES + round(_SLACK * held)
 
 
@@ -317,13 +331,13 @@ class ShapedPath(Path):
 
     async def set(self, conditions: Conditions) -> None:
         c = conditions
-        if self._crowded and c.cross_bps and LONGEST_BYTES * 8e9 / c.capacity_bps < _WORK_NS:
+        if self._crowded and c.cross_bps and LONGEST_BYTES * 8e9 / c.shaped_bps < _WORK_NS:
             words = (
-                f"a path of {c.capacity_bps / 1e6:g} Mbit/s beside cross traffic needs three processors: with fewer "
+                f"a path of {c.shaped_bps / 1e6:g} Mbit/s beside cross traffic needs three processors: with fewer "
                 "the cross traffic waits while probes pass, and no counter shows it"
             )
             raise AgentError("unsupported", words)
-        bucket = Bucket.of(c.shaper, c.capacity_bps, c.burst_us, c.queue_ms)
+        bucket = Bucket.of(c.shaper, c.shaped_bps, c.burst_us, c.queue_ms)
         try:
             shape(self._router, RECEIVER, bucket)
         except NetworkError as error:

@@ -28,6 +28,7 @@ _SHORT_SHARE, _SHORT_BPS = 0.03, 1e6
 _CHANCE = 4.0  # Standard deviations that the number of exponential gaps in a span may be off
 _CHANGED = 0.02
 _STALLED = 0.1
+_NO_TRUTH = "the path is as it is: nobody has declared its capacity, or counts what others send on it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,9 +137,9 @@ class Trial:
     params: Mapping[str, Any]
     conditions: Conditions  # of the path, as it was told to be
     packet_bytes: int
-    receiver: str  # ``host`` or ``guest``
+    receiver: str  # ``host``, ``guest`` or ``peer``
     answer: Answer
-    counted: Counted  # of the others, over the time of the estimate
+    counted: Counted | None  # of the others, over the time of the estimate; None where nobody can count
     # before_bps, after_bps: what the path let pass of a flood, as its shaper counts; None where that was not seen
     before_bps: float | None
     after_bps: float | None
@@ -146,8 +147,10 @@ class Trial:
     foreign_packets: int | None  # packets that the listener has ignored; None where it did not tell
 
     @property
-    def truth_bps(self) -> float:
-        """What was available, in bit/s of IP packets."""
+    def truth_bps(self) -> float | None:
+        """What was available, in bit/s of IP packets; None of a path that is as it is."""
+        if self.conditions.capacity_bps is None or self.counted is None:
+            return None
         return available_bps(self.conditions.capacity_bps, self.counted.cross_bps, self.packet_bytes)
 
     @property
@@ -159,6 +162,7 @@ class Trial:
     def result(self) -> dict[str, Any]:
         """The scalars for the ledger; rates in Mbit/s."""
         timing, answer, refused = Timing.named(self.params["timing"]), self.answer, self.answer.refused
+        counted = self.counted
         return {
             "estimator": self.params["estimator"],
             "timing": self.params["timing"],
@@ -166,17 +170,18 @@ class Trial:
             "clock": timing.clock,
             "sleep": timing.sleep,
             **self._estimate(),
-            "truth_mbps": self.truth_bps / MEGA,
+            "truth_mbps": _mega(self.truth_bps),
+            "no_truth": _NO_TRUTH if self.truth_bps is None else None,
             "capacity": {
-                "declared_mbps": self.conditions.capacity_bps / MEGA,
+                "declared_mbps": _mega(self.conditions.capacity_bps),
                 "measured_mbps": _mega(self.before_bps),
                 "measured_after_mbps": _mega(self.after_bps),
             },
             "cross": {
                 "asked_mbps": self.conditions.cross_bps / MEGA,
-                "counted_mbps": self.counted.cross_bps / MEGA,
-                "frames": self.counted.cross_frames,
-                "dropped": self.counted.dropped,
+                "counted_mbps": counted and counted.cross_bps / MEGA,
+                "frames": counted and counted.cross_frames,
+                "dropped": counted and counted.dropped,
             },
             "pacing": {
                 "method": answer.method,
@@ -205,6 +210,7 @@ class Trial:
             )
             known = {"instants": [], "lower_bound": False, "bytes_sent": self.answer.sent_bytes}
             return known | dict.fromkeys(missing)
+        truth_bps = self.truth_bps
         rates = Distribution.of(np.array([round(instant.available_bps) for instant in found.instants]))
         return {
             "instants": [instant.result() for instant in found.instants],
@@ -215,8 +221,8 @@ class Trial:
             "half_iqr_mbps": rates.half_iqr / MEGA,
             "mad_mbps": rates.mad / MEGA,
             "lower_bound": found.lower_bound,
-            "error_ratio": error_ratio(found.available_bps, self.truth_bps),
-            "covered": found.low_bps <= self.truth_bps <= found.high_bps,
+            "error_ratio": None if truth_bps is None else error_ratio(found.available_bps, truth_bps),
+            "covered": None if truth_bps is None else found.low_bps <= truth_bps <= found.high_bps,
             "capacity_hint_mbps": _mega(found.capacity_hint_bps),
             "bytes_sent": found.bytes,
             "duration_ns": found.duration_ns,
@@ -242,18 +248,19 @@ class Trial:
             yield Flag("hptime-refused", f"timed by the system's clock: {reason}", fatal=False)
 
     def _fatal_flags(self) -> Iterator[Flag]:
-        asked, counted = self.conditions.cross_bps, self.counted.cross_bps
-        by_chance = self.counted.cross_frames if self.conditions.traffic == "poisson" else None
-        if abs(counted - asked) > allowance_bps(asked, by_chance):
-            text = f"of {asked / 1e6:g} Mbit/s cross traffic {counted / 1e6:.1f} were counted"
-            yield Flag("cross-traffic-short", text)
+        if self.counted is not None:
+            asked, counted = self.conditions.cross_bps, self.counted.cross_bps
+            by_chance = self.counted.cross_frames if self.conditions.traffic == "poisson" else None
+            if abs(counted - asked) > allowance_bps(asked, by_chance):
+                text = f"of {asked / 1e6:g} Mbit/s cross traffic {counted / 1e6:.1f} were counted"
+                yield Flag("cross-traffic-short", text)
         if self.answer.silence is not None:
             yield Flag("no-estimate", self.answer.silence)
         before, after, declared = self.before_bps, self.after_bps, self.conditions.capacity_bps
         if before is not None and after is not None and abs(after / before - 1) > _CHANGED:
             text = f"the path let pass {before / 1e6:.1f} Mbit/s before the estimate and {after / 1e6:.1f} after it"
             yield Flag("path-changed", text)
-        elif before is not None and abs(before / declared - 1) > _CHANGED:
+        elif before is not None and declared is not None and abs(before / declared - 1) > _CHANGED:
             text = f"flooded, the path let pass {before / 1e6:.1f} of its {declared / 1e6:g} Mbit/s"
             yield Flag("path-short", text)
         if overrun := self.link.overrun:

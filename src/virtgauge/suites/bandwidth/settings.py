@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, WrapValidator, model_validator
 
 from virtgauge.suites.base import Levels
 
@@ -23,7 +23,17 @@ _MOST_MBPS = 34_000.0  # TBF's rate is 32 bits of bytes a second
 SYSTEM, HPTIME = "system", "hptime"
 CLOCKS = (SYSTEM, "gettimeofday", HPTIME)
 SLEEPS = (SYSTEM, "usleep", HPTIME)
+AS_IS = "as-is"  # A path that nobody shapes
 Rate = Annotated[float, Field(ge=1, le=_MOST_MBPS)]
+_rates: TypeAdapter[float] = TypeAdapter(Rate)
+
+
+def _rate_or_as_is(value: object, _: object) -> float | str:
+    """A refusal speaks of the rate alone."""
+    return AS_IS if value == AS_IS else _rates.validate_python(value)
+
+
+Capacity = Annotated[Rate | Literal["as-is"], WrapValidator(_rate_or_as_is)]
 Cross = Annotated[float, Field(ge=0, lt=_MOST_MBPS)]
 Loss = Annotated[float, Field(ge=0, lt=0.5)]
 PacketBytes = Annotated[int, Field(ge=64, le=1500)]
@@ -65,6 +75,12 @@ def _is_a_timing(name: str) -> str:
 TimingName = Annotated[str, AfterValidator(_is_a_timing)]
 
 
+_OF_THE_PATH = frozenset(
+    ("cross_mbps", "traffic", "delays_ms", "losses", "receiver", "shaper", "burst_us", "queue_ms", "link")
+) | {"cross_packet_bytes", "capacity_s", "memory_mib"}
+"""Keys that mean nothing where the path is as it is."""
+
+
 class BandwidthSettings(BaseModel):
     """One design: estimators × timings × through × capacities × cross traffic × delays × losses × pacings."""
 
@@ -78,8 +94,9 @@ class BandwidthSettings(BaseModel):
     through: Levels[Through] = ("inside",)
     """``inside``: the estimator itself has this timing. ``shim``: it makes plain system calls and a preloaded library
     replaces them, as in the paper; only ``system`` and ``hptime``."""
-    capacities_mbps: Levels[Rate] = (300.0,)
-    """Capacity of the path as its shaper counts: 1514 B for an IP packet of 1500 B."""
+    capacities_mbps: Levels[Capacity] = (300.0,)
+    """Capacity of the path as its shaper counts: 1514 B for an IP packet of 1500 B. ``as-is``, alone: the path between
+    two [attached machines](platforms/attached.md#which-suites), which is not shaped; no other key of the path then."""
     cross_mbps: Levels[Cross] = (0.0, 150.0)
     """Rate of the cross traffic, counted likewise."""
     traffic: Levels[Traffic] = ("constant",)
@@ -124,7 +141,7 @@ class BandwidthSettings(BaseModel):
 
     def traffics(self) -> Iterator[tuple[float, str]]:
         """Rates of the cross traffic with their kind, which is ``none`` of none."""
-        for cross in self.cross_mbps:
+        for cross in (0.0,) if self.as_is else self.cross_mbps:
             for kind in self.traffic if cross else (NO_TRAFFIC,):
                 yield cross, kind
 
@@ -136,12 +153,29 @@ class BandwidthSettings(BaseModel):
                     yield timing, through
 
     @property
+    def as_is(self) -> bool:
+        """Whether the path is one that exists already, of an unknown capacity."""
+        return AS_IS in self.capacities_mbps
+
+    @property
     def needs_link(self) -> bool:
         return any(self.delays_ms) or any(self.losses)
 
     @model_validator(mode="after")
     def _path_leaves_something(self) -> BandwidthSettings:
-        least = min(self.capacities_mbps)
+        if self.as_is:
+            if len(self.capacities_mbps) > 1:
+                raise ValueError(
+                    f"capacities_mbps: {AS_IS!r} stands alone; give the others a [[suite.bandwidth]] of their own"
+                )
+            if stray := sorted(_OF_THE_PATH & self.model_fields_set):
+                raise ValueError(
+                    f"{stray[0]} is given, but a path {AS_IS!r} is neither shaped nor shared; leave it out"
+                )
+            if "shim" in self.through:
+                raise ValueError(f'through: a path {AS_IS!r} has no guest with the program for "shim"; leave it out')
+            return self
+        least = min(rate for rate in self.capacities_mbps if not isinstance(rate, str))
         for cross in self.cross_mbps:
             if cross >= least:
                 raise ValueError(

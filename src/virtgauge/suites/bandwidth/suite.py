@@ -22,8 +22,8 @@ from virtgauge.suites.bandwidth import program
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
 from virtgauge.suites.bandwidth.outcome import Answer, Trial
 from virtgauge.suites.bandwidth.program import missing_prerequisite
-from virtgauge.suites.bandwidth.settings import HPTIME, SYSTEM, BandwidthSettings, Timing
-from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, RECEIVER_END, BandwidthTestbed, Conditions
+from virtgauge.suites.bandwidth.settings import AS_IS, HPTIME, SYSTEM, BandwidthSettings, Timing
+from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, BandwidthTestbed, Conditions
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -63,7 +63,8 @@ class BandwidthSuite(Suite):
         # Generous, for an emulated sender is slow.
         timeout_s = _SET_UP_S + self._settings.estimates * _SEARCH_S + 2 * self._settings.capacity_s
         expected_s = 1 + 0.5 * self._settings.estimates + 2 * self._settings.capacity_s
-        return Cell(self.name, "estimate", factors, params, timeout_s, testbed, expected_s)
+        as_is = self._settings.as_is
+        return Cell(self.name, "estimate", factors, params, timeout_s, testbed, expected_s, as_is=as_is)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         link_kind = self._settings.link if testbed == self._testbed(self._settings.link) else None
@@ -73,6 +74,8 @@ class BandwidthSuite(Suite):
         """The name of a testbed: all that testbeds differ in."""
         s = self._settings
         program, priority = "shim" if "shim" in s.through else "inside", "other" if s.fifo is None else "fifo"
+        if s.as_is:
+            return f"bandwidth-{AS_IS}"
         return f"bandwidth-{s.receiver}-{link_kind or 'none'}-{program}-{priority}-{s.memory_mib or 0}"
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
@@ -88,7 +91,7 @@ class BandwidthSuite(Suite):
         settings = self._settings
         conditions, path = conditions_of(settings, cell.params), testbed.path
         token, seed = secrets.token_hex(_TOKEN_BYTES), random.getrandbits(62)  # no part of the design
-        params = estimate_params(settings, cell.params, token)
+        params = estimate_params(settings, cell.params, token, testbed.address)
         async with testbed.explained():
             await path.set(conditions)
             try:
@@ -112,7 +115,7 @@ class BandwidthSuite(Suite):
             params=cell.params,
             conditions=conditions,
             packet_bytes=settings.packet_bytes,
-            receiver=settings.receiver,
+            receiver="peer" if cell.as_is else settings.receiver,
             answer=answer,
             counted=count(began_ns, answer.finished_ns),
             before_bps=before_bps,
@@ -134,7 +137,7 @@ class BandwidthSuite(Suite):
 def conditions_of(settings: BandwidthSettings, params: Mapping[str, Any]) -> Conditions:
     """What a design and one of its cells say of the path."""
     return Conditions(
-        capacity_bps=params["capacity_mbps"] * 1e6,
+        capacity_bps=None if params["capacity_mbps"] == AS_IS else params["capacity_mbps"] * 1e6,
         shaper=settings.shaper,
         burst_us=settings.burst_us,
         queue_ms=settings.queue_ms,
@@ -145,7 +148,7 @@ def conditions_of(settings: BandwidthSettings, params: Mapping[str, Any]) -> Con
     )
 
 
-def estimate_params(settings: BandwidthSettings, params: Mapping[str, Any], token: str) -> dict[str, Any]:
+def estimate_params(settings: BandwidthSettings, params: Mapping[str, Any], token: str, address: str) -> dict[str, Any]:
     """What the agent's probe ``bandwidth`` is asked for (docs/protocol.md).
 
     A program has the timing that its calls have: the system's, whatever serves them.
@@ -154,7 +157,7 @@ def estimate_params(settings: BandwidthSettings, params: Mapping[str, Any], toke
     timing = Timing(SYSTEM, SYSTEM) if params["through"] == "shim" else Timing.named(params["timing"])
     lowest, highest = (settings.lowest_mbps, settings.highest_mbps) if estimator == "kite2" else (None, None)
     return {
-        "listener": RECEIVER_END.address,
+        "listener": address,
         "port": LISTENER_PORT,
         "token": token,
         "estimator": estimator,

@@ -15,6 +15,7 @@ from virtgauge.analysis.bandwidth import ip_bps
 from virtgauge.network.nic import Neighbour, Nic, Route
 from virtgauge.platforms.base import Guest
 from virtgauge.platforms.simulated.bandwidth import SimulatedLink
+from virtgauge.suites.bandwidth.settings import AS_IS
 from virtgauge.suites.loads import Running, running
 from virtgauge.suites.testbed import Stage, Testbed, allowed_cpus
 
@@ -125,7 +126,7 @@ async def crossing(
 class Conditions:
     """What a path is to be like; rates in bit/s as its shaper counts."""
 
-    capacity_bps: float  # of its shaper
+    capacity_bps: float | None  # of its shaper; None of a path that is as it is
     shaper: Literal["tbf", "htb"]  # of which kind that is
     # burst_us, queue_ms: depth of its bucket and of its queue, as times at full capacity
     burst_us: float
@@ -135,6 +136,12 @@ class Conditions:
     traffic: str
     delay_ms: float  # added to the round trip
     loss: float  # part of the frames that is lost on the way there
+
+    @property
+    def shaped_bps(self) -> float:
+        """The capacity of a path that is shaped."""
+        assert self.capacity_bps is not None
+        return self.capacity_bps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,10 +163,10 @@ class Counted:
 class LinkRecord:
     """What made the path, for the record."""
 
-    kind: str  # ``tbf`` or ``htb`` alone, or what delays beside it: ``netem``, ``emulator``
+    kind: str  # ``tbf`` or ``htb`` alone, or what delays beside it: ``netem``, ``emulator``; ``as-is``: nothing of ours
     # burst_bytes, limit_bytes: of the shaper
-    burst_bytes: int
-    limit_bytes: int
+    burst_bytes: int | None
+    limit_bytes: int | None
     lateness_p99_ns: int | None = None  # how late the emulator let frames go; None where there is none
     overrun: int = 0  # frames that the emulator lost because they came faster than it takes them
 
@@ -167,7 +174,8 @@ class LinkRecord:
         return dataclasses.asdict(self) | {"delay_ms": conditions.delay_ms, "loss": conditions.loss}
 
 
-Count = Callable[[int, int], Counted]  # What was counted from one moment of the controller's CLOCK_MONOTONIC to another
+Count = Callable[[int, int], Counted | None]
+"""What was counted from one moment of the controller's CLOCK_MONOTONIC to another; None where nobody can count."""
 
 
 class Path(abc.ABC):
@@ -202,6 +210,23 @@ class Path(abc.ABC):
         """
 
 
+class PathAsItIs(Path):
+    """A path that exists already: nothing is set, and nobody knows what it carries."""
+
+    async def set(self, conditions: Conditions) -> None:
+        pass
+
+    async def measured_bps(self, seconds: float) -> float | None:
+        return None
+
+    @contextlib.asynccontextmanager
+    async def counting(self) -> AsyncIterator[Count]:
+        yield lambda start_ns, end_ns: None
+
+    async def rest(self) -> LinkRecord:
+        return LinkRecord(AS_IS, None, None)
+
+
 class SimulatedPath(Path):
     """A link of the simulation, shaped and counted past its agents, as a real one is."""
 
@@ -211,7 +236,7 @@ class SimulatedPath(Path):
 
     async def set(self, conditions: Conditions) -> None:
         self._conditions = conditions
-        self._link.shape(conditions.capacity_bps)
+        self._link.shape(conditions.shaped_bps)
 
     async def measured_bps(self, seconds: float) -> float | None:
         return self._link.flooded_bps() if seconds else None
@@ -243,15 +268,17 @@ class BandwidthTestbed(Testbed):
         stage: Stage,
         tested: Guest,
         receiver: Guest,
-        others: Guest,
+        others: Guest | None,
         path: Path,
         others_cpu: int | None,
+        address: str = RECEIVER_END.address,
     ) -> None:
         super().__init__(stage)
+        self.address = address  # of the receiver on the path
         self.path = path
         self.tested = tested  # in which the estimator runs
         self.receiver = receiver  # where its packets are stamped
-        self.others = others  # who send cross traffic
+        self.others = others  # who send cross traffic; None where there is none
         self.others_cpu = others_cpu  # of the host, on which it is sent; None leaves it to the scheduler
 
     @property
@@ -261,7 +288,7 @@ class BandwidthTestbed(Testbed):
     @contextlib.asynccontextmanager
     async def listening(self, token: str) -> AsyncIterator[Running]:
         """A listener at the receiver, for whoever knows the token."""
-        params = {"address": RECEIVER_END.address, "port": LISTENER_PORT, "token": token}
+        params = {"address": self.address, "port": LISTENER_PORT, "token": token}
         async with running(self.receiver.channel, "bandwidth_listener", params, "the listener") as load:
             yield load
         self._heed(load)
@@ -269,7 +296,7 @@ class BandwidthTestbed(Testbed):
     @contextlib.asynccontextmanager
     async def crossing(self, conditions: Conditions, packet_bytes: int, seed: int) -> AsyncIterator[None]:
         """The cross traffic of these conditions, where there is any."""
-        if not conditions.cross_bps:
+        if not conditions.cross_bps or self.others is None:
             yield
             return
         channel, kind = self.others.channel, conditions.traffic
