@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from platforms.ssh_server import SshServer, ssh_server
 from platforms.test_attached_runs import inside, section, virtgauge
 
+from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
@@ -26,6 +28,7 @@ name = "pair"
 repetitions = 1
 reference = "far"
 aa = false
+attempts = 1
 [validity]
 patience_s = 0
 [[platform]]
@@ -38,6 +41,7 @@ kind = "attached"
 FIRST, SECOND = (f"10.219.{number}.2" for number in (1, 2))
 """Where the controller reaches them."""
 MBPS = 50
+Machines = tuple[Namespace, SshServer, SshServer]
 
 
 def gateway(router: Namespace, port: str, address: str) -> None:
@@ -48,7 +52,7 @@ def gateway(router: Namespace, port: str, address: str) -> None:
 
 
 @pytest.fixture
-def machines(scope: Scope, tmp_path: Path) -> Iterator[tuple[Namespace, SshServer, SshServer]]:
+def machines(scope: Scope, tmp_path: Path) -> Iterator[Machines]:
     """The controller's network and two machines: each on a link of its own to it, and a router between the two."""
     with contextlib.ExitStack() as stack:
         here = stack.enter_context(Namespace(scope, "here"))
@@ -71,7 +75,11 @@ def machines(scope: Scope, tmp_path: Path) -> Iterator[tuple[Namespace, SshServe
 
 
 def measured(
-    machines: tuple[Namespace, SshServer, SshServer], folder: Path, peer: dict[str, object], suite: str
+    machines: Machines,
+    folder: Path,
+    peer: dict[str, object],
+    suite: str,
+    complete: bool = True,
 ) -> tuple[list[TrialRecord], str]:
     here, first, second = machines
     (folder / "plan.toml").write_text(
@@ -79,7 +87,7 @@ def measured(
     )
     done = virtgauge("run", folder / "plan.toml", "--out", folder / "run", enter=inside(here))
     output, _ = done.communicate(timeout=240)
-    assert done.returncode == 0, output
+    assert (done.returncode == 0) == complete, output
     with Ledger.open(folder / "run") as ledger:
         return ledger.trials(), output
 
@@ -94,7 +102,7 @@ fifo = 50
 
 
 def test_an_estimate_of_the_path_between_two_machines_is_what_its_router_lets_pass(
-    machines: tuple[Namespace, SshServer, SshServer], tmp_path: Path, private_state: Path
+    machines: Machines, tmp_path: Path, private_state: Path
 ) -> None:
     """The run knows nothing of the shaper on the path; the estimate is near it, and no error is told."""
     (trial,), output = measured(machines, tmp_path, {"address": "10.220.2.2"}, BANDWIDTH)
@@ -105,3 +113,44 @@ def test_an_estimate_of_the_path_between_two_machines_is_what_its_router_lets_pa
     assert result["receiver"] == "peer"
     assert result["stamp"] == "kernel"
     assert "what is true of a path as it is nobody knows" in output
+
+
+ISOLATION = """
+[[suite.isolation]]
+policy_set_by_hand = true
+benchmarks = ["integer"]
+loads = ["none", "integer"]
+policies = ["limit"]
+shares = [25]
+warmup_s = 0.2
+seconds = 1.0
+"""
+
+
+@pytest.mark.parametrize("hand", [0.25, None], ids=["set", "forgotten"])
+def test_a_limit_that_was_set_by_hand_is_seen_from_inside_and_one_that_was_not_counts_for_nothing(
+    machines: Machines, tmp_path: Path, private_state: Path, hand: float | None
+) -> None:
+    """Two machines on one processor; the hand is a control group around the first, of which the run knows nothing."""
+    _, first, second = machines
+    cpu = max(os.sched_getaffinity(0))
+    for server in (first, second):
+        os.sched_setaffinity(server.process.pid, {cpu})
+    group = Cgroup(f"virtgauge-test-{os.getpid()}", cpu_limit=hand)
+    assert group.create()
+    try:
+        group.add(first.process.pid)
+        trials, output = measured(machines, tmp_path, {}, ISOLATION, complete=hand is not None)
+    finally:
+        group.kill_all()
+        group.remove()
+    assert "set by hand on the tested machine" in output
+    assert sorted(trial.factors["load"] for trial in trials) == ["integer", "none"]
+    for trial in trials:
+        if hand is None:
+            assert [flag.name for flag in trial.flags if flag.fatal] == ["policy-not-in-force"], trial.flags
+            continue
+        assert trial.status is TrialStatus.VALID, (trial.error, trial.flags)
+        assert set(trial.result["policy_applied"]["tested"]["in_force"]) == {"alone", "beside a busy neighbour"}
+        assert trial.result["cpu"]["tested"] is None
+        assert trial.result["io_wait_share"] is None

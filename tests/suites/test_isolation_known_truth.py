@@ -369,3 +369,68 @@ def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
     tolerance = 4 * math.sqrt(stated * (1 - stated) / total)
     assert stated >= 0.95
     assert all(share >= stated - tolerance for share in shares.values())
+
+
+# -- a policy that is set by hand ------------------------------------------------------------------------------------
+
+
+def by_hand(policy, on="tested", share=50, **more):
+    return LOADED | {"policy_set_by_hand": True, "policies": [policy], "on": [on], "shares": [share]} | more
+
+
+@pytest.mark.parametrize(
+    ("policy", "on", "alone", "beside"),
+    [
+        ("limit", "tested", (0.3, 0.3), (0.3, 0.3)),
+        ("limit", "loading", (0.3, 0.3), (0.3, 0.3)),
+        ("weight", "tested", (1, 1), (0.3, 0.3)),
+        ("limit+reservation", "tested", (0.3, 0.3), (0.3, 0.3)),
+    ],
+)
+def test_a_policy_that_is_in_force_is_seen_from_inside(tmp_path, policy, on, alone, beside):
+    """What the loop receives is what the simulated machine gives; no cell is without the policy."""
+    trials = isolation_trials(tmp_path / "run", design=by_hand(policy, on, 30), reservation="absent")
+    assert {trial.factors["policy"] for trial in trials} == {policy}
+    for trial in trials:
+        assert trial.status is TrialStatus.VALID, trial.flags
+        seen = trial.result["policy_applied"][on]["in_force"]
+        for words, (received, entitled) in (("alone", alone), ("beside a busy neighbour", beside)):
+            assert seen[words].startswith(f"{received:.2f} CPUs by a busy loop")
+            assert seen[words].endswith(f"entitled to {entitled:.2f}")
+        assert trial.result["policy_applied"][on]["no_effect"] == []
+
+
+@pytest.mark.parametrize("truth", [{"cpu_limit": "ignored"}, {"limit_overshoot": 1.5}, {"limit_overshoot": 0.5}])
+def test_without_the_policy_that_is_declared_no_trial_counts(tmp_path, truth):
+    (one, two) = isolation_trials(tmp_path / "run", design=by_hand("limit"), **truth)
+    for trial in (one, two):
+        assert trial.status is TrialStatus.INVALID
+        (flag,) = [flag for flag in trial.flags if flag.fatal]
+        assert flag.name == "policy-not-in-force"
+        received = 1.0 if "cpu_limit" in truth else 0.5 * truth["limit_overshoot"]
+        assert f"alone, the tested guest received {received:.2f} CPUs by a busy loop" in flag.detail
+        assert "entitled to 0.50" in flag.detail
+        assert "Set it at the hypervisor, and give each machine one processor" in flag.detail
+
+
+def test_a_policy_that_changes_nothing_is_said_to_be_unseen(tmp_path):
+    for trial in isolation_trials(tmp_path / "run", design=by_hand("weight", share=50)):
+        assert trial.status is TrialStatus.VALID
+        assert trial.result["policy_applied"]["tested"]["no_effect"] == [
+            "weight: it entitles to what no policy does, so that it cannot be seen"
+        ]
+
+
+def test_two_machines_without_a_policy_are_their_own_reference(tmp_path):
+    design = LOADED | {"policy_set_by_hand": True, "policies": ["none"]}
+    cells = measured(tmp_path / "run", design=design)
+    assert cell(cells, load="integer").at("relative_work") == pytest.approx(0.5)
+
+
+def test_work_beside_a_load_is_held_against_that_under_the_same_limit_alone(tmp_path):
+    """Nothing is measured without the limit; beside a neighbour of equal weight, 75 % of a CPU become 50 %."""
+    cells = measured(tmp_path / "run", design=by_hand("limit", share=75), repetitions=6)
+    assert cell(cells, load="integer", policy="limit").at("kept_of_promised") == pytest.approx(2 / 3)
+    weighed = measured(tmp_path / "weighed", design=by_hand("weight", share=30), repetitions=6)
+    (said,) = weighed.suite("isolation").headlines
+    assert said.text == "nothing was measured without load and policy, which isolation is held against."

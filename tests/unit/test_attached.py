@@ -18,9 +18,12 @@ from virtgauge.console.guests import attach as app
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import parse_plan
+from virtgauge.platforms import create
 from virtgauge.platforms.attached.credentials import CONTROLLER_NAME, Credentials
 from virtgauge.platforms.attached.platform import AttachedSettings, Endpoint, Hop
 from virtgauge.platforms.attached.remote_shell import Placement, removal_command
+from virtgauge.platforms.base import Platform
+from virtgauge.suites.isolation.suite import IsolationSuite
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,7 @@ from virtgauge.platforms.attached.remote_shell import Placement, removal_command
         ({"via": "ssh", "host": "x", "jump_host": "a:99999"}, r"\[user@\]host"),
         ({"via": "ssh", "host": "x", "folder": "tmp"}, "absolute path"),
         ({"via": "ssh", "host": "x", "port": 0}, "port"),
+        ({"via": "ssh", "host": "x", "hypervisor": "esxi"}, "give core_mhz"),
         ({"via": "ssh", "host": "x", "peer": {"via": "ssh"}}, "needs host"),
         ({"via": "ssh", "host": "x", "peer": {"via": "ssh", "host": "x"}}, "host = 'x' of the first machine"),
         ({"via": "ssh", "host": "x", "peer": {"via": "ssh", "host": "y", "address": "y"}}, "4 octets"),
@@ -107,6 +111,37 @@ def test_a_path_as_it_is_is_of_two_machines_that_exist_already() -> None:
         between_two(PEER + " }")
     with pytest.raises(UsageError, match=r"'far' cannot be measured .* that is of two machines that exist already"):
         between_two("", 'kind = "host"')
+
+
+def pair(hypervisor: str, **design: object) -> tuple[IsolationSuite, Platform]:
+    machine = {"via": "ssh", "host": "tested.example"} | ({"hypervisor": hypervisor} if hypervisor else {})
+    peer = machine | {"host": "192.0.2.2", "vm": "its neighbour"}
+    plain = {"policy_set_by_hand": True} | ({} if "policies" in design else {"policies": ["limit"], "shares": [25]})
+    return IsolationSuite.create(plain | design), create("attached", machine | {"peer": peer})
+
+
+def test_a_policy_that_is_set_by_hand_is_printed_in_the_hypervisors_words() -> None:
+    suite, machines = pair("hyper-v")
+    (words,) = suite.to_do(machines)
+    assert "on the tested machine, attached tested.example (ssh), before its trials begin: cpu_limit = 0.25" in words
+    assert "\n  Set-VMProcessor -VMName 'tested.example' -Maximum 25\n" in words
+    suite, machines = pair("virtualbox", on=["loading"], cores=["all"], cpus=[4, 5])
+    (words,) = suite.to_do(machines)
+    assert "on the loading machine, attached 192.0.2.2 (ssh)" in words
+    assert "cpu_limit = 0.5" in words
+    assert "VBoxManage modifyvm 'its neighbour' --cpu-execution-cap=25" in words
+    suite, machines = pair("")
+    assert "virtgauge policy commands --hypervisor hyper-v|esxi|virtualbox|xen" in suite.to_do(machines)[0]
+    suite, machines = pair("xen", policies=["none"])
+    assert suite.to_do(machines) == ()
+
+
+def test_one_plan_sets_one_policy_on_a_machine_by_hand() -> None:
+    design = 'policy_set_by_hand = true\npolicies = ["limit"]'
+    text = PLAN.format(suite="isolation", settings=f"{design}\nshares = [25]\n[[suite.isolation]]\n{design}")
+    text = text.replace('host = "192.0.2.1"', 'host = "192.0.2.1"\n' + PEER + " }")
+    with pytest.raises(UsageError, match="limit tested 25 1 and limit tested 50 1; give each a plan of its own"):
+        check_plan(parse_plan(text, "p"), "p")
 
 
 def test_timing_without_a_network_is_measured() -> None:

@@ -18,6 +18,9 @@ MIB = 2**20
 FACTORS = ["benchmark", "block", "load", "intensity", "cores", "policy", "on", "share"]
 
 
+HAND = "policy_set_by_hand = true"
+
+
 @pytest.fixture(autouse=True)
 def four_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
@@ -60,6 +63,12 @@ def cells(**design) -> list[Cell]:
         ('loads = ["flush"]\ndisk_mib = 256', ["disk_mib = 256", "disk_file_mib = 256 do not fit"]),
         ("disk_random_kib = 5", ["disk_random_kib = 5", "multiple of 4"]),
         ("seconds = 0.1", ["seconds = 0.1"]),
+        (HAND, ["policies = ['none', 'limit']", "is one thing in a plan; name one"]),
+        (f'{HAND}\npolicies = ["limit"]\nshares = [25, 50]', ["shares = [25.0, 50.0]", "plans of their own"]),
+        (f'{HAND}\npolicies = ["limit"]\nmemory_mib = 512', ["memory_mib is given", "leave it out"]),
+        (f'{HAND}\npolicies = ["limit"]\nloads = ["flush"]', ["'flush' needs a disk", "leave it out"]),
+        (f'{HAND}\npolicies = ["limit"]\nloads = ["cache"]', ["a block of 1xLLC", "give it in MiB"]),
+        (f'{HAND}\npolicies = ["limit"]', ["platform 'host'", "two machines that exist already", "limit its designs"]),
         ("second = 1", ["suite.isolation[0].second: unknown field", "did you mean 'seconds'"]),
     ],
 )
@@ -236,3 +245,20 @@ def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():
 
 def test_the_short_form_shares_its_guests():
     assert len({cell.testbed for cell in check_plan(*load_plan("isolation-quick")).cells}) == 2
+
+
+def test_a_policy_that_is_set_by_hand_is_in_every_cell():
+    design = {"benchmarks": ["integer"], "loads": ["none", "integer"], "policy_set_by_hand": True}
+    bound = cells(**design, policies=["limit"], shares=[25])
+    assert [(cell.factors["load"], cell.factors["policy"]) for cell in bound] == [
+        ("none", "limit"),
+        ("integer", "limit"),
+    ]
+    free = cells(**design, policies=["none"])
+    assert [(cell.factors["load"], cell.factors["policy"]) for cell in free] == [("none", "none"), ("integer", "none")]
+    assert all(cell.as_is for cell in (*bound, *free))
+
+
+def test_its_cpus_are_those_of_a_host_that_may_have_more():
+    suite = IsolationSuite.create({"policy_set_by_hand": True, "policies": ["limit"], "cores": ["all"], "cpus": [8, 9]})
+    assert suite.cells()[0].testbed == "isolation-as-is-all-8_9_-_8_9"

@@ -22,6 +22,10 @@ PLATFORMS = {
     "attached": [
         "platforms/test_attached_runs.py::test_a_run_by_ssh_from_one_network_to_another",
         "platforms/test_attached_runs.py::test_a_run_by_calls_from_one_network_to_another",
+        "platforms/test_attached_pairs.py"
+        "::test_an_estimate_of_the_path_between_two_machines_is_what_its_router_lets_pass",
+        "platforms/test_attached_pairs.py"
+        "::test_a_limit_that_was_set_by_hand_is_seen_from_inside_and_one_that_was_not_counts_for_nothing[set]",
         "platforms/test_image_boots.py::test_a_disk_boots_with_the_devices_of_esxi",
     ],
     "libvirt": [f"platforms/test_libvirt.py::{ANSWERS}[qemu]", f"platforms/test_libvirt.py::{ANSWERS}[lxc]"],

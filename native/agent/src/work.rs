@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kernels::disk::{Disk, Operation, Order};
 use kernels::memory::{Access, Element, Memory};
 use kernels::neighbours::{Cache, Fork};
-use kernels::{Kernel, chase::Chase, floating::Floating, integer::Integer, wake::Wake};
+use kernels::{Kernel, chase::Chase, floating::Floating, integer::Integer, share::Share, wake::Wake};
 use serde::Deserialize;
 
 use crate::distribution::Distribution;
@@ -63,6 +63,7 @@ enum Name {
     Wake,
     Cache,
     Fork,
+    Share,
 }
 
 /// A parameter without which this work cannot be done.
@@ -120,6 +121,7 @@ impl Asked {
             Name::Wake => Box::new(Wake::new(needed(self.period_ns, "period_ns")?.0, record)),
             Name::Cache => Box::new(Cache::new(block_bytes()?, seed)?),
             Name::Fork => Box::new(Fork),
+            Name::Share => Box::new(Share::new()),
         };
         Ok(Made { kernel, direct })
     }

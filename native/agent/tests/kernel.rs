@@ -43,7 +43,7 @@ fn every_kernel_counts_its_work_by_threads_and_slices() {
         let named = [("access", access.into()), ("element", element.into()), ("block_bytes", (4 << 20).into())];
         [vec![("kernel", "memory".into())], named.to_vec()].concat()
     };
-    let kernels: [(&str, Vec<(&str, Value)>); 10] = [
+    let kernels: [(&str, Vec<(&str, Value)>); 11] = [
         ("dhrystones", vec![("kernel", "integer".into())]),
         ("whetstone cycles", vec![("kernel", "floating".into())]),
         ("bytes", memory("read", "simd")),
@@ -54,6 +54,7 @@ fn every_kernel_counts_its_work_by_threads_and_slices() {
         ("wake-ups", vec![("kernel", "wake".into()), ("period_ns", 1_000_000.into())]),
         ("lines", vec![("kernel", "cache".into()), ("block_bytes", (4 << 20).into())]),
         ("processes", vec![("kernel", "fork".into())]),
+        ("received ns", vec![("kernel", "share".into())]),
     ];
     let mut controller = Controller::greeted();
     for (id, (unit, kernel)) in (1..).zip(kernels) {

@@ -16,7 +16,7 @@ pub fn hertz(tries: u32) -> f64 {
     let mut fastest_ns = u64::MAX;
     for _ in 0..tries {
         let started_ns = OsClock::MonotonicRaw.now_ns();
-        black_box(added(black_box(1), ADDITIONS));
+        work();
         fastest_ns = fastest_ns.min(OsClock::MonotonicRaw.now_ns().saturating_sub(started_ns));
     }
     ADDITIONS as f64 * 1e9 / fastest_ns.max(1) as f64
@@ -34,6 +34,11 @@ macro_rules! add {
     () => {
         "add {0}, {0}, {1}"
     };
+}
+
+/// Some tens of microseconds of additions that wait for each other.
+pub(crate) fn work() {
+    black_box(added(black_box(1), ADDITIONS));
 }
 
 #[inline(never)]

@@ -20,6 +20,7 @@ mod kernel;
 pub mod memory;
 pub mod neighbours;
 pub mod random;
+pub mod share;
 pub mod timed;
 pub mod wake;
 

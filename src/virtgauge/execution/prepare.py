@@ -67,6 +67,13 @@ class Design:
     def _is_for(self, cell: Cell, platform: str, *, aa: bool, emulated: bool) -> bool:
         return any(scope.is_for(platform, aa=aa, emulated=emulated) for scope in self.scopes[cell.key])
 
+    def to_do(self, arm: Arm) -> list[str]:
+        """What a person has to do at an arm's platform before it is measured, in words."""
+        if arm.record.role == "aa":
+            return []
+        suites = {id(suite): suite for suite in (self.suites[cell.key] for cell in self.cells_of(arm.record.name))}
+        return [words for suite in suites.values() for words in suite.to_do(arm.platform)]
+
     def needs(self) -> list[str]:
         """The parts (``provision/parts.py``) that platforms and suites need, each named once."""
         platforms = self.platforms.values()
@@ -228,10 +235,18 @@ class _Sections:
             except ValidationError as error:
                 raise explain(error, self._source, ("suite", name, index), SUITES[name].Settings) from error
             for cell in suite.cells():
+                if cell.key in self.suites and self._is_other(cell):
+                    raise UsageError(
+                        f"{self._source}: suite.{name}[{index}]: another design has the same cells for other guests",
+                        "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own",
+                    )
                 if cell.key not in self.suites:  # two designs may share a cell; it is measured once
                     self.suites[cell.key] = suite
                     self.cells.append(cell)
                 self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
+
+    def _is_other(self, cell: Cell) -> bool:
+        return any(one.key == cell.key and one.as_is != cell.as_is for one in self.cells)
 
 
 _ALONE = "its designs by the scope (platforms = [...]), or measure the platform in a plan of its own"
@@ -240,6 +255,13 @@ _ALONE = "its designs by the scope (platforms = [...]), or measure the platform 
 def _require_testbeds(design: Design, source: str) -> None:
     """Refuse cells that a platform could never measure: it has its machines only as they are, or none that is so."""
     for name, platform in design.platforms.items():
+        set_by_hand = {tuple(cell.factors[key] for key in _SET) for cell in design.cells_of(name) if _by_hand(cell)}
+        if len(set_by_hand) > 1:
+            told = " and ".join(" ".join(one) for one in sorted(set_by_hand))
+            raise UsageError(
+                f"{source}: platform {name!r}: its policy is set by hand, and the plan has {told}",
+                "give each a plan of its own, or a platform",
+            )
         for cell in design.cells_of(name):
             why = _lacking(platform, cell)
             if why is None:
@@ -270,7 +292,16 @@ def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
     return platform.only_plain, f"{_AS_IS.get(cell.suite, 'leave it out')}, limit {_ALONE}"
 
 
-_AS_IS = {"bandwidth": 'give capacities_mbps = ["as-is"] and a peer'}  # What such a platform can be measured by instead
+_AS_IS = {
+    "bandwidth": 'give capacities_mbps = ["as-is"] and a peer',
+    "isolation": "give policy_set_by_hand = true and a peer",
+}
+"""What such a platform can be measured by instead."""
+_SET = ("policy", "on", "share", "cores")  # What a person sets at a hypervisor, of a cell's factors
+
+
+def _by_hand(cell: Cell) -> bool:
+    return cell.as_is and cell.suite == "isolation"
 
 
 def probe_platforms(plan: Plan, source: str) -> list[tuple[str, Platform, Availability]]:

@@ -202,6 +202,8 @@ async def _execute(
             for platform in used:
                 for words in await platform.begin(scope, agent):
                     display.show(Notice(words, warning=False))
+            for words in (words for arm in arms if arm.record.usable for words in design.to_do(arm)):
+                display.show(Notice(words, warning=False))
             runner = Runner(
                 plan=plan,
                 design=design,

@@ -303,6 +303,10 @@ class Platform(abc.ABC):
         """
         return ()
 
+    def policy_words(self, policy: Policy, vcpus: int) -> tuple[str, ...]:
+        """A policy in the words of the hypervisor that somebody else administers, for the machine of so many vCPUs."""
+        return ()
+
     def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
         """What a guest's own facts say of emulation where :meth:`probe` could not know; None where nothing does."""
         return None

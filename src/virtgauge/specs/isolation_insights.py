@@ -219,6 +219,8 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
         if not any(effort(context.table, cell, arm.name) for cell in tried):
             reasons = [context.table.missing_reason(EFFORT, cell, arm.name) for cell in tried]
             return Said(reasons[0] if reasons else "not measured yet", Tone.MISSING)
+        if any(not is_alone(cell) for cell in tried):
+            return Said("nothing was measured without load and policy, which isolation is held against", Tone.SAME)
         return Said("measured without any load, which says nothing of isolation", Tone.SAME)
     own.sort(key=lambda one: (order.index(one.degree), one.worst.point or 0.0))
     first, *others = own

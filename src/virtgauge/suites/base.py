@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, Field
 
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.platforms.base import Platform
 from virtgauge.results.columns import Cell as TriedCell
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -136,6 +137,10 @@ class Suite(abc.ABC):
         It is said once before a run; the cells that need it are ``unsupported`` with the same words.
         """
         return []
+
+    def to_do(self, platform: Platform) -> tuple[str, ...]:
+        """What a person has to do at a platform before it is measured, in words."""
+        return ()
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """Launch what the cells of one testbed are measured on: a plain guest, unless a suite says otherwise.

@@ -19,6 +19,7 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import require
+from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import (
     Accounting,
@@ -112,6 +113,13 @@ class MachineSettings(BaseModel):
     folder: str | None = None
     """ssh: where the agent's private folder is made. By default the first folder that allows programs, /tmp first."""
 
+    hypervisor: Hypervisor | None = None
+    """Whose machine it is, for the words of a policy that is set by hand."""
+    vm: Annotated[str, Field(min_length=1)] | None = None
+    """Its name there; ``host`` by default."""
+    core_mhz: Annotated[int, Field(ge=1)] | None = None
+    """Clock of one of that host's cores; for limits and reservations of ESXi."""
+
     listen: str | None = None
     """dial-in: address and port of this machine, such as ``192.0.2.1:7443``."""
     advertise: str | None = None
@@ -145,6 +153,10 @@ class MachineSettings(BaseModel):
         own, others = (_OF_SSH, _OF_DIAL_IN) if self.via == "ssh" else (_OF_DIAL_IN, _OF_SSH)
         if stray := [field for field in others if field in self.model_fields_set]:
             raise ValueError(f'{stray[0]} means nothing with via = "{self.via}": its fields are {", ".join(own)}')
+        if self.hypervisor is Hypervisor.ESXI and self.core_mhz is None:
+            raise ValueError(
+                'hypervisor = "esxi" counts CPU time in MHz: give core_mhz, the clock of a core of its host'
+            )
         if self.via == "ssh" and self.host is None:
             raise ValueError('via = "ssh" needs host: the machine\'s name or address')
         if self.via == "dial-in":
@@ -307,6 +319,15 @@ class AttachedPlatform(Platform):
     async def begin(self, scope: Scope, agent: AgentBinary) -> tuple[str, ...]:
         own = () if self.settings.via == "ssh" else (self._dial_in.begin(scope, agent),)
         return own if self.peer is None else (*own, *await self.peer.begin(scope, agent))
+
+    def policy_words(self, policy: Policy, vcpus: int) -> tuple[str, ...]:
+        name, hypervisor = self.settings.vm or self.settings.host or "GUEST", self.settings.hypervisor
+        if hypervisor is None:
+            of = "|".join(Hypervisor)
+            return (f"virtgauge policy commands --hypervisor {of} --name {name} …   # prints it in their words",)
+        words = commands(policy, hypervisor, Target(name, vcpus, self.settings.core_mhz))
+        missing = (f"# {part}" for part in words.missing)
+        return (*words.lines, *missing, "# read back what is in force:", *words.read_back)
 
     def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
         return emulation_told(facts)

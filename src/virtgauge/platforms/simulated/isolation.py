@@ -22,7 +22,7 @@ from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Si
 
 # Requests for the agent's kernels as docs/protocol.md has them: what is asked for, checked as the agent checks it.
 
-MEMORY, CACHE, DISK, WAKE = "memory", "cache", "disk", "wake"
+MEMORY, CACHE, DISK, WAKE, SHARE = "memory", "cache", "disk", "wake", "share"
 
 _BESIDES: dict[str, tuple[str, ...]] = {
     "integer": (),
@@ -33,6 +33,7 @@ _BESIDES: dict[str, tuple[str, ...]] = {
     WAKE: ("period_ns",),
     CACHE: ("block_bytes",),
     "fork": (),
+    SHARE: (),
 }
 """What each needs besides the number of its threads and a seed."""
 _PARTS = ("access", "element", "order", "operation")  # Of these, what its name is made of
@@ -46,6 +47,7 @@ _UNITS = {
     WAKE: "wake-ups",
     CACHE: "lines",
     "fork": "processes",
+    SHARE: "received ns",
 }
 
 
@@ -303,7 +305,7 @@ def _rate(
         return truth.rate(work) * disk_time * cpus / demand
     if work.kernel == WAKE:
         return work.threads * 1e9 / work.period_ns * work.intensity * cpus / demand
-    return truth.rate(work) * cpus * worth
+    return 1e9 * cpus if work.kernel == SHARE else truth.rate(work) * cpus * worth
 
 
 def _processor_want(truth: IsolationTruth, side: Side, disk_time: float) -> Want:

@@ -19,6 +19,7 @@ from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.platforms.simulated.isolation import (
     DISK,
+    SHARE,
     WAKE,
     Given,
     IsolationTruth,
@@ -178,7 +179,7 @@ class Machine:
             load.cpu_ns += neighbour.cpus * ns
             load.units += neighbour.rate * self.factor * ns / 1e9
         units = given.rate * ns / 1e9
-        if work.kernel != WAKE:  # which waits for a timer, and not for its processor
+        if work.kernel not in (WAKE, SHARE):  # which wait for a timer, or count time and not work
             drift = 1 + (truth.frequency_drift - 1) * middle
             noise = np.exp(truth.slice_sigma * self.random.standard_normal() - truth.slice_sigma**2 / 2)
             units *= self.factor * drift * float(noise)

@@ -14,6 +14,7 @@ from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, DiskLimits
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.isolation.benchmarks import Kind
+from virtgauge.suites.isolation.by_hand import Look, not_in_force
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
 from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
 from virtgauge.suites.isolation.policies import Claimant, Demand, Given, Placement, entitled, entitled_without_limit
@@ -159,6 +160,7 @@ class Trial:
     loading: Received
     method: str  # where that comes from
     outside: Outside  # what the host's kernel counted from before the load began until it had stopped
+    looks: tuple[Look, ...] = ()  # at a policy that was set by hand
 
     @property
     def steal(self) -> Steal:
@@ -233,7 +235,9 @@ class Trial:
         }
 
     def flags(self) -> Iterator[Flag]:
-        return flags_of(
+        if (why := not_in_force(self.looks, self.where)) is not None:
+            yield Flag("policy-not-in-force", why)
+        yield from flags_of(
             guests=self.guests,
             asked=self.policies.asked,
             elapsed_ns=self.answer.elapsed_ns,

@@ -79,13 +79,22 @@ class Given:
     notes: tuple[str, ...] = ()  # how that is brought about where the policy's name does not say
 
 
-def given(policy: PolicyName, on: str, share: float, where: Placement, disk_full_bps: float) -> Given:
+def given(
+    policy: PolicyName,
+    on: str,
+    share: float,
+    where: Placement,
+    disk_full_bps: float,
+    *,
+    as_is: bool = False,
+) -> Given:
     """The policies of both guests.
 
     Args:
         on: who gets it: ``tested``, ``loading`` or :data:`NOBODY`.
         share: of the CPUs that a guest may run on, or of the disk; above 0, at most 1.
         disk_full_bps: bytes a second that a share of 1 is of.
+        as_is: of machines that exist already, whose CPUs are those of another host.
 
     Raises:
         UsageError: a value that no kernel accepts.
@@ -106,9 +115,10 @@ def given(policy: PolicyName, on: str, share: float, where: Placement, disk_full
         bound = round(share * disk_full_bps)
         changes["disk"] = DiskLimits(read_bps=bound, write_bps=bound)
     tested, loading = (
-        dataclasses.replace(
-            Policy(weight=PLAIN_WEIGHT, cores=None if cpus == allowed_cpus() else cpus),
-            **(changes if on == name else {}),
+        Policy(
+            **{"weight": PLAIN_WEIGHT, **(changes if on == name else {})},
+            cores=None if as_is or cpus == allowed_cpus() else cpus,
+            available=tuple(range(max(cpus) + 1)) if as_is else None,
         )
         for name, cpus in (("tested", where.tested), ("loading", where.loading))
     )

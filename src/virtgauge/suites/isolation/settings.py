@@ -55,7 +55,8 @@ class IsolationSettings(BaseModel):
     cores: Levels[Cores] = ("1",)
     """``1``: both guests on one CPU. ``1-apart``: each on one of its own. ``all``: both on all."""
     cpus: Distinct[Annotated[int, Field(ge=0, lt=_MOST_CPUS)]] | None = None
-    """The host's CPUs that the guests may use; all that virtgauge may use by default."""
+    """The host's CPUs that the guests may use; all that virtgauge may use by default. With ``policy_set_by_hand`` the
+    hypervisor's, by default as few as ``cores`` needs."""
     governors: Levels[Annotated[str, Field(pattern="[a-z][a-z_-]*")]] = ("as-is",)
     """Which of the host's cpufreq governors chooses the frequency, where it has any: ``performance``, ``powersave``."""
     policies: Levels[PolicyName] = ("none", "limit")
@@ -64,6 +65,11 @@ class IsolationSettings(BaseModel):
     """Which guest the policy is on."""
     shares: Levels[Percent] = (50.0,)
     """What a policy gives, in per cent of the guest's CPUs or of ``disk_full_mb_per_s``."""
+
+    policy_set_by_hand: bool = False
+    """You set the policy at the hypervisor of two [attached machines](platforms/attached.md#which-suites), as the run
+    prints it: one policy, receiver, share and ``cores``, in every cell. Each trial checks from inside that it is in
+    force. With ``policies = ["none"]``, the same two machines without one."""
 
     warmup_s: Annotated[float, Field(ge=0, le=600)] = 1.0
     """Time before the measured part of a trial."""
@@ -92,7 +98,9 @@ class IsolationSettings(BaseModel):
 
     @property
     def host_cpus(self) -> tuple[int, ...]:
-        return allowed_cpus() if self.cpus is None else tuple(sorted(self.cpus))
+        if self.cpus is not None:
+            return tuple(sorted(self.cpus))
+        return tuple(range(1 + ("1-apart" in self.cores))) if self.policy_set_by_hand else allowed_cpus()
 
     def kinds(self) -> Iterator[Kind]:
         return (KINDS[name] for name in (*self.benchmarks, *self.loads) if name != NO_LOAD)
@@ -113,7 +121,7 @@ class IsolationSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fits_this_machine(self) -> IsolationSettings:
-        missing = sorted(set(self.host_cpus) - set(allowed_cpus()))
+        missing = [] if self.policy_set_by_hand else sorted(set(self.host_cpus) - set(allowed_cpus()))
         if missing or not self.host_cpus:
             raise ValueError(
                 f"cpus: this machine has the CPUs {list(allowed_cpus())}, not {missing}; name some of these"
@@ -127,6 +135,26 @@ class IsolationSettings(BaseModel):
                 for share in self.shares:
                     if (why := refusal(policy, share / 100, capacity, self.disk_full_mb_per_s * 1e6)) is not None:
                         raise ValueError(f"shares: {share:g} with the policy {policy!r}: {why}")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_set_by_hand(self) -> IsolationSettings:
+        if not self.policy_set_by_hand:
+            return self
+        for name in ("policies", "on", "shares", "cores"):
+            if len(values := getattr(self, name)) > 1:
+                raise ValueError(
+                    f"{name} = {[*values]}: what is set by hand is one thing in a plan; name one, and give the others "
+                    "plans of their own"
+                )
+        if stray := sorted({"memory_mib", "disk_mib"} & self.model_fields_set):
+            raise ValueError(f"{stray[0]} is given, but the machines have what they have; leave it out")
+        if on_disk := [kind.name for kind in self.kinds() if kind.uses_disk]:
+            raise ValueError(f"{on_disk[0]!r} needs a disk that is given from here; leave it out")
+        if of_caches := [name for name in self.blocks() if name.endswith("LLC")]:
+            raise ValueError(
+                f"a block of {of_caches[0]}: the caches of the machines' host are not known; give it in MiB"
+            )
         return self
 
     @model_validator(mode="after")

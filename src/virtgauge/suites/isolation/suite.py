@@ -11,6 +11,7 @@ benchmarks).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -18,14 +19,15 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError, Reply
 from virtgauge.host.policy import Applied, Policy, PolicyError
-from virtgauge.platforms.base import Guest
+from virtgauge.platforms.base import Guest, Platform
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.isolation.benchmarks import KINDS, NO_LOAD, Kind, block_bytes, largest_cache_bytes
+from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_do
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult, unknown_cache, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
 from virtgauge.suites.isolation.outside import Outside, Span, received, watched
-from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, given
+from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, Given, Placement, given, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.isolation.testbed import AS_IS, LOADING, TESTED, IsolationTestbed, TestbedSpec, testbed_of
 from virtgauge.suites.loads import Running
@@ -59,7 +61,9 @@ class IsolationSuite(Suite):
     def cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
         for (benchmark, block, cores), governor in itertools.product(self._benchmarks(), self._settings.governors):
-            levels: list[tuple[str, int, str, str, float]] = [(NO_LOAD, 0, NO_POLICY, NOBODY, 100.0)]
+            levels: list[tuple[str, int, str, str, float]] = []
+            if not self._bound_by_hand:
+                levels.append((NO_LOAD, 0, NO_POLICY, NOBODY, 100.0))
             levels += [
                 (load, intensity, *policy)
                 for load in self._settings.loads
@@ -104,7 +108,24 @@ class IsolationSuite(Suite):
         self._testbeds[testbed.name] = testbed
         params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
         expected_s = self._settings.warmup_s + self._settings.seconds + 0.3
-        return Cell(self.name, "kernel", factors, params, timeout_s(self._settings, params), testbed.name, expected_s)
+        expected_s += 2 * LOOK_S if self._bound_by_hand else 0
+        within_s, as_is = timeout_s(self._settings, params), testbed.as_is
+        return Cell(self.name, "kernel", factors, params, within_s, testbed.name, expected_s, as_is)
+
+    @property
+    def _bound_by_hand(self) -> bool:
+        return self._settings.policy_set_by_hand and NO_POLICY not in self._settings.policies
+
+    def to_do(self, platform: Platform) -> tuple[str, ...]:
+        if not self._bound_by_hand or platform.simulated:
+            return ()
+        params = self.cells()[0].params
+        where = placement(params["cores"], self._settings.host_cpus)
+        return to_do(platform, self._given(params, where), params["on"], where)
+
+    def _given(self, params: Mapping[str, Any], where: Placement) -> Given:
+        settings, told = self._settings, (params["policy"], params["on"], params["share"])
+        return given(*told, where, settings.disk_full_mb_per_s * 1e6, as_is=settings.policy_set_by_hand)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         return await IsolationTestbed.create(stage, self._testbeds[testbed])
@@ -125,11 +146,8 @@ class IsolationSuite(Suite):
         benchmark, load = KINDS[params["benchmark"]], KINDS.get(params["load"])
         seed = random.getrandbits(62)  # no part of the design
         work = _work(settings, testbed, TESTED, benchmark, params["block"], seed)
-        policies = given(params["policy"], params["on"], params["share"], where, settings.disk_full_mb_per_s * 1e6)
-        applied = (
-            await _applied(TESTED, testbed.tested, policies.tested),
-            await _applied(LOADING, testbed.loading, policies.loading),
-        )
+        policies = self._given(params, where)
+        applied, looks = await _in_force(testbed, policies, params["on"])
         before = Outside.now(testbed.tested, testbed.loading)
         warmup_ns, slice_ns = round(settings.warmup_s * 1e9), settings.slice_ms * 1_000_000
         times = {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
@@ -142,6 +160,8 @@ class IsolationSuite(Suite):
                 beside = await Running.start(channel, "kernel", its, what, within_s=None)
             reply, load_result = await _probed(testbed, work | times, load, beside, on_progress)
         outside = Outside.now(testbed.tested, testbed.loading).since(before)
+        if testbed.stage.platform.peer is not None:
+            outside = dataclasses.replace(outside, ticks=())  # this host is not theirs
         with documented("the result of the probe kernel"):
             answer = Answer.decode(reply.value, slice_ns)
             span = Span.of_answer(reply.value, warmup_ns, reply.sent_ns, reply.finished_ns)
@@ -165,6 +185,7 @@ class IsolationSuite(Suite):
             loading=loading,
             method=testbed.tested.accounting().method,
             outside=outside,
+            looks=looks,
         )
         # Blocks and files are made between the request and the first clock reading, which is no late answer.
         prepared = benchmark.has_block or benchmark.uses_disk
@@ -199,6 +220,22 @@ def _work(
     disk = testbed.disks.get(name)
     folder = None if disk is None else disk.folder
     return work_of(settings, kind, block=block, threads=testbed.spec.where.capacity, folder=folder, seed=seed)
+
+
+async def _in_force(
+    testbed: IsolationTestbed, policies: Given, on: str
+) -> tuple[tuple[Applied, Applied], tuple[Look, ...]]:
+    """What became of both policies, set here or by hand; of one that was set by hand, what is seen of it."""
+    by_hand = testbed.spec.as_is
+    if by_hand and not testbed.stage.platform.simulated and on == NOBODY:
+        return applied(policies, (), on), ()
+    if not by_hand or testbed.stage.platform.simulated:  # whose hand is its truth
+        tested = await _applied(TESTED, testbed.tested, policies.tested)
+        both = tested, await _applied(LOADING, testbed.loading, policies.loading)
+        if not by_hand or on == NOBODY:
+            return both, ()
+    looks = await look(testbed, policies, on)
+    return applied(policies, looks, on), looks
 
 
 async def _applied(name: str, guest: Guest, policy: Policy) -> Applied:

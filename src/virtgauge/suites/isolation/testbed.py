@@ -33,10 +33,13 @@ class TestbedSpec:
     memory_mib: int
     disk_mib: int | None  # of each guest's disk; None where nothing uses one
     governor: str = AS_IS  # that chooses the host's frequency
+    as_is: bool = False  # two machines that exist already, with what they have
 
     @property
     def name(self) -> str:
         cpus = "_".join(map(str, (*self.where.tested, "-", *self.where.loading)))
+        if self.as_is:
+            return f"isolation-as-is-{self.cores}-{cpus}"
         under = "" if self.governor == AS_IS else f"-{self.governor}"
         return f"isolation-{self.cores}-{cpus}-{self.memory_mib}-{self.disk_mib or 0}{under}"
 
@@ -50,7 +53,8 @@ def testbed_of(settings: IsolationSettings, cores: str, governor: str = AS_IS) -
     disk_mib = None
     if any(kind.uses_disk for kind in settings.kinds()):
         disk_mib = round(threads * settings.disk_file_mib * _DISK_OVERHEAD) + _DISK_OVERHEAD_MIB
-    return TestbedSpec(cores, where, settings.memory_mib or memory_mib, settings.disk_mib or disk_mib, governor)
+    mib = settings.memory_mib or memory_mib, settings.disk_mib or disk_mib
+    return TestbedSpec(cores, where, *mib, governor, as_is=settings.policy_set_by_hand)
 
 
 class IsolationTestbed(Testbed):
@@ -73,6 +77,9 @@ class IsolationTestbed(Testbed):
     @classmethod
     async def create(cls, stage: Stage, spec: TestbedSpec) -> IsolationTestbed:
         """Make the disks and launch both guests at the same time."""
+        if spec.as_is and not stage.platform.simulated:
+            first = await stage.launch(TESTED, ready_timeout_s=_READY_S)
+            return cls(stage, spec, first, await stage.launch_second(LOADING, ready_timeout_s=_READY_S), {})
         disks: dict[str, Disk] = {}
         if spec.disk_mib is not None and not stage.platform.simulated:
             disks = {name: stage.make_disk(f"{name}-disk", spec.disk_mib) for name in (TESTED, LOADING)}

@@ -1,0 +1,126 @@
+"""A policy that a person has set at a hypervisor: its words, and whether it is in force, seen from inside.
+
+Nothing outside tells what the two machines receive.  So a busy loop, calibrated by its own shortest round, finds in
+what share of the time it went on (docs/protocol.md, kernel ``share``), alone and beside a neighbour that is as busy.
+What the machine's own kernel counts as stolen meanwhile is kept beside it, where it counts any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from virtgauge.host.cgroup import QUOTA_PERIOD_US
+from virtgauge.host.policy import Applied, Policy
+from virtgauge.platforms.base import Platform
+from virtgauge.suites.answers import documented
+from virtgauge.suites.isolation.benchmarks import KINDS
+from virtgauge.suites.isolation.policies import Demand, Given, Placement, entitled
+from virtgauge.suites.isolation.testbed import LOADING, TESTED, IsolationTestbed
+from virtgauge.suites.loads import Running
+
+LOOK_S = 2.0
+_WARMUP_S = 0.2
+_OFF = 0.1
+_OFF_S = 2 * QUOTA_PERIOD_US / 1e6  # Of a limit by periods, at both ends of a look
+_BUSY = KINDS["integer"]  # As the loop is: it would use all that there is
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What a guest received by its busy loop, in whole CPUs."""
+
+    guest: str  # ``tested`` or ``loading``
+    beside: str  # ``alone`` or ``beside a busy neighbour``
+    received_cpus: float
+    entitled_cpus: float  # by the policy
+    plain_cpus: float  # that it would be entitled to without the policy
+    stolen_cpus: float | None  # that its own kernel counted as stolen; None where it counts none
+
+    def _is(self, cpus: float) -> bool:
+        return abs(self.received_cpus - cpus) <= cpus * (_OFF + _OFF_S / LOOK_S)
+
+    @property
+    def in_force(self) -> bool:
+        """Whether it received what it is entitled to, within a tenth and two periods of a quota."""
+        return self._is(self.entitled_cpus)
+
+    @property
+    def tells(self) -> bool:
+        """Whether the policy makes a difference that can be seen."""
+        return abs(self.entitled_cpus - self.plain_cpus) > 2 * self.entitled_cpus * (_OFF + _OFF_S / LOOK_S)
+
+    def words(self) -> str:
+        stolen = "" if self.stolen_cpus is None else f", {self.stolen_cpus:.2f} stolen"
+        return f"{self.received_cpus:.2f} CPUs by a busy loop{stolen}; entitled to {self.entitled_cpus:.2f}"
+
+
+async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Look, ...]:
+    """What the guest with the policy receives, alone and beside the other.
+
+    Raises:
+        AgentError, ChannelClosedError, ProtocolError: one of them cannot be asked.
+    """
+    where, threads = testbed.spec.where, testbed.spec.where.capacity
+    guest, other = (testbed.tested, testbed.loading) if on == TESTED else (testbed.loading, testbed.tested)
+    own, others = (policies.tested, policies.loading) if on == TESTED else (policies.loading, policies.tested)
+    busy = {"kernel": "share", "threads": threads, "seed": 1}
+    span = {"warmup_ns": _WARMUP_S * 1e9, "duration_ns": LOOK_S * 1e9, "slice_ns": LOOK_S * 1e9}
+
+    async def looked(beside: str, neighbour: Demand) -> Look:
+        params = busy | {name: round(ns) for name, ns in span.items()}
+        reply = await guest.channel.request("probe", name="kernel", params=params, load=None)
+        with documented("the result of the probe kernel"):
+            elapsed_ns, steal_ns = int(reply.value["elapsed_ns"]), reply.value["usage"]["steal_ns"]
+            received = int(reply.value["units"]) / elapsed_ns
+            stolen = None if steal_ns is None else int(steal_ns) / int(reply.value["usage"]["elapsed_ns"])
+        demand = Demand.of(_BUSY, threads, 100, None)
+        due, plain = (entitled(where, (mine, demand), (theirs, neighbour)) for mine, theirs in ((own, others), _PLAIN))
+        assert due is not None
+        assert plain is not None
+        return Look(on, beside, received, due, plain, stolen)
+
+    alone = await looked("alone", Demand.of(None, threads, 100, 0.0))
+    load = await Running.start(other.channel, "kernel", busy | {"intensity_percent": 100}, "the busy neighbour")
+    try:
+        return alone, await looked("beside a busy neighbour", Demand.of(_BUSY, threads, 100, None))
+    finally:
+        await load.stop()
+
+
+_PLAIN = (Policy(), Policy())
+
+
+def applied(policies: Given, looks: tuple[Look, ...], on: str) -> tuple[Applied, Applied]:
+    """What is known of both guests' policies, for the record."""
+    seen = {one.beside: one.words() for one in looks}
+    unseen = () if any(one.tells for one in looks) else tuple(f"{knob}: {_SAME}" for knob in policies.asked)
+    notes = ("set by hand, seen from inside",)
+    tested, loading = (
+        Applied(policy, seen if name == on else {}, unseen if name == on else (), notes)
+        for name, policy in ((TESTED, policies.tested), (LOADING, policies.loading))
+    )
+    return tested, loading
+
+
+_SAME = "it entitles to what no policy does, so that it cannot be seen"
+
+
+def not_in_force(looks: tuple[Look, ...], where: Placement) -> str | None:
+    """Why the policy is not in force, in words; None where it is."""
+    wrong = [f"{one.beside}, the {one.guest} guest received {one.words()}" for one in looks if not one.in_force]
+    if not wrong:
+        return None
+    processors = "one processor" if where.capacity == 1 else f"{where.capacity} processors"
+    return f"{'; '.join(wrong)}. Set it at the hypervisor, and give each machine {processors}"
+
+
+def to_do(platform: Platform, policies: Given, on: str, where: Placement) -> tuple[str, ...]:
+    """What a person has to set before such a platform is measured."""
+    machine, policy = (platform, policies.tested) if on == TESTED else (platform.peer or platform, policies.loading)
+    told: dict[str, Any] = {name: getattr(policy, name) for name in policies.asked}
+    listed = ", ".join(f"{name} = {value:g}" for name, value in told.items())
+    cpus = tuple(sorted({*where.tested, *where.loading}))
+    words = machine.policy_words(Policy(**told, available=tuple(range(max(cpus) + 1))), where.capacity)
+    lines = "".join(f"\n  {line}" for line in words)
+    return (f"set by hand on the {on} machine, {machine.label}, before its trials begin: {listed}{lines}",)
