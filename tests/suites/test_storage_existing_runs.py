@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from platforms.ssh_server import ssh_server
+from platforms.test_attached_runs import section
 from sampled import sampled
 from suites.database_servers import DATA, RunningServer, answer_of, running, stream
 from suites.storage_testbeds import passable_state
@@ -111,10 +113,18 @@ class Run:
     trials: list[TrialRecord]
 
 
-def execute(folder: Path, server: Address, *options: str, password: str | None = "", name: str = "run") -> Run:
+def execute(
+    folder: Path,
+    server: Address,
+    *options: str,
+    password: str | None = "",
+    name: str = "run",
+    platform: str = 'kind = "host"',
+) -> Run:
     """``virtgauge run`` of a plan on this server; with its own password, unless another (or none) is given."""
     plan, out = folder / f"{name}.toml", folder / name
-    plan.write_text(PLAN.format(database=server.name, uri=server.uri, variable=VARIABLE))
+    told = PLAN.format(database=server.name, uri=server.uri, variable=VARIABLE)
+    plan.write_text(told.replace('kind = "host"', platform))
     environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
     environment |= {} if password is None else {VARIABLE: password or server.password}
     argv = [sys.executable, "-m", "virtgauge.cli", "run", str(plan), "--out", str(out), "--progress", "lines", *options]
@@ -150,6 +160,22 @@ def test_it_is_measured_at_its_own_settings_and_nothing_of_the_run_stays_nor_kee
     assert write.result["reported_settings"], "what the server says of itself is recorded"
     assert owned.has_no_table()
     assert is_nowhere(owned.password, run)
+
+
+@pytest.mark.parametrize("owned", sampled(["postgresql"], ["mongodb"]), indirect=True)
+def test_a_server_on_an_attached_machine_is_used_from_here_once_it_is_seen_there(owned: Owned, tmp_path: Path) -> None:
+    with ssh_server(tmp_path / "server") as machine:
+        attached = f'kind = "attached"\n{section(machine.settings())}'
+        run = execute(tmp_path, owned, platform=attached)
+        nobody = Address(owned.name, owned.uri.replace(str(owned.server.layout.port), "1"))
+        unseen = execute(tmp_path, nobody, platform=attached, password="x", name="unseen")
+    assert {trial.status for trial in run.trials} == {TrialStatus.VALID}, [trial.error for trial in run.trials]
+    assert all(trial.result["operations"] > 0 for trial in run.trials)
+    assert all(trial.accounting["guest_cpu_ns"] is None for trial in run.trials)
+    assert owned.has_no_table()
+    for trial in unseen.trials:
+        assert trial.status is TrialStatus.UNSUPPORTED
+        assert "is not on attached 127.0.0.1 (ssh): nothing there listens on port 1; give each" in str(trial.error)
 
 
 @pytest.mark.parametrize("owned", sampled(["postgresql"], ["mongodb"]), indirect=True)

@@ -277,7 +277,9 @@ _TOLD = ("load", "capacity_mbps")  # Factors by which such a refusal names its c
 
 def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
     """What a platform lacks for a cell, and the remedy; None where it lacks nothing."""
-    if cell.as_is:
+    if cell.as_is == "server":
+        return None  # of the host, of a machine that exists already, or unsupported there with the reason
+    if cell.as_is == "pair":
         if platform.simulated:
             return None
         if platform.only_plain is None:
@@ -295,13 +297,14 @@ def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
 _AS_IS = {
     "bandwidth": 'give capacities_mbps = ["as-is"] and a peer',
     "isolation": "give policy_set_by_hand = true and a peer",
+    "storage": "give databases = [] and a [[suite.storage.server]] of the machine",
 }
 """What such a platform can be measured by instead."""
 _SET = ("policy", "on", "share", "cores")  # What a person sets at a hypervisor, of a cell's factors
 
 
 def _by_hand(cell: Cell) -> bool:
-    return cell.as_is and cell.suite == "isolation"
+    return cell.as_is == "pair" and cell.suite == "isolation"
 
 
 def probe_platforms(plan: Plan, source: str) -> list[tuple[str, Platform, Availability]]:

@@ -140,13 +140,16 @@ class Stage:
         self._removal.callback(remove)
 
     def accounting(self) -> Accounting:
-        """This machine's CPU time of the guests under test together; not known where any of them has another's."""
+        """This machine's CPU time of the guests under test together; not known where any of them has another's.
+
+        What takes from this machine matters also where only a peer, such as the client, works on it.
+        """
         each = [guest.accounting() for guest in self.guests]
         times = [one.cpu_ns for one in each if one.cpu_ns is not None and one.of_this_machine]
         return Accounting(
             cpu_ns=sum(times) if len(times) == len(each) else None,
             method=each[0].method,
-            of_this_machine=any(one.of_this_machine for one in each),
+            of_this_machine=any(one.of_this_machine for one in each) or bool(self.peers),
         )
 
     def peers_cpu_ns(self) -> int:

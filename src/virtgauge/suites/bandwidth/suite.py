@@ -63,8 +63,8 @@ class BandwidthSuite(Suite):
         # Generous, for an emulated sender is slow.
         timeout_s = _SET_UP_S + self._settings.estimates * _SEARCH_S + 2 * self._settings.capacity_s
         expected_s = 1 + 0.5 * self._settings.estimates + 2 * self._settings.capacity_s
-        as_is = self._settings.as_is
-        return Cell(self.name, "estimate", factors, params, timeout_s, testbed, expected_s, as_is=as_is)
+        pair = "pair" if self._settings.as_is else ""
+        return Cell(self.name, "estimate", factors, params, timeout_s, testbed, expected_s, pair)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         link_kind = self._settings.link if testbed == self._testbed(self._settings.link) else None

@@ -109,8 +109,9 @@ class IsolationSuite(Suite):
         params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
         expected_s = self._settings.warmup_s + self._settings.seconds + 0.3
         expected_s += 2 * LOOK_S if self._bound_by_hand else 0
-        within_s, as_is = timeout_s(self._settings, params), testbed.as_is
-        return Cell(self.name, "kernel", factors, params, within_s, testbed.name, expected_s, as_is)
+        within_s = timeout_s(self._settings, params)
+        pair = "pair" if testbed.as_is else ""
+        return Cell(self.name, "kernel", factors, params, within_s, testbed.name, expected_s, pair)
 
     @property
     def _bound_by_hand(self) -> bool:

@@ -23,7 +23,7 @@ _TABLE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 
 class ExistingServer(BaseModel):
-    """A server that runs already, measured from the host. A plan may name any number."""
+    """A server that runs already, on the host or an attached machine, used from the host. A plan may name several."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

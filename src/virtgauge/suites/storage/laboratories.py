@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Hashable, Iterable, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.network.nic import NetworkError
-from virtgauge.platforms.base import LaunchError, Share
+from virtgauge.platforms.base import Guest, LaunchError, Share
 from virtgauge.platforms.simulated.storage import KILL
 from virtgauge.suites.storage.calibration import NullServer
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
@@ -210,16 +211,21 @@ class EmbeddedTestbed(GuestTestbed):
         return dataclasses.replace(target, client=self._client(target.client.store), inside=self._inside())
 
 
+_LISTENING = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0A", re.MULTILINE)
+_SOCKETS = ["/proc/net/tcp", "/proc/net/tcp6"]
+
+
 class ExistingTestbed(StorageTestbed):
-    """A server that is there already, used from the host."""
+    """A server that is there already, used from the host; it is the host's, or on a machine that exists already."""
 
     keeps_tables = False  # it outlives the testbed
 
     async def set_up(self) -> None:
         server = self.spec.existing
         assert server is not None
-        if not self.stage.platform.is_host:
-            words = f"the server {server.name} is an existing server: it is measured from the host only"
+        platform = self.stage.platform
+        if not (platform.is_host or platform.only_plain):
+            words = f"the server {server.name} is an existing server, of the host or of an attached machine"
             raise StoreError("unsupported", words)
         if (missing_prerequisite := server.missing_prerequisite()) is not None:
             raise StoreError("unsupported", missing_prerequisite)
@@ -228,6 +234,9 @@ class ExistingTestbed(StorageTestbed):
         except VirtgaugeError as error:
             raise StoreError("setup", str(error)) from error
         guest = await self.stage.launch()
+        if not platform.is_host:
+            await _require_listener(guest, int(store["port"]), f"the server {server.name} is not on {platform.label}")
+            guest = await self.stage.launch_peer("client")
         self._server, self._client = server, Sensorstore(guest.channel, program, store)
         self._reported: dict[str, Any] | None = None
 
@@ -242,6 +251,15 @@ class ExistingTestbed(StorageTestbed):
             return error
         remedy = "it has not been touched; to have it dropped, set allow_drop = true, or start with --allow-drop"
         return StoreError(error.code, f"{error.message}: {remedy}")
+
+
+async def _require_listener(guest: Guest, port: int, otherwise: str) -> None:
+    """Raises StoreError: ``unsupported``: nothing listens on the port of this machine."""
+    reply = await guest.channel.request("read", paths=_SOCKETS)
+    tables = (bytes(table).decode() for table in reply.value["files"].values() if table is not None)
+    if port not in {int(one, 16) for table in tables for one in _LISTENING.findall(table)}:
+        words = f"{otherwise}: nothing there listens on port {port}; give each machine its server by the scope"
+        raise StoreError("unsupported", f"{words} (platforms = [...])")
 
 
 class ServedTestbed(GuestTestbed):

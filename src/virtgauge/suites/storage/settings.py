@@ -85,7 +85,7 @@ class StorageSettings(BaseModel):
     databases: Distinct[Database] = ("sqlite", "duckdb")
     """Databases that virtgauge starts in every guest. Embedded ones run inside the guest's load generator."""
     server: tuple[ExistingServer, ...] = ()
-    """Servers that run already, measured from the host only."""
+    """Servers that run already, on the host or on an attached machine."""
     durability: Levels[Durability] = (Durability.FLUSHED,)
     """What an acknowledged write has survived; see [storage.md](storage.md#levels-of-durability)."""
     period_ms: Annotated[int, Field(ge=1, le=600_000)] = FIRST_PERIOD_MS

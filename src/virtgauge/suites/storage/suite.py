@@ -129,7 +129,8 @@ class StorageSuite(Suite):
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
             }
             probe = "operations" if plain else operation
-            yield Cell(self.name, probe, factors, params, timeout_s, testbed.name, expected_s)
+            server = "" if testbed.existing is None else "server"
+            yield Cell(self.name, probe, factors, params, timeout_s, testbed.name, expected_s, server)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """A guest with its server, disk and client; a plain guest where that cannot be, whose cells all say why."""
