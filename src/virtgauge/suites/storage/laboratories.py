@@ -225,7 +225,7 @@ class ExistingTestbed(StorageTestbed):
         assert server is not None
         platform = self.stage.platform
         if not (platform.is_host or platform.only_plain):
-            words = f"the server {server.name} is an existing server, of the host or of an attached machine"
+            words = f"the server {server.name} is measured from the host, and is on it or on an attached machine"
             raise StoreError("unsupported", words)
         if (missing_prerequisite := server.missing_prerequisite()) is not None:
             raise StoreError("unsupported", missing_prerequisite)
