@@ -51,7 +51,7 @@ class Look:
         return abs(self.entitled_cpus - self.plain_cpus) > 2 * self.entitled_cpus * (_OFF + _OFF_S / LOOK_S)
 
     def words(self) -> str:
-        stolen = "" if self.stolen_cpus is None else f", {self.stolen_cpus:.2f} stolen"
+        stolen = "" if self.stolen_cpus is None else f", {self.stolen_cpus:.2f} stolen by its own account"
         return f"{self.received_cpus:.2f} CPUs by a busy loop{stolen}; entitled to {self.entitled_cpus:.2f}"
 
 
