@@ -6,8 +6,8 @@ import math
 
 import pytest
 from isolation_reports import rows_of, sentence_of
-from suites.isolation_runs import TEST, cell, isolation_trials
-from suites.simulated_runs import report_of
+from suites.isolation_runs import QUICK, TEST, cell, isolation_trials
+from suites.simulated_runs import execute, plan_of, report_of, simulated
 
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.specs.isolation_formatting import Resource
@@ -434,3 +434,11 @@ def test_work_beside_a_load_is_held_against_that_under_the_same_limit_alone(tmp_
     weighed = measured(tmp_path / "weighed", design=by_hand("weight", share=30), repetitions=6)
     (said,) = weighed.suite("isolation").headlines
     assert said.text == "nothing was measured without load and policy, which isolation is held against."
+
+
+def test_a_second_pair_without_a_policy_is_the_reference_of_one_with_a_policy(tmp_path):
+    free = QUICK | LOADED | {"platforms": ["free"], "policy_set_by_hand": True, "policies": ["none"]}
+    bound = QUICK | by_hand("weight", share=30) | {"platforms": [TEST]}
+    plan = plan_of(simulated("free"), simulated(TEST), repetitions=1, suite={"isolation": [free, bound]})
+    assert execute(plan, tmp_path / "run")[0]
+    assert cell(report_of(tmp_path / "run"), load="integer", policy="weight").at("q") == pytest.approx(1, rel=0.01)
