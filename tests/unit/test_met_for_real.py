@@ -50,7 +50,7 @@ EMBEDDED = "suites/test_storage_testbed.py::test_an_embedded_database_flushes_on
 WITHOUT_FLUSHES = ("victoriametrics",)
 SERVERS = {
     name: [
-        f"{EMBEDDED}[{name}]"
+        f"{EMBEDDED}[{name}-in-order]"
         if product.embedded
         else f"{SERVES}[{name}-{'none' if name in WITHOUT_FLUSHES else 'flushed'}]"
     ]
