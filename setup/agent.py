@@ -98,7 +98,8 @@ def build(
     refuse_old_cargo(workspace)
     folder = target_folder() / within
     # Another clone must neither remove the folder meanwhile, nor replace the file between build and copy.
-    with _locked(target_lock(), fcntl.LOCK_SH), _locked(folder / f".{destination.name}.lock", fcntl.LOCK_EX):
+    with _locked(target_lock(), fcntl.LOCK_SH), _locked(folder / ".build.lock", fcntl.LOCK_EX):
+        _refresh(workspace, folder)
         command = [arguments[0], "--release", "--locked", *arguments[1:]]
         reporting = [*command, "--message-format", "json-render-diagnostics"]
         log = cache_folder() / "logs" / f"build-{destination.name}.log"
@@ -120,6 +121,21 @@ def build(
         _place(built, destination)
         mark_current(destination, inputs)
     return destination
+
+
+def _refresh(workspace: Path, folder: Path) -> None:
+    """Let cargo see that sources are others than those of the last build in a target folder.
+
+    It asks their times, and takes packages of two clones for the same: what the one has compiled later than the other's
+    files were written would be that one's.
+    """
+    digest, built = hashlib.sha256(), folder / ".sources"
+    for path in sources(workspace):
+        digest.update(f"{path.relative_to(workspace)} {_digest(path)}\n".encode())
+    if not built.is_file() or built.read_text() != digest.hexdigest():
+        for path in sources(workspace):
+            os.utime(path)
+        built.write_text(digest.hexdigest())
 
 
 def refuse_old_cargo(workspace: Path) -> None:

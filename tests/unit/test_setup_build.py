@@ -14,7 +14,7 @@ CARGO = """#!/bin/sh
 echo "$*" >>"$CALLS"
 [ -z "$BROKEN" ] || { echo "error: $BROKEN" >&2; exit 101; }
 mkdir -p "$CARGO_TARGET_DIR"
-cat src/main.rs >"$CARGO_TARGET_DIR/program"
+[ "$CARGO_TARGET_DIR/program" -nt src/main.rs ] || cat src/main.rs >"$CARGO_TARGET_DIR/program"
 printf '{"filenames":["%s"]}\\n' "$CARGO_TARGET_DIR/program"
 """
 
@@ -82,6 +82,17 @@ def test_a_changed_source_compiler_flag_or_file_is_built_anew(checkout, monkeypa
     checkout.destination.write_text("damaged")
     assert builds_again()
     assert not builds_again()
+
+
+def test_what_another_clone_has_built_meanwhile_is_not_taken_for_ones_own(checkout, tmp_path):
+    """Cargo goes by times: this clone's sources are older than what the other has built in the folder of both."""
+    other = Checkout(tmp_path / "other")
+    (other.workspace / "src" / "main.rs").write_text("two")
+    past = os.stat(checkout.workspace / "src" / "main.rs").st_mtime - 60
+    os.utime(checkout.workspace / "src" / "main.rs", (past, past))
+    assert other.build() == "two"
+    assert checkout.build() == "one"
+    assert other.build("--again") == "two"
 
 
 def test_tests_are_no_sources(checkout):
