@@ -194,6 +194,23 @@ def test_a_plan_is_told_by_what_others_of_its_kind_took(no_costs: Path) -> None:
     assert "as its parts took on this machine before" in str(told)
 
 
+def test_a_run_that_failed_says_little_of_how_long_the_next_takes(no_costs: Path) -> None:
+    """Its trials ended at once, and were tried three times each."""
+    met, cells = {arm.name: arm for arm in ARMS}, check_plan(plan(), SOURCE).cells
+    before = duration_of(plan(), check_plan(plan(), SOURCE), ARMS).expected
+    clock = RemainingTime(met, RememberedCosts(no_costs))
+    for arm in met:
+        clock.expect(arm, "plain", cells)
+        clock.launched(arm, "plain", 0.5)
+        for cell, attempt in ((cell, attempt) for cell in cells for attempt in (1, 2, 3)):
+            clock.trial(arm, cell, 0.01, over=attempt == 3, failed=True)
+        clock.closed(arm, "plain", 0.5)
+        clock.over(arm, "plain")
+    clock.keep()
+    after = duration_of(plan(), check_plan(plan(), SOURCE), ARMS).expected
+    assert 0.8 < after / before < 1.35
+
+
 def run(of: Plan, clock: RemainingTime, slow: dict[str, float], bench_s: float) -> float:
     """What a run takes whose trials take so many times what its plan declares."""
     took = 0.0

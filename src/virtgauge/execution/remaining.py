@@ -30,6 +30,7 @@ _MOST_REMEMBERED = 20_000
 _UNSEEN_SHARE = 0.2
 """Of a run's trials: while fewer are done, nothing is said before every platform was met or is remembered."""
 _MET_SHARE = 0.3  # Of the cells that are measured on a platform: from here on the others can be told from them
+_MOST_REPEATS = 1.3  # Of a trial, that are expected by what an earlier run needed; more was something of that run
 _KNOWN_SHARE = 0.9  # Of a run's trials: from here on what is expected of them is told as measured
 _BENCH_S, _EMULATED_BENCH_S = 0.7, 8.0  # To launch and close a guest of which nothing at all is known
 _EMULATED_FACTOR = 3.0  # By which trials of an emulated guest take longer, likewise; most end by the clock
@@ -84,6 +85,7 @@ class RemainingTime:
         self._open_batches: Counter[tuple[str, str]] = Counter()
         self._launched: tuple[str, str, float] | None = None
         self._testbeds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._worth_keeping: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._trials: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._priors: dict[tuple[str, str], float] = {}
         self._sums: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -103,9 +105,11 @@ class RemainingTime:
         """A testbed is up, so many seconds after it was asked for."""
         self._launched = (arm, testbed, seconds)
 
-    def trial(self, arm: str, cell: Cell, seconds: float, *, over: bool) -> None:
-        """A trial has ended; ``over``: it is not repeated."""
+    def trial(self, arm: str, cell: Cell, seconds: float, *, over: bool, failed: bool = False) -> None:
+        """A trial has ended; ``over``: it is not repeated; ``failed``: what it took is no measure of others."""
         prior = self._prior(arm, cell)
+        if not failed:
+            self._worth_keeping[arm, cell.key].append(seconds)
         self._trials[arm, cell.key].append(seconds)
         for group in ((arm, cell.suite), (arm, ""), ("", cell.suite), ("", "")):
             self._sums[group][0] += seconds
@@ -141,7 +145,7 @@ class RemainingTime:
         """Remember what this run has cost, for the next."""
         trials = {
             self._trial_key(arm, self._cells[key]): statistics.median(seconds)
-            for (arm, key), seconds in self._trials.items()
+            for (arm, key), seconds in self._worth_keeping.items()
         }
         testbeds = {
             self._testbed_key(arm, testbed): statistics.median(seconds)
@@ -153,7 +157,7 @@ class RemainingTime:
         """Of what was measured to what its plan declares, by kind of platform and suite; a kind's median testbed."""
         sums: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
         benches: defaultdict[str, list[float]] = defaultdict(list)
-        for (arm, key), seconds in self._trials.items():
+        for (arm, key), seconds in self._worth_keeping.items():
             cell = self._cells[key]
             sums[self._ratio_key(arm, cell.suite)].append((statistics.median(seconds), cell.expected_s))
         for (arm, _), seconds in self._testbeds.items():
@@ -187,7 +191,8 @@ class RemainingTime:
         """Seconds to the end of the run, as well as they can be told by now."""
         repeats = {"attempts": 1.0, "launches": 1.0}
         for name in repeats:
-            repeats[name] = max(self._repeats().get(name) or self._remembered.get(name) or 1.0, 1.0)
+            remembered = min(self._remembered.get(name) or 1.0, _MOST_REPEATS)
+            repeats[name] = max(self._repeats().get(name) or remembered, 1.0)
         again, launches = repeats["attempts"], repeats["launches"]
         found = again * sum(number * self._cost(*key) for key, number in self._open_trials.items() if number > 0)
         found += launches * sum(

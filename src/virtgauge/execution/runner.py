@@ -366,7 +366,7 @@ class Runner:
         self._done += self._progress.add(key, attempt, outcome.status)
         over = self._progress.is_done(key)
         if seconds is not None:
-            self._clock.trial(batch.arm, cell, seconds, over=over)
+            self._clock.trial(batch.arm, cell, seconds, over=over, failed=outcome.status is TrialStatus.FAILED)
         elif over:
             self._clock.dropped(batch.arm, cell)
         event = TrialEnded.of(trial, self._done, self._total, self._clock.seconds)
