@@ -19,6 +19,7 @@ from virtgauge.suites.forwarding.searches import (
     Search,
     SearchError,
     Tst009Search,
+    _carries,
     find_worst,
 )
 from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
@@ -177,6 +178,18 @@ def test_a_trial_passes_only_if_every_guest_and_the_sender_did():
     assert not trial((99_000, 0), (2, 2)).passes(0.005)  # nor does a guest that forwards nothing go unseen
     assert trial((99_000, 0), (1000, 5)).passes(0.005)
     assert not trial((99_000, 0), stretched=True).passes(0.005)
+
+
+@pytest.mark.parametrize(("lost", "carries"), [([0, 0], True), ([5, 0, 0], True), ([5, 0, 5], False), ([5, 5], False)])
+async def test_a_vector_carries_a_load_that_most_trials_pass(lost, carries):
+    """One that passes two trials of five would be spared its search by the better of three, in four cases of five."""
+    pending = list(lost)
+
+    async def offer(rate_pps, duration_s):
+        return TrialResult(rate_pps, duration_s, duration_s, (FlowResult(1000, pending.pop(0)),))
+
+    assert await _carries(offer, 1e5, 1.0) is carries
+    assert not pending
 
 
 def bursts(offer):

@@ -150,8 +150,10 @@ class Runner:
         first = max(self._plan.repetitions, self._newest_block)
         for block in range(first, budget.repetitions):
             left = undecided(requirements, self._ledger)
-            if budget.claims and (block == first or block in budget.looks(self._plan.repetitions)):
+            if budget.claims and block in budget.looks(self._plan.repetitions):
                 claims = open_claims(self._ledger)
+            elif budget.claims and block == first:  # resumed between two looks, and one more would not be allowed for
+                claims = {suite: ["all, until the next look"] for suite in self._plan.suite}
             if not (left or claims):
                 what = "requirement and conclusion" if budget.claims else "requirement"
                 self._display.show(Notice(f"every {what} is decided after {block} repetitions", warning=False))

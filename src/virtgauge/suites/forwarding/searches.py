@@ -217,7 +217,7 @@ async def find_worst(
     does not carry it can be worse, and only then its own search is made.  Those expected to be bad go first.
 
     Args:
-        challenge_s: length of the trial that spares a search; up to two more of them are made where there is loss.
+        challenge_s: length of the trials of which two of at most three spare a search.
         on_vector: told how many vectors are decided.
 
     Raises:
@@ -237,10 +237,12 @@ async def find_worst(
 
 
 async def _carries(offer: Offer, rate_pps: float | None, duration_s: float) -> bool:
-    """Whether any of three trials passes; a vector by which nothing was carried is matched by every other."""
+    """Whether two of three trials pass; a vector by which nothing was carried is matched by every other."""
     if rate_pps is None:
         return True
-    for _ in range(3):
-        if (await offer(rate_pps, duration_s)).passes(0.0):
-            return True
-    return False
+    passed = 0
+    for made in range(1, 4):
+        passed += (await offer(rate_pps, duration_s)).passes(0.0)
+        if passed == 2 or made - passed == 2:
+            break
+    return passed == 2
