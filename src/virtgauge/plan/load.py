@@ -126,8 +126,8 @@ ALL = f"{PAPER_PREFIX}all"
 FULL_PREFIX = "full:"  # Of the exhaustive form of a preset
 _PARTS = ("timing", "bandwidth", "forwarding", "storage", "isolation")
 _ABOUT = (
-    "A short replay of four papers: each of their conclusions beside what is measured here; an hour on two cores, up to "
-    "twice as long while conclusions are open"
+    "A short replay of four papers: each of their conclusions beside what is measured here; an hour on two cores, and "
+    "up to twice as long while conclusions are open"
 )
 _HEAD = f"""\
 # The designs of {", ".join(PAPER_PREFIX + part for part in _PARTS)},
