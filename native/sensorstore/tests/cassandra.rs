@@ -102,7 +102,7 @@ fn answers_out_of_order_acknowledge_nothing_beyond_the_first_that_is_missing() {
     let store = on_server(|mut socket| {
         take(&mut socket);
         answer(&mut socket, 0x02, 0, &[]);
-        for _ in 0..2 {
+        for _ in 0..4 {
             take(&mut socket);
             answer(&mut socket, 0x08, 0, &[0, 0, 0, 4, 0, 1, 7]);
         }
