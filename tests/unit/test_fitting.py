@@ -185,13 +185,50 @@ def test_a_plan_is_told_by_what_others_of_its_kind_took(no_costs: Path) -> None:
     earlier = plan()
     met = {arm.name: arm for arm in ARMS}
     clock = duration_of(earlier, check_plan(earlier, SOURCE), ARMS)
-    assert "by the plan's settings: 100%" in str(clock)
+    assert "a guess by the plan's settings: of 100% of the trials" in str(clock)
     run(earlier, RemainingTime(met, RememberedCosts(no_costs)), slow, bench_s)
     other = parse_plan(TEXT.replace("sleep_samples = 1000", "sleep_samples = 300").replace("5000", "7000"), SOURCE)
     told = duration_of(other, check_plan(other, SOURCE), ARMS)
     took = run(other, RemainingTime(met, RememberedCosts(None)), slow, bench_s)
     assert max(told.expected / took, took / told.expected) < 1.5
-    assert "as its parts took on this machine before" in str(told)
+    assert "by what others of their kind took on this machine before" in str(told)
+    assert "as its parts took on this machine before" in str(duration_of(earlier, check_plan(earlier, SOURCE), ARMS))
+
+
+def test_a_plan_that_could_measure_nothing_fits_no_time() -> None:
+    """Its design is for no emulated processor, and the only other platform is one."""
+    text = TEXT.replace('loads = ["idle"]', 'loads = ["idle"]\nplatforms = ["qemu"]').replace(
+        'loads = ["cpu"]', 'loads = ["cpu"]\nplatforms = ["qemu"]'
+    )
+    with pytest.raises(UsageError):
+        fitted(parse_plan(text, SOURCE), SOURCE, ARMS, 0.2)
+
+
+def test_a_time_too_short_for_what_is_required_is_the_times_fault() -> None:
+    requirement = """[[require]]
+suite = "timing"
+measure = "sleep_lateness.p50"
+at_most = 1
+unit = "ms"
+conditions = { target_ns = ["1000000", "2000000"] }
+"""
+    with pytest.raises(UsageError, match=r"--minutes 0\.5: the least of"):
+        fitted(plan(requirement), SOURCE, ARMS, 0.5)
+
+
+def test_a_run_of_invented_machines_takes_no_time() -> None:
+    text = """
+[[platform]]
+name = "host"
+kind = "simulated"
+[[suite.timing]]
+loads = ["idle"]
+"""
+    invented = parse_plan(text, SOURCE)
+    arms = [arm_record("host", "simulated", "Simulated", "reference")]
+    clock = duration_of(invented, check_plan(invented, SOURCE), arms)
+    assert clock.expected < 5
+    assert "invented machines" in str(clock)
 
 
 def test_a_run_that_failed_says_little_of_how_long_the_next_takes(no_costs: Path) -> None:

@@ -16,7 +16,9 @@ from virtgauge.errors import UsageError
 
 Minutes = Annotated[
     float | None,
-    typer.Option(min=0.1, help="Fit the plan into this time; what is left out of it is named.", show_default=False),
+    typer.Option(
+        min=0.1, max=100_000, help="Fit the plan into this time; what is left out of it is named.", show_default=False
+    ),
 ]
 Full = Annotated[
     bool, typer.Option("--full", help="The exhaustive form of a paper's design (full:NAME): hours to days.")

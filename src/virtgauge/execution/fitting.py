@@ -79,6 +79,13 @@ class _Search:
         arms = [arm for arm in self._arms if arm.role == "aa" or arm.name in kept]
         return duration_of(plan, check_plan(plan, self._source), arms).expected
 
+    def _cost(self, plan: Plan) -> float:
+        """Its seconds; infinite where it is no plan, or lacks what its requirements need."""
+        try:
+            return self.seconds(plan)
+        except UsageError:  # PlanError is one
+            return math.inf
+
     def fits(self) -> bool:
         return self.seconds(self.plan) <= self._limit_s
 
@@ -117,7 +124,7 @@ class _Search:
     def fewer_levels(self) -> None:
         """Thin the factor whose thinning saves most, until it fits or every one has its two ends left."""
         while not self.fits():
-            found = sorted(self._thinner(), key=lambda one: self.seconds(one[0]))
+            found = sorted(self._thinner(), key=lambda one: self._cost(one[0]))
             if not any(self._take({"suite": plan.suite}, words) for plan, words in found):
                 return
 
@@ -131,14 +138,14 @@ class _Search:
                         kept = [*ordered[:-1:2], ordered[-1]] if len(levels) > 3 else [ordered[0], ordered[-1]]
                         gone = ", ".join(f"{one:g}" for one in ordered if one not in kept)
                         thinner = self._with_design(name, index, design | {key: kept})
-                        if len(check_plan(thinner, self._source).cells) == whole:
+                        if self._cost(thinner) == math.inf or len(check_plan(thinner, self._source).cells) == whole:
                             continue  # no factor, but what each trial does: conclusions are drawn along it
                         yield thinner, f"suite.{name}[{index}].{key} = {gone}"
 
     def fewer_designs(self) -> None:
         while not self.fits():
             last = [(name, len(designs) - 1) for name, designs in self.plan.suite.items() if len(designs) > 1]
-            found = sorted(((self._with_design(*one, None), one) for one in last), key=lambda one: self.seconds(one[0]))
+            found = sorted(((self._with_design(*one, None), one) for one in last), key=lambda one: self._cost(one[0]))
             if not any(self._take({"suite": plan.suite}, self._told(*one)) for plan, one in found):
                 return
 
@@ -159,10 +166,7 @@ class _Search:
     def _take(self, changes: dict[str, Any], words: str) -> bool:
         """Leave something out, if it saves time and what is left is a plan that has all that its requirements need."""
         smaller = self.plan.model_copy(update=changes)
-        try:
-            saves = self.seconds(smaller) < self.seconds(self.plan)
-        except UsageError:  # PlanError is one
-            return False
+        saves = 0 < self._cost(smaller) < self._cost(self.plan)
         if saves:
             self.plan = smaller
             self._words.append(words)

@@ -18,7 +18,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from virtgauge.execution.progress import duration_text
@@ -30,6 +30,8 @@ _MOST_REMEMBERED = 20_000
 _UNSEEN_SHARE = 0.2
 """Of a run's trials: while fewer are done, nothing is said before every platform was met or is remembered."""
 _MET_SHARE = 0.3  # Of the cells that are measured on a platform: from here on the others can be told from them
+_INVENTED = 0.005  # Of the time that a trial would take, where its machine is invented
+_RATIOS = (0.7, 5.0)  # Of what trials take to what they declare, as far as a whole run is believed to tell of others
 _MOST_REPEATS = 1.3  # Of a trial, that are expected by what an earlier run needed; more was something of that run
 _KNOWN_SHARE = 0.9  # Of a run's trials: from here on what is expected of them is told as measured
 _BENCH_S, _EMULATED_BENCH_S = 0.7, 8.0  # To launch and close a guest of which nothing at all is known
@@ -141,8 +143,8 @@ class RemainingTime:
                 if key[0] == arm:
                     left[key] = 0
 
-    def keep(self) -> None:
-        """Remember what this run has cost, for the next."""
+    def keep(self, *, whole: bool = True) -> None:
+        """Remember what this run has cost, for the next; of kinds of parts only what a ``whole`` run has met."""
         trials = {
             self._trial_key(arm, self._cells[key]): statistics.median(seconds)
             for (arm, key), seconds in self._worth_keeping.items()
@@ -151,7 +153,7 @@ class RemainingTime:
             self._testbed_key(arm, testbed): statistics.median(seconds)
             for (arm, testbed), seconds in self._testbeds.items()
         }
-        self._remembered.keep(trials | testbeds | self._ratios() | self._repeats())
+        self._remembered.keep(trials | testbeds | (self._ratios() | self._repeats() if whole else {}))
 
     def _ratios(self) -> dict[str, float]:
         """Of what was measured to what its plan declares, by kind of platform and suite; a kind's median testbed."""
@@ -162,7 +164,8 @@ class RemainingTime:
             sums[self._ratio_key(arm, cell.suite)].append((statistics.median(seconds), cell.expected_s))
         for (arm, _), seconds in self._testbeds.items():
             benches[self._ratio_key(arm, "")] += seconds
-        found = {key: sum(one for one, _ in pairs) / sum(one for _, one in pairs) for key, pairs in sums.items()}
+        ratios = {key: sum(one for one, _ in pairs) / sum(one for _, one in pairs) for key, pairs in sums.items()}
+        found = {key: min(max(ratio, _RATIOS[0]), _RATIOS[1]) for key, ratio in ratios.items()}
         return found | {key: statistics.median(seconds) for key, seconds in benches.items()}
 
     def _repeats(self) -> dict[str, float]:
@@ -203,18 +206,24 @@ class RemainingTime:
     def __str__(self) -> str:
         """``about 12 min 30 s, as its parts took on this machine before``."""
         open_trials = [(key, number) for key, number in self._open_trials.items() if number > 0]
-        known = sum(number for (arm, key), number in open_trials if self._is_known(arm, self._cells[key]))
-        share = known / max(sum(number for _, number in open_trials), 1)
-        basis = (
-            "as its parts took on this machine before"
-            if share > _KNOWN_SHARE
-            else f"by the plan's settings: {1 - share:.0%} of the trials are unlike any measured here before"
-        )
-        return f"about {duration_text(self.expected)}, {basis}"
+        whole = sum(number for _, number in open_trials)
+        if not whole:
+            return "nothing is left to do"
 
-    def _is_known(self, arm: str, cell: Cell) -> bool:
-        keys = (self._trial_key(arm, cell), self._ratio_key(arm, cell.suite))
-        return any(self._remembered.get(key) is not None for key in keys)
+        def share(key: Callable[[str, Cell], str]) -> float:
+            known = (self._remembered.get(key(arm, self._cells[cell])) is not None for (arm, cell), _ in open_trials)
+            return sum(number for is_known, (_, number) in zip(known, open_trials, strict=True) if is_known) / whole
+
+        exact, of_kind = share(self._trial_key), share(lambda arm, cell: self._ratio_key(arm, cell.suite))
+        unknown = f"{1 - max(exact, of_kind):.0%} of the trials"
+        basis = f"a guess by the plan's settings: of {unknown} none like them was made on this machine before"
+        if all(arm.kind == "simulated" for arm in self._arms.values()):
+            basis = "for invented machines take no time of their own"
+        elif exact > _KNOWN_SHARE:
+            basis = "as its parts took on this machine before"
+        elif of_kind > _KNOWN_SHARE:
+            basis = "by what others of their kind took on this machine before"
+        return f"about {duration_text(self.expected)}, {basis}"
 
     def _every_platform_is_known(self) -> bool:
         """Whether each was met in a good part of what is to be done on it, or is remembered in all of it."""
@@ -254,6 +263,8 @@ class RemainingTime:
         if (arm, cell.key) not in self._priors:
             remembered = self._remembered.get(self._trial_key(arm, cell))
             ratio = self._remembered.get(self._ratio_key(arm, cell.suite))
+            if self._arms[arm].kind == "simulated":
+                ratio = _INVENTED
             declared = cell.expected_s * (ratio or (_EMULATED_FACTOR if self._arms[arm].emulated else 1.0))
             self._priors[arm, cell.key] = declared if remembered is None else remembered
         return self._priors[arm, cell.key]
@@ -264,6 +275,8 @@ class RemainingTime:
         known = self._remembered.get(self._testbed_key(arm, testbed))
         if known is None:
             own = [seconds for (name, _), all_ in self._testbeds.items() if name == arm for seconds in all_]
+            if self._arms[arm].kind == "simulated":
+                return 0.0
             unmet = _EMULATED_BENCH_S if self._arms[arm].emulated else _BENCH_S
             known = statistics.fmean(own) if own else self._remembered.get(self._ratio_key(arm, "")) or unmet
         under_way = self._launched[2] if self._launched and self._launched[:2] == (arm, testbed) else 0.0

@@ -132,7 +132,7 @@ class Runner:
         finally:
             statuses = Counter(trial.status for trial in self._ledger.trials())
             valid = statuses.pop(TrialStatus.VALID, 0)
-            self._clock.keep()
+            self._clock.keep(whole=complete)
             self._display.show(RunEnded(complete, valid, statuses.total(), time.monotonic() - started))
         return complete
 
