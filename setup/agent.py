@@ -129,13 +129,11 @@ def _refresh(workspace: Path, folder: Path) -> None:
     It asks their times, and takes packages of two clones for the same: what the one has compiled later than the other's
     files were written would be that one's.
     """
-    digest, built = hashlib.sha256(), folder / ".sources"
-    for path in sources(workspace):
-        digest.update(f"{path.relative_to(workspace)} {_digest(path)}\n".encode())
-    if not built.is_file() or built.read_text() != digest.hexdigest():
+    digest, built = _digest_of_sources(workspace), folder / ".sources"
+    if not built.is_file() or built.read_text() != digest:
         for path in sources(workspace):
             os.utime(path)
-        built.write_text(digest.hexdigest())
+        built.write_text(digest)
 
 
 def refuse_old_cargo(workspace: Path) -> None:
@@ -193,13 +191,15 @@ def prune() -> bool:
 
 def _inputs(arguments: Sequence[str], workspace: Path, flags: str | None) -> str:
     """A digest of all that a build depends on: sources, manifests, lock, compiler, flags."""
-    digest = hashlib.sha256()
     environment = sorted(item for item in os.environ.items() if "RUSTFLAGS" in item[0] or "CARGO_PROFILE" in item[0])
-    digest.update(repr((arguments, flags, environment, _compiler(workspace))).encode())
-    for path in sources(workspace):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(workspace)} {len(content)}\n".encode() + content)
-    return digest.hexdigest()
+    depends_on = arguments, flags, environment, _compiler(workspace), _digest_of_sources(workspace)
+    return hashlib.sha256(repr(depends_on).encode()).hexdigest()
+
+
+def _digest_of_sources(workspace: Path) -> str:
+    """Of their names and contents."""
+    listed = (f"{path.relative_to(workspace)} {_digest(path)}\n" for path in sources(workspace))
+    return hashlib.sha256("".join(listed).encode()).hexdigest()
 
 
 def sources(workspace: Path) -> list[Path]:
