@@ -34,10 +34,11 @@ _MOST_NAMED = 3
 def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
     """The evidence of a rank test, measure by measure, and level by level of the factor within which it is made."""
     expected = [(name, True) for name in test.significant] + [(name, False) for name in test.insignificant]
-    denied = [
-        grouped(figures.select(name, test.cells), lambda one: one.level(test.within) if test.within else None)
-        for name in test.insignificant
-    ]
+
+    def part_of(one: Figure) -> Level | None:
+        return one.level(test.within) if test.within else None
+
+    denied = [grouped(figures.select(name, test.cells), part_of) for name in test.insignificant]
     family = max(sum(map(len, denied)), 1)
     for measure, wanted in expected:
         missing = _missing(test, figures, measure)
@@ -45,8 +46,7 @@ def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
             yield Evidence.none(missing)
             continue
         found = [one for one in figures.select(measure, test.cells) if not one.emulated]
-        parts = grouped(found, lambda one: one.level(test.within) if test.within else None)
-        for part in parts:
+        for part in grouped(found, part_of):
             head = f"{_words(figures, test.within, part[0].level(test.within))}, " if test.within else ""
             text, shown, surely = _tested(test, figures, part, family)
             alike = None if wanted or shown is None or figures.exact else _alike(test, figures, part)
