@@ -21,14 +21,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from virtgauge.analysis.estimate import Estimate
+
 Floats = npt.NDArray[np.float64]
 _GRID, _DEVIATIONS = 121, 8.0  # Points along either axis, and how far they reach
 _WIDEST = 20.0  # Log-likelihoods below the best by more than this have no mass
 _LEAST_LOG_SPREAD = math.log(1e-6)  # Of the highest load, as its logarithm
 REPEATED = 5  # Trials at one load from which on their dispersion is told
-_MISFIT = (
-    50.0  # A load's part of Pearson's χ², above which at two loads a shape is not believed (ours); one may be a burst
-)
+_MISFIT = 50.0
+"""A load's part of Pearson's χ², above which at two loads a shape is not believed (ours); at one it may be a burst."""
 _FAR = 1e4  # From here on the tail of the erf shape is its first asymptotic term
 
 
@@ -42,15 +43,6 @@ class LossCount:
     lost: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """A point with its interval."""
-
-    point: float
-    low: float
-    high: float
-
-
 def dispersion(trials: Sequence[LossCount]) -> float:
     """Variance to mean of the frames lost in trials of one load, the largest of all loads; at least 1."""
     by_load: defaultdict[tuple[float, float], list[int]] = defaultdict(list)
@@ -60,16 +52,17 @@ def dispersion(trials: Sequence[LossCount]) -> float:
     return max([1.0, *(float(np.var(lost, ddof=1) / np.mean(lost)) for lost in repeated)])
 
 
-def loss_ratio(trials: Sequence[LossCount], confidence: float) -> Interval:
+def loss_ratio(trials: Sequence[LossCount], confidence: float) -> Estimate:
     """Of trials at one load, with Garwood's interval of a Poisson mean on counts shrunk by their dispersion."""
     lost, sent, phi = sum(t.lost for t in trials), sum(t.sent for t in trials), dispersion(trials)
     tail = (1 - confidence) / 2
     low = special.chdtri(2 * lost / phi, 1 - tail) / 2 * phi if lost else 0.0
     high = special.chdtri(2 * (lost / phi + 1), tail) / 2 * phi
-    return Interval(lost / sent, float(low) / sent, float(high) / sent)
+    ends = float(low) / sent, float(high) / sent
+    return Estimate(lost / sent, *ends, confidence, len(trials), "ratio", "Poisson, widened by the losses' dispersion")
 
 
-def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) -> Interval | str:
+def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) -> Estimate | str:
     """The load in frames a second that loses this ratio in the long run; why there is none, where it cannot be told.
 
     Both shapes are believed alike before the trials, the receive rate uniformly up to twice the highest load,
@@ -113,8 +106,9 @@ def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) 
     order = np.argsort(found)
     mass = np.cumsum(np.exp(weight[order] - weight.max()))
     tail = (1 - confidence) / 2
-    at = [float(found[order][np.searchsorted(mass, share * mass[-1])]) for share in (0.5, tail, 1 - tail)]
-    return Interval(*at)
+    shares = (0.5, tail, 1 - tail)
+    point, low, high = (float(found[order][np.searchsorted(mass, share * mass[-1])]) for share in shares)
+    return Estimate(point, low, high, confidence, len(trials), "frames/s", "posterior of two loss models")
 
 
 Shape = Callable[[Floats, Floats, Floats], Floats]

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from virtgauge.analysis.critical_rate import REPEATED, Interval, LossCount, critical_rate, dispersion, loss_ratio
+from virtgauge.analysis.critical_rate import REPEATED, LossCount, critical_rate, dispersion, loss_ratio
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.suites.forwarding.searches import LossPoint
 from virtgauge.suites.forwarding.trial import Offer, TrialResult
 
@@ -56,6 +57,6 @@ def soak_record(trials: Sequence[TrialResult], searched: Sequence[LossPoint]) ->
     return record | {
         "dispersion": dispersion(counts),
         "loss_ratio": dataclasses.asdict(loss_ratio(counts, _CONFIDENCE)),
-        "critical_pps": dataclasses.asdict(critical) if isinstance(critical, Interval) else None,
+        "critical_pps": dataclasses.asdict(critical) if isinstance(critical, Estimate) else None,
         "reason": critical if isinstance(critical, str) else "",
     }

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from virtgauge.analysis.forwarding import (
     DropCounter,
@@ -133,7 +133,8 @@ async def measure_cell(
     latencies, bursts, soaked = await cell.at_throughput(shares, search.ndr.rate_pps)
     unbound, together = lab.unbound, add_accountings(tally.ledgers)
     flags = [*_limits_met(search, calibration.limit_pps, medium_pps), *_late(latencies, settings.late_share)]
-    flags += [*_disorders(tally, together), *_cautions(settings, lab, shares, search.ndr.rate_pps, latencies)]
+    few = _with_few_frames(settings, shares, search.ndr.rate_pps)
+    flags += [*_disorders(tally, together), *_cautions(lab, shares, few, latencies)]
     if unbound is not None:
         flags.append(Flag("cpu-limit-unbound", unbound, fatal=False))
     histograms = {name: one for at_load in latencies for name, one in at_load.histograms().items()}
@@ -160,7 +161,7 @@ async def measure_cell(
         "latency_mode": "one_tagged" if settings.tagged_latency else "every_frame",
         "cpu_limit_unbound": unbound,
         "own_processors": lab.own_processors,
-        "few_frames": [*_with_few_frames(settings, shares, search.ndr.rate_pps)],
+        "few_frames": [*few],
         "latency": [at_load.record(shares) for at_load in latencies],
         "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
         "soak": soak_record(soaked, search.points) if soaked else None,
@@ -275,8 +276,12 @@ class _CellTrials:
             bursts = await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
         if settings.soak_s:
             rate_pps = min(throughput * settings.soak_load / 100, limits.max_pps)
-            told = lambda done: self.on_progress(1 - measuring * (1 - done))  # noqa: E731
-            soaked = await soak(self._load(shares), rate_pps, settings.soak_s, told)
+            soaked = await soak(
+                self._load(shares),
+                rate_pps,
+                settings.soak_s,
+                on_progress=lambda done: self.on_progress(1 - measuring * (1 - done)),
+            )
         return latencies, bursts, soaked
 
 
@@ -305,17 +310,13 @@ def _late(latencies: Sequence[LatencyAtLoad], allowed: float) -> Iterator[Flag]:
 
 
 def _cautions(
-    settings: ForwardingSettings,
-    lab: ForwardingLab,
-    shares: Shares,
-    throughput: float | None,
-    latencies: Sequence[LatencyAtLoad],
+    lab: ForwardingLab, shares: Shares, few: Mapping[int, int], latencies: Sequence[LatencyAtLoad]
 ) -> Iterator[Flag]:
     """What results that count do not show."""
     if not lab.own_processors:
         detail = "the guests share processors, whose shares bound how the throughput depends on the load's fairness"
         yield Flag("shared-processors", detail, fatal=False)
-    if few := _with_few_frames(settings, shares, throughput):
+    if few:
         least = min(few.values())
         seen = f"a loss below {3 / least:.1%} of theirs is not seen" if least > 3 else "their losses are not seen"
         detail = f"not enough frames for {_guests([*few])}: {least} of the {frames_for(PARTIAL_DROP)} needed; {seen}"
