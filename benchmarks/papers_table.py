@@ -1,0 +1,96 @@
+"""The tables of docs/papers-measured.md: each testable conclusion of the papers, with verdict and figures by platform.
+
+    virtgauge export RUN --format json --out run.json
+    python benchmarks/papers_table.py run.json > docs/papers-measured.md
+
+Several runs may be given, one for each paper: a suite's tables are made of the last that measured it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+VERDICTS = ("confirmed", "contradicted", "undecided here", "not testable here")
+"""A conclusion is contradicted if any platform contradicts it, else undecided if any is, else confirmed."""
+MOST_FIGURES = 2  # of one verdict; what more there are is counted
+
+HEAD = """\
+# The papers' conclusions, measured
+
+Made by `python benchmarks/papers_table.py` from the runs below; do not edit. How to read a verdict, and what
+decides one: [papers.md](papers.md). One row is what one platform says, or all of them together where a conclusion
+compares them. A conclusion that no platform could test is counted and left out: a run's report names the reason.
+"""
+
+
+def main() -> None:
+    """Print the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json", help="documents of `virtgauge export`")
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in parser.parse_args().runs]
+    of_suite = {claim["suite"]: run for run in runs for claim in run["claims"]}
+    print(HEAD)
+    for run in runs:
+        print(f"- {_told_run(run)}")
+    for suite, run in of_suite.items():
+        print("\n".join(["", *_section(suite, run)]))
+
+
+def _told_run(run: dict[str, Any]) -> str:
+    about, trials = run["run"], {row["trial"]: row["validity"] for row in run["rows"]}
+    valid = Counter(trials.values())["valid"]
+    cpu = about["fingerprint"].get("cpu", {})
+    arms = ", ".join(arm["label"] for arm in run["arms"] if arm["usable"] and arm["role"] != "aa")
+    return (
+        f"`{about['plan']}`, {about['created_at'][:10]}, version {about['version']}, "
+        f"{cpu.get('count', '?')} x {cpu.get('model', 'unknown processor')}: "
+        f"{valid} of {len(trials)} trials valid. Measured: {arms}."
+    )
+
+
+def _section(suite: str, run: dict[str, Any]) -> Iterable[str]:
+    labels = {arm["arm"]: arm["label"] for arm in run["arms"]}
+    claims: dict[str, list[dict[str, Any]]] = {}
+    for claim in run["claims"]:
+        if claim["suite"] == suite and not claim["at_one_level"]:
+            claims.setdefault(claim["claim"], []).append(claim)
+    counts = Counter(_verdict(said) for said in claims.values())
+    tested = {name: said for name, said in claims.items() if _verdict(said) != VERDICTS[3]}
+    yield f"## {suite.capitalize()}"
+    yield ""
+    yield f"{len(claims)} conclusions: " + ", ".join(f"{counts[one]} {one}" for one in VERDICTS) + "."
+    if tested:
+        yield ""
+        yield "| conclusion | where | platform | verdict | figures | the paper's own |"
+        yield "|---|---|---|---|---|---|"
+    for said in tested.values():
+        first = True
+        for one in (one for one in said if one["verdict"] != VERDICTS[3]):
+            conclusion = (_cell(one["text"]), _cell(one["place"])) if first else ("", "")
+            arm = labels.get(one["arm"], one["arm"]) or "all"
+            row = (*conclusion, arm, f"**{one['verdict']}**", _figures(one["evidence"]), one["verdict_on_paper"])
+            yield "| " + " | ".join(row) + " |"
+            first = False
+
+
+def _verdict(said: Sequence[dict[str, Any]]) -> str:
+    found = {one["verdict"] for one in said}
+    return next((VERDICTS[at] for at in (1, 2, 0) if VERDICTS[at] in found), VERDICTS[3])
+
+
+def _figures(evidence: Sequence[str]) -> str:
+    more = len(evidence) - MOST_FIGURES
+    return "<br>".join(map(_cell, evidence[:MOST_FIGURES])) + (f"<br>and {more} more" if more > 0 else "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The page of the papers' conclusions says what the run's own report says."""
+
+import importlib
+import io
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+from support.figures import restore
+
+from virtgauge import report
+from virtgauge.exchange import tidy
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.results.table import ResultTable
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
+    recording = (ROOT / "tests/data/recorded/replay.sql").read_text(encoding="utf-8")
+    with ReadOnlyLedger.open(restore(recording, tmp_path / "run")) as ledger:
+        document = io.StringIO()
+        tidy.write(ResultTable(ledger), document)
+        (part,) = [one for one in report.build(ledger).replay.parts if one.measured]
+    run = tmp_path / "run.json"
+    run.write_text(document.getvalue(), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(sys, "argv", ["papers_table.py", str(run)])
+
+    importlib.import_module("papers_table").main()
+
+    page = capsys.readouterr().out
+    (summary,) = re.findall(r"conclusions: (.*)\.", page)
+    assert {name: int(n) for n, name in (one.split(" ", 1) for one in summary.split(", "))} == part.counts
+    # the first row of each that could be tested names it, with the verdict of the report
+    tested = Counter(claim.paper.text for claim in part.claims if claim.verdict != "not testable here")
+    rows = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in page.splitlines() if "**" in line]
+    assert Counter(cells[0] for cells in rows if len(cells) == 6) == tested
+    assert json.loads(document.getvalue())["run"]["plan"] in page
