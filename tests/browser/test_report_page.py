@@ -148,10 +148,13 @@ def test_a_narrow_screen_and_paper_show_every_answer_whole(browser: Browser, usu
     context = browser.new_context(viewport={"width": 400, "height": 800})
     page = Visit(context, usual).page
     assert page.evaluate(cut) == 0
-    page.set_viewport_size({"width": 718, "height": 1000})  # of A4 with margins
+    page.set_viewport_size({"width": 1031, "height": 700})  # of A4 across, with margins
     page.emulate_media(media="print")
     assert page.evaluate(cut) == 0
-    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1031
+    assert page.evaluate(
+        "[...document.querySelectorAll('th, td')].every(one => getComputedStyle(one).overflowWrap === 'break-word')"
+    ), "a column is not narrower than its words"
     context.close()
 
 
