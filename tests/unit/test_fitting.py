@@ -100,11 +100,53 @@ def test_then_platforms_that_decide_nothing_and_what_time_is_left_goes_to_repeti
     assert found.plan.repetitions > 6
 
 
-def test_then_every_other_level_between_the_ends() -> None:
-    found = fit(0.1)
-    assert found.plan.repetitions >= 6
-    assert "suite.timing[0].targets_us = 1000, 5000" in found.left_out
-    assert found.plan.suite["timing"][0]["targets_us"] in ([100, 2000, 10000], [100, 10000])
+def test_then_levels_between_the_ends_one_at_a_time() -> None:
+    whole = [100, 1000, 2000, 5000, 10000]
+    for share in (0.14, 0.12, 0.1):
+        found = fit(share)
+        kept = found.plan.suite["timing"][0]["targets_us"]
+        gone = [one for one in whole if one not in kept]
+        assert kept[0] == 100
+        assert kept[-1] == 10000
+        assert found.plan.repetitions >= 6
+        assert f"suite.timing[0].targets_us = {', '.join(map(str, gone))}" in found.left_out
+
+
+def test_a_line_keeps_three_points_while_another_factor_has_four() -> None:
+    """A conclusion that is drawn along a factor needs three levels of it; here dropping the longer saves more."""
+    text = """
+repetitions = 6
+[[platform]]
+name = "host"
+kind = "host"
+[[suite.timing]]
+loads = ["idle"]
+timers = []
+sleeps = ["usleep"]
+targets_us = [1000, 100000, 200000]
+[[suite.timing]]
+loads = ["cpu"]
+timers = []
+sleeps = ["usleep"]
+targets_us = [100, 1000, 2000, 10000]
+"""
+    whole = parse_plan(text, SOURCE)
+    first, second = whole.suite["timing"]
+    shorter = whole.model_copy(update={"suite": {"timing": (first, second | {"targets_us": [100, 2000, 10000]})}})
+    found = fitted(whole, SOURCE, ARMS[:2], 1.0001 * seconds(shorter, ARMS[:2]) / 60)
+    assert found.left_out == ("suite.timing[1].targets_us = 1000",)
+
+
+def test_what_there_is_room_for_in_the_end_is_put_back() -> None:
+    """A level is left out at first, and then a design that makes room for it."""
+    text = TEXT.replace("max_seconds = 10\n[[suite", "max_seconds = 1\n[[suite")
+    whole = parse_plan(text, SOURCE)
+    without_last = whole.model_copy(
+        update={"repetitions": 6, "platform": whole.platform[:2], "suite": {"timing": whole.suite["timing"][:1]}}
+    )
+    found = fitted(whole, SOURCE, ARMS, 1.001 * seconds(without_last) / 60)
+    assert found.plan.suite["timing"][0]["targets_us"] == [100, 1000, 2000, 5000, 10000]
+    assert [one.partition(" (")[0] for one in found.left_out][-1] == "suite.timing[1]"
 
 
 def test_then_designs_from_the_last() -> None:

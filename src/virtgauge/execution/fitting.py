@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from virtgauge.analysis.bounds import fewest_values
@@ -43,58 +43,67 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
     """The most of a plan that can be measured in so many minutes.
 
     What goes first: repetitions beyond the least that have an interval of the plan's confidence; platforms whose
-    processor is emulated, which decide nothing; every other level between the ends of numeric factors; designs, of the
-    last ones of all suites that which takes longest.  What a requirement needs stays, and no repetition is added beyond
-    that time.
+    processor is emulated, which decide nothing; levels between the ends of numeric factors, one at a time, the last of
+    them after all others, for a line needs three; designs, the last one of a suite.  Each time it is the smallest that
+    suffices, else the largest; and what there is room for in the end is put back.  What a requirement needs stays, and
+    no repetition is added beyond that time.
 
     Raises:
         UsageError: even the least takes longer.
     """
     search = _Search(plan, source, arms, 60 * minutes)
-    for stage in (search.fewer_repetitions, search.without_emulated, search.fewer_levels, search.fewer_designs):
-        if search.fits():
-            break
-        stage()
-    if not search.fits():
+    for among in (search.emulated, search.levels, search.middle_levels, search.designs):
+        search.cut(among)
+    if not search.fits(search.plan):
         raise UsageError(
             f"--minutes {minutes:g}: the least of {source} takes about {duration_text(search.seconds(search.plan))}",
             f"give {math.ceil(search.seconds(search.plan) / 60)} minutes, or fewer platforms (--platform)",
         )
-    search.more_repetitions(plan.repetitions)
-    fit, budget = search.plan, plan.budget
+    search.put_back()
+    fit, budget = search.with_more_repetitions(), plan.budget
     if budget is not None:
         ended = min(budget.minutes or minutes, minutes)
         fit = fit.model_copy(update={"budget": budget.model_copy(update={"minutes": ended})})
-    return Fitted(fit, search.left_out())
+    fewer = plan.repetitions - fit.repetitions
+    repetitions = [f"{fewer} of {plan.repetitions} repetitions"] if fewer else []
+    return Fitted(fit, (*repetitions, *search.left_out()))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut:
+    """A level of a design's factor; the whole design, without a key; a platform, without a suite."""
+
+    suite: str = ""
+    index: int = 0
+    key: str = ""
+    level: float = 0
+    platform: str = ""
 
 
 class _Search:
     def __init__(self, plan: Plan, source: str, arms: Sequence[ArmRecord], limit_s: float) -> None:
         self._given, self._source, self._arms, self._limit_s = plan, source, arms, limit_s
-        self.plan = plan
-        self._words: list[str] = []
+        self._cuts: list[_Cut] = []
+        self._parts: dict[str, tuple[float, int]] = {}
+        self._least = plan.repetitions if self.fits(plan) else self._fewest_repetitions()
+        self.plan = self._without([])
 
     def seconds(self, plan: Plan) -> float:
         kept = {section.name for section in plan.platform}
         arms = [arm for arm in self._arms if arm.role == "aa" or arm.name in kept]
         return duration_of(plan, check_plan(plan, self._source), arms).expected
 
+    def fits(self, plan: Plan) -> bool:
+        """Not where it is no plan, or lacks what its requirements need."""
+        return self._cost(plan) <= self._limit_s
+
     def _cost(self, plan: Plan) -> float:
-        """Its seconds; infinite where it is no plan, or lacks what its requirements need."""
         try:
             return self.seconds(plan)
         except UsageError:  # PlanError is one
             return math.inf
 
-    def fits(self) -> bool:
-        return self.seconds(self.plan) <= self._limit_s
-
-    def left_out(self) -> tuple[str, ...]:
-        fewer = self._given.repetitions - self.plan.repetitions
-        repetitions = [f"{fewer} of {self._given.repetitions} repetitions"] if fewer else []
-        return (*repetitions, *self._words)
-
-    def fewer_repetitions(self) -> None:
+    def _fewest_repetitions(self) -> int:
         """As few as an interval of the median of all of them needs."""
         budget, confidence = self._given.budget, self._given.confidence
         if budget is not None:
@@ -102,84 +111,139 @@ class _Search:
         least = next(number for number in itertools.count(1) if attainable_confidence(number) >= confidence)
         if self._given.requirements:
             least = max(least, fewest_values(confidence))
-        least = min(least, self._given.repetitions)
-        self.plan = self.plan.model_copy(update={"repetitions": least})
+        return min(least, self._given.repetitions)
 
-    def more_repetitions(self, most: int) -> None:
-        """As many as there is time for, once it is known what is measured."""
-        of_one = self.seconds(self.plan) / self.plan.repetitions
-        number = min(max(int(self._limit_s / of_one), self.plan.repetitions), most) if of_one else most
-        self.plan = self.plan.model_copy(update={"repetitions": number})
+    def with_more_repetitions(self) -> Plan:
+        """As many as there is time for, now that it is known what is measured."""
+        of_one = self.seconds(self.plan) / self._least
+        number = min(max(int(self._limit_s / of_one), self._least), self._given.repetitions) if of_one else self._least
+        return self.plan.model_copy(update={"repetitions": number})
 
-    def without_emulated(self) -> None:
+    def _without(self, cuts: Sequence[_Cut]) -> Plan:
+        """The given plan, with fewest repetitions, without these."""
+        platforms, suite = {one.platform for one in cuts}, {}
+        for name, designs in self._given.suite.items():
+            of_suite = [one for one in cuts if one.suite == name]
+            whole = {one.index for one in of_suite if not one.key}
+            left = (self._design(design, index, of_suite) for index, design in enumerate(designs) if index not in whole)
+            suite[name] = tuple(found for one in left if (found := _without_platforms(one, platforms)))
+        kept = tuple(section for section in self._given.platform if section.name not in platforms)
+        return self._given.model_copy(update={"repetitions": self._least, "platform": kept, "suite": suite})
+
+    @staticmethod
+    def _design(design: dict[str, Any], index: int, cuts: Sequence[_Cut]) -> dict[str, Any]:
+        gone = {(one.key, one.level) for one in cuts if one.index == index}
+        keys = {key for key, _ in gone}
+        return design | {key: [one for one in design[key] if (key, one) not in gone] for key in keys}
+
+    def cut(self, among: Callable[[], Iterator[_Cut]]) -> None:
+        """Leave out one after the other until it fits: the smallest that suffices, else the largest that saves."""
+        while (now := self._cost(self.plan)) > self._limit_s:
+            saved = {one: self._saves(one) for one in among()}
+            enough = sorted((one for one in saved if saved[one] >= now - self._limit_s), key=saved.__getitem__)
+            rest = sorted((one for one in saved if one not in enough), key=saved.__getitem__, reverse=True)
+            for one in (*enough, *rest):
+                smaller = self._without([*self._cuts, one])
+                if self._cost(smaller) < now:
+                    self._cuts.append(one)
+                    self.plan = smaller
+                    break
+            else:
+                return
+
+    def put_back(self) -> None:
+        """What there is room for after all, the largest first."""
+        for one in sorted(self._cuts, key=self._saves, reverse=True):
+            others = [other for other in self._cuts if other != one]
+            if self.fits(larger := self._without(others)):
+                self._cuts, self.plan = others, larger
+
+    def _saves(self, cut: _Cut) -> float:
+        """About how many seconds: of a design as if it were alone."""
+        if cut.platform:
+            without = self._cost(self._without([cut]))
+            return self._cost(self._without([])) - without if without < math.inf else 0.0
+        design = self._given.suite[cut.suite][cut.index]
+        others = [one for one in self._cuts if one.suite == cut.suite and one != cut]
+        before = self._part(cut.suite, self._design(design, cut.index, others))
+        return before[0] - (self._part(cut.suite, self._design(design, cut.index, [*others, cut]))[0] if cut.key else 0)
+
+    def _part(self, suite: str, design: dict[str, Any]) -> tuple[float, int]:
+        """Seconds and cells of a design alone; infinite where there is no such design."""
+        platforms = {one.platform for one in self._cuts}
+        if (name := f"{suite} {design} {platforms}") not in self._parts:
+            left = _without_platforms(design, platforms)
+            alone = {"suite": {suite: (left,)} if left else {}, "require": (), "profile": (), "budget": None}
+            plan = self.plan.model_copy(update=alone)
+            cost = self._cost(plan) if left else 0.0
+            self._parts[name] = cost, len(check_plan(plan, self._source).cells) if left and cost < math.inf else 0
+        return self._parts[name]
+
+    def emulated(self) -> Iterator[_Cut]:
+        cut = {one.platform for one in self._cuts}
         for arm in self._arms:
-            if arm.usable and arm.emulated and arm.role == "test" and not self.fits():
-                kept = tuple(section for section in self.plan.platform if section.name != arm.name)
-                suite = {
-                    name: tuple(left for one in designs if (left := _without(one, arm.name)))
-                    for name, designs in self.plan.suite.items()
-                }
-                self._take({"platform": kept, "suite": suite}, f"platform {arm.name}: emulated, which decides nothing")
+            if arm.usable and arm.emulated and arm.role == "test" and arm.name not in cut:
+                yield _Cut(platform=arm.name)
 
-    def fewer_levels(self) -> None:
-        """Thin the factor whose thinning saves most, until it fits or every one has its two ends left."""
-        while not self.fits():
-            found = sorted(self._thinner(), key=lambda one: self._cost(one[0]))
-            if not any(self._take({"suite": plan.suite}, words) for plan, words in found):
-                return
+    def levels(self) -> Iterator[_Cut]:
+        return self._inner_levels(3)
 
-    def _thinner(self) -> Iterator[tuple[Plan, str]]:
-        whole = len(check_plan(self.plan, self._source).cells)
-        for name, designs in self.plan.suite.items():
-            for index, design in enumerate(designs):
+    def middle_levels(self) -> Iterator[_Cut]:
+        return self._inner_levels(2)
+
+    def _inner_levels(self, least: int) -> Iterator[_Cut]:
+        """Of the numeric factors with most levels, if more than so many, that which is nearest to its neighbours."""
+        found: dict[int, list[_Cut]] = {}
+        for name, designs in self._given.suite.items():
+            of_suite = [one for one in self._cuts if one.suite == name]
+            for index, given in enumerate(designs):
+                design = self._design(given, index, of_suite)
                 for key, levels in design.items():
-                    if _is_numeric(levels) and len(levels) > 2:
+                    if _is_numeric(levels) and len(levels) > least:
                         ordered = sorted(levels)
-                        kept = [*ordered[:-1:2], ordered[-1]] if len(levels) > 3 else [ordered[0], ordered[-1]]
-                        gone = ", ".join(f"{one:g}" for one in ordered if one not in kept)
-                        thinner = self._with_design(name, index, design | {key: kept})
-                        if self._cost(thinner) == math.inf or len(check_plan(thinner, self._source).cells) == whole:
-                            continue  # no factor, but what each trial does: conclusions are drawn along it
-                        yield thinner, f"suite.{name}[{index}].{key} = {gone}"
+                        gaps = {ordered[at]: ordered[at + 1] - ordered[at - 1] for at in range(1, len(ordered) - 1)}
+                        cut = _Cut(name, index, key, min(gaps, key=gaps.__getitem__))
+                        thinner = self._part(name, self._design(given, index, [*of_suite, cut]))
+                        # as many cells: no factor, but what each trial does, and conclusions are drawn along it
+                        if thinner[0] < math.inf and thinner[1] < self._part(name, design)[1]:
+                            found.setdefault(len(levels), []).append(cut)
+        yield from found[max(found)] if found else ()
 
-    def fewer_designs(self) -> None:
-        while not self.fits():
-            last = [(name, len(designs) - 1) for name, designs in self.plan.suite.items() if len(designs) > 1]
-            found = sorted(((self._with_design(*one, None), one) for one in last), key=lambda one: self._cost(one[0]))
-            if not any(self._take({"suite": plan.suite}, self._told(*one)) for plan, one in found):
-                return
+    def designs(self) -> Iterator[_Cut]:
+        for name, designs in self._given.suite.items():
+            cut = {one.index for one in self._cuts if one.suite == name and not one.key}
+            left = [index for index in range(len(designs)) if index not in cut]
+            if len(left) > 1:
+                yield _Cut(name, left[-1])
 
-    def _told(self, name: str, index: int) -> str:
-        """``suite.storage[2] (databases mongodb; clients 1, 16)``."""
-        levels = "; ".join(
-            f"{key} {', '.join(map(str, one))}"
-            for key, one in self.plan.suite[name][index].items()
-            if isinstance(one, list | tuple) and key != "platforms"
-        )
-        return f"suite.{name}[{index}] ({levels})"
-
-    def _with_design(self, name: str, index: int, design: dict[str, Any] | None) -> Plan:
-        designs = list(self.plan.suite[name])
-        designs[index : index + 1] = [] if design is None else [design]
-        return self.plan.model_copy(update={"suite": {**self.plan.suite, name: tuple(designs)}})
-
-    def _take(self, changes: dict[str, Any], words: str) -> bool:
-        """Leave something out, if it saves time and what is left is a plan that has all that its requirements need."""
-        smaller = self.plan.model_copy(update=changes)
-        saves = 0 < self._cost(smaller) < self._cost(self.plan)
-        if saves:
-            self.plan = smaller
-            self._words.append(words)
-        return saves
+    def left_out(self) -> Iterator[str]:
+        """``suite.storage[2] (databases mongodb; clients 1, 16)``, in the plan's order."""
+        for arm in self._arms:
+            if any(one.platform == arm.name for one in self._cuts):
+                yield f"platform {arm.name}: emulated, which decides nothing"
+        for name, designs in self._given.suite.items():
+            for index, design in enumerate(designs):
+                cuts = [one for one in self._cuts if (one.suite, one.index) == (name, index)]
+                if any(not one.key for one in cuts):
+                    levels = "; ".join(
+                        f"{key} {', '.join(map(str, one))}"
+                        for key, one in design.items()
+                        if isinstance(one, list | tuple) and key != "platforms"
+                    )
+                    yield f"suite.{name}[{index}] ({levels})"
+                    continue
+                for key in dict.fromkeys(one.key for one in cuts):
+                    gone = sorted(one.level for one in cuts if one.key == key)
+                    yield f"suite.{name}[{index}].{key} = {', '.join(f'{one:g}' for one in gone)}"
 
 
 def _is_numeric(levels: Any) -> bool:
     return isinstance(levels, list | tuple) and all(isinstance(one, int | float) for one in levels)
 
 
-def _without(design: dict[str, Any], platform: str) -> dict[str, Any]:
-    """A design without a platform; empty where it was for that one alone."""
+def _without_platforms(design: dict[str, Any], platforms: set[str]) -> dict[str, Any]:
+    """A design without these; empty where it was for them alone."""
     if design.get("platforms") is None:
         return design
-    left = [name for name in design["platforms"] if name != platform]
+    left = [name for name in design["platforms"] if name not in platforms]
     return design | {"platforms": left} if left else {}
