@@ -144,6 +144,11 @@ def test_one_plan_sets_one_policy_on_a_machine_by_hand() -> None:
         check_plan(parse_plan(text, "p"), "p")
 
 
+def test_the_frequency_of_a_host_that_is_not_reached_is_not_chosen() -> None:
+    with pytest.raises(ValueError, match="governors: 'performance' is of the machines' host"):
+        pair("", policies=["none"], governors=["performance"])
+
+
 def test_timing_without_a_network_is_measured() -> None:
     plan = parse_plan(PLAN.format(suite="timing", settings='loads = ["idle", "cpu"]'), "p")
     assert check_plan(plan, "p").cells

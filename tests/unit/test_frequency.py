@@ -42,6 +42,26 @@ def test_after_a_kill_the_next_start_puts_it_back(cpufreq: Path, tmp_path: Path)
     assert in_force(cpufreq) == ["schedutil", "schedutil"]
 
 
+def test_a_processor_that_went_offline_does_not_keep_the_others(cpufreq: Path, tmp_path: Path) -> None:
+    set_governor("powersave", tmp_path, cpufreq)
+    gone = cpufreq / "policy0"
+    for file in gone.iterdir():
+        file.unlink()
+    gone.rmdir()
+    assert put_back_governors(tmp_path) == ["put back the governor schedutil of policy1"]
+    assert in_force(cpufreq) == ["schedutil"]
+    assert not (tmp_path / GOVERNORS_FILE).exists()
+
+
+def test_what_cannot_be_put_back_now_is_remembered(cpufreq: Path, tmp_path: Path) -> None:
+    set_governor("powersave", tmp_path, cpufreq)
+    file = cpufreq / "policy0" / "scaling_governor"
+    file.unlink()
+    file.mkdir()  # reading it fails, and not because it is gone
+    assert put_back_governors(tmp_path) == ["put back the governor schedutil of policy1"]
+    assert (tmp_path / GOVERNORS_FILE).exists()
+
+
 def test_what_somebody_has_changed_since_stays(cpufreq: Path, tmp_path: Path) -> None:
     set_governor("powersave", tmp_path, cpufreq)
     (cpufreq / "policy1" / "scaling_governor").write_text("performance")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -46,12 +45,21 @@ def set_governor(name: str, scope_folder: Path, cpufreq: Path = _CPUFREQ) -> Cal
 def put_back_governors(scope_folder: Path) -> list[str]:
     """Put back what a scope has changed, unless somebody has changed it since; a line for people each."""
     record, lines = scope_folder / GOVERNORS_FILE, []
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    try:
         value = json.loads(record.read_text())
-        for policy, governor in value["before"].items():
-            file = Path(policy) / "scaling_governor"
-            if file.read_text().strip() == value["set"] != governor:
+        changes = [(Path(policy), str(governor)) for policy, governor in value["before"].items()]
+        ours = str(value["set"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return lines
+    kept = False
+    for policy, governor in changes:
+        file = policy / "scaling_governor"
+        try:
+            if file.read_text().strip() == ours != governor:
                 file.write_text(governor)
-                lines.append(f"put back the governor {governor} of {Path(policy).name}")
-        record.unlink()
+                lines.append(f"put back the governor {governor} of {policy.name}")
+        except OSError as error:
+            kept |= not isinstance(error, FileNotFoundError)  # a processor that went offline has no policy any more
+    if not kept:
+        record.unlink(missing_ok=True)
     return lines

@@ -147,6 +147,11 @@ class IsolationSettings(BaseModel):
                     f"{name} = {[*values]}: what is set by hand is one thing in a plan; name one, and give the others "
                     "plans of their own"
                 )
+        if chosen := [name for name in self.governors if name != "as-is"]:
+            raise ValueError(
+                f"governors: {chosen[0]!r} is of the machines' host, which is not reached from here; set it there, "
+                "and leave governors out"
+            )
         if stray := sorted({"memory_mib", "disk_mib"} & self.model_fields_set):
             raise ValueError(f"{stray[0]} is given, but the machines have what they have; leave it out")
         if on_disk := [kind.name for kind in self.kinds() if kind.uses_disk]:
