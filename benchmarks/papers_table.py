@@ -44,11 +44,11 @@ def main() -> None:
 def _told_run(run: dict[str, Any]) -> str:
     about, trials = run["run"], {row["trial"]: row["validity"] for row in run["rows"]}
     valid = Counter(trials.values())["valid"]
-    cpu = about["fingerprint"].get("cpu", {})
+    cpu = about["fingerprint"].get("identity", {})
     arms = ", ".join(arm["label"] for arm in run["arms"] if arm["usable"] and arm["role"] != "aa")
     return (
         f"`{about['plan']}`, {about['created_at'][:10]}, version {about['version']}, "
-        f"{cpu.get('count', '?')} x {cpu.get('model', 'unknown processor')}: "
+        f"{cpu.get('cpu_count', '?')} x {cpu.get('cpu_model', 'unknown processor')}: "
         f"{valid} of {len(trials)} trials valid. Measured: {arms}."
     )
 

@@ -375,7 +375,8 @@ def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
 
 
 def by_hand(policy, on="tested", share=50, **more):
-    return LOADED | {"policy_set_by_hand": True, "policies": [policy], "on": [on], "shares": [share]} | more
+    policies = {"policies": [policy]} | ({} if policy == "none" else {"on": [on], "shares": [share]})
+    return LOADED | {"policy_set_by_hand": True} | policies | more
 
 
 @pytest.mark.parametrize(
@@ -394,6 +395,8 @@ def test_a_policy_that_is_in_force_is_seen_from_inside(tmp_path, policy, on, alo
     for trial in trials:
         assert trial.status is TrialStatus.VALID, trial.flags
         seen = trial.result["policy_applied"][on]["in_force"]
+        neighbour = trial.result["policy_applied"]["loading" if on == "tested" else "tested"]["in_force"]
+        assert neighbour["as the busy neighbour"].startswith(f"{1 - beside[0]:.2f} CPUs by a busy loop")
         for words, (received, entitled) in (("alone", alone), ("beside a busy neighbour", beside)):
             assert seen[words].startswith(f"{received:.2f} CPUs by a busy loop")
             assert seen[words].endswith(f"entitled to {entitled:.2f}")
@@ -413,11 +416,26 @@ def test_without_the_policy_that_is_declared_no_trial_counts(tmp_path, truth):
         assert "Set it at the hypervisor, and give each machine one processor" in flag.detail
 
 
+@pytest.mark.parametrize("policy", ["none", "limit", "limit+reservation"])
+def test_two_guests_on_cores_of_their_own_are_no_neighbours(tmp_path, policy):
+    """Under a limit of a half the tested guest receives its half there, too; what both receive together tells."""
+    trials = isolation_trials(tmp_path / "run", design=by_hand(policy), cores_apart=True)
+    flags = [flag for trial in trials for flag in trial.flags if flag.fatal]
+    assert len(flags) == len(trials) > 0
+    for flag in flags:
+        assert flag.name == "policy-not-in-force"
+        assert (
+            "as the busy neighbour, the loading guest received 1.00 CPUs by a busy loop; entitled to 0.50"
+            in flag.detail
+        )
+        assert flag.detail.endswith("give each machine one processor, which both share")
+
+
 def test_a_policy_that_changes_nothing_is_said_to_be_unseen(tmp_path):
     for trial in isolation_trials(tmp_path / "run", design=by_hand("weight", share=50)):
         assert trial.status is TrialStatus.VALID
         assert trial.result["policy_applied"]["tested"]["no_effect"] == [
-            "weight: it entitles to what no policy does, so that it cannot be seen"
+            "weight: it entitles to about what no policy does, so that it cannot be seen from inside"
         ]
 
 

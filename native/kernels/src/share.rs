@@ -1,7 +1,9 @@
 //! The share of a processor that a thread receives, found from within: time in which a calibrated busy loop went on.
 //!
 //! A guest that its hypervisor holds back may believe that it runs all the time.  A round of the loop takes some tens of
-//! microseconds and as long each time; one that took more than twice as long stood still for the rest.
+//! microseconds and as long each time; one that took more than twice as long as is usual stood still for the rest.  What is
+//! usual is the median of recent rounds: a clock that slows down, or a neighbour on the core's other thread, makes all of
+//! them longer and takes nothing, and the rounds in which a loop is held back are few.
 
 use failure::Failure;
 use hptime::OsClock;
@@ -9,23 +11,24 @@ use hptime::OsClock;
 use crate::frequency;
 use crate::kernel::Kernel;
 
-const CALIBRATING: u32 = 20;
+const RECENT: usize = 63;
 const ROUNDS_PER_PASS: u32 = 4;
 const STOOD_STILL: u64 = 2;
 
 /// The busy loop; its units are the nanoseconds in which it went on.
 #[derive(Debug)]
 pub struct Share {
-    /// The shortest round so far: whatever disturbs one makes it longer.
-    shortest_ns: u64,
+    recent_ns: [u64; RECENT],
+    next: usize,
+    usual_ns: u64,
 }
 
 impl Share {
-    /// Calibrates it, which takes a millisecond.
+    /// Calibrates it, which takes some milliseconds.
     #[must_use]
     pub fn new() -> Self {
-        let mut share = Self { shortest_ns: u64::MAX };
-        for _ in 0..CALIBRATING {
+        let mut share = Self { recent_ns: [0; RECENT], next: 0, usual_ns: u64::MAX };
+        for _ in 0..RECENT {
             share.round_ns();
         }
         share
@@ -34,9 +37,20 @@ impl Share {
     fn round_ns(&mut self) -> u64 {
         let started_ns = OsClock::MonotonicRaw.now_ns();
         frequency::work();
-        let took_ns = OsClock::MonotonicRaw.now_ns().saturating_sub(started_ns).max(1);
-        self.shortest_ns = self.shortest_ns.min(took_ns);
-        if took_ns > STOOD_STILL * self.shortest_ns { self.shortest_ns } else { took_ns }
+        self.went_on_ns(OsClock::MonotonicRaw.now_ns().saturating_sub(started_ns).max(1))
+    }
+
+    /// In a round that took so long.
+    fn went_on_ns(&mut self, took_ns: u64) -> u64 {
+        self.recent_ns[self.next] = took_ns;
+        self.next += 1;
+        if self.next == RECENT {
+            self.next = 0;
+            let mut sorted = self.recent_ns;
+            sorted.sort_unstable();
+            self.usual_ns = sorted[RECENT / 2];
+        }
+        if took_ns / STOOD_STILL > self.usual_ns { self.usual_ns } else { took_ns }
     }
 }
 
@@ -76,6 +90,21 @@ mod tests {
             let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
             running.into_iter().map(|thread| thread.join().unwrap()).collect()
         })
+    }
+
+    /// Every tenth round is held back for a hundred; then the clock runs at two fifths of what it did.
+    #[test]
+    fn a_slower_clock_is_not_taken_for_time_that_others_had() {
+        let mut share = Share::new();
+        let mut found = |round_ns: u64, rounds: u64| -> f64 {
+            let took = |number: u64| if number % 10 == 0 { 100 * round_ns } else { round_ns };
+            let sum = (0..rounds).map(|number| share.went_on_ns(took(number))).sum::<u64>();
+            sum as f64 / (rounds * round_ns) as f64
+        };
+        for round_ns in [40_000, 100_000] {
+            found(round_ns, 2 * RECENT as u64);
+            assert!((found(round_ns, 1000) - 1.0).abs() < 0.01);
+        }
     }
 
     /// The kernel of this machine knows what it gives; the loop does not ask it.

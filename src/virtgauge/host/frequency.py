@@ -44,7 +44,7 @@ def set_governor(name: str, scope_folder: Path, cpufreq: Path = _CPUFREQ) -> Cal
 
 def put_back_governors(scope_folder: Path) -> list[str]:
     """Put back what a scope has changed, unless somebody has changed it since; a line for people each."""
-    record, lines = scope_folder / GOVERNORS_FILE, []
+    record, lines = scope_folder / GOVERNORS_FILE, list[str]()
     try:
         value = json.loads(record.read_text())
         changes = [(Path(policy), str(governor)) for policy, governor in value["before"].items()]

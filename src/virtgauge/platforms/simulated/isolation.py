@@ -159,6 +159,8 @@ class IsolationTruth(Truth):
     """Frequency at the end of a trial ÷ at its beginning."""
 
     disk_shared: bool = True
+    cores_apart: bool = False
+    """Each guest has cores of its own, whatever it was asked for."""
     """Both guests share one disk; ``false``: each has its own."""
     disk_cpus: Annotated[float, Field(gt=0, le=1)] = 0.1
     """CPU time per second that keeps a disk fully busy."""
@@ -261,7 +263,8 @@ def divided(first: Want, second: Want, capacity: float) -> tuple[float, float]:
 
 def division(truth: IsolationTruth, first: Side, second: Side, scheduled: float = 1.0) -> tuple[Given, Given]:
     """What both get; the first is scheduled for so much of what is due to it, where that is less than it wants."""
-    sides, shared = (first, second), not first.cores.isdisjoint(second.cores)
+    sides = first, second
+    shared = not truth.cores_apart and not first.cores.isdisjoint(second.cores)
     disk_times = _disk_times(truth, first, second)
     wants = (_processor_want(truth, first, disk_times[0]), _processor_want(truth, second, disk_times[1]))
     capacities = [len(first.cores | second.cores)] * 2 if shared else [len(side.cores) for side in sides]

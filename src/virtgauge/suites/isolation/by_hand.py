@@ -1,8 +1,9 @@
 """A policy that a person has set at a hypervisor: its words, and whether it is in force, seen from inside.
 
 Nothing outside tells what the two machines receive.  So a busy loop, calibrated by its own shortest round, finds in
-what share of the time it went on (docs/protocol.md, kernel ``share``), alone and beside a neighbour that is as busy.
-What the machine's own kernel counts as stolen meanwhile is kept beside it, where it counts any.
+what share of the time it went on (docs/protocol.md, kernel ``share``), alone and beside a neighbour that is as busy,
+and the neighbour finds the same: what both receive together shows whether they share processors at all, which a limit
+alone does not.  What the machine's own kernel counts as stolen meanwhile is kept beside it, where it counts any.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from virtgauge.agent.channel import AgentError
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.platforms.base import Platform
 from virtgauge.suites.answers import documented
 from virtgauge.suites.isolation.benchmarks import KINDS
+from virtgauge.suites.isolation.kernel_work import LoadResult
 from virtgauge.suites.isolation.policies import Demand, Given, Placement, entitled
 from virtgauge.suites.isolation.testbed import LOADING, TESTED, IsolationTestbed
 from virtgauge.suites.loads import Running
@@ -31,7 +34,7 @@ class Look:
     """What a guest received by its busy loop, in whole CPUs."""
 
     guest: str  # ``tested`` or ``loading``
-    beside: str  # ``alone`` or ``beside a busy neighbour``
+    beside: str  # ``alone``, ``beside a busy neighbour`` or, of that neighbour, ``as the busy neighbour``
     received_cpus: float
     entitled_cpus: float  # by the policy
     plain_cpus: float  # that it would be entitled to without the policy
@@ -56,54 +59,63 @@ class Look:
 
 
 async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Look, ...]:
-    """What the guest with the policy receives, alone and beside the other.
+    """What the guest with the policy receives, alone and beside the other, and what that one receives then.
+
+    Without a policy it is the tested guest that is looked at.
 
     Raises:
         AgentError, ChannelClosedError, ProtocolError: one of them cannot be asked.
     """
     where, threads = testbed.spec.where, testbed.spec.where.capacity
-    guest, other = (testbed.tested, testbed.loading) if on == TESTED else (testbed.loading, testbed.tested)
-    own, others = (policies.tested, policies.loading) if on == TESTED else (policies.loading, policies.tested)
+    guest, other = (testbed.tested, testbed.loading) if on != LOADING else (testbed.loading, testbed.tested)
+    own, others = (policies.tested, policies.loading) if on != LOADING else (policies.loading, policies.tested)
     busy = {"kernel": "share", "threads": threads, "seed": 1}
     span = {"warmup_ns": _WARMUP_S * 1e9, "duration_ns": LOOK_S * 1e9, "slice_ns": LOOK_S * 1e9}
+
+    demand = Demand.of(_BUSY, threads, 100, None)
+
+    def entitling(mine: Policy, theirs: Policy, neighbour: Demand) -> tuple[float, float]:
+        due, plain = (entitled(where, (a, demand), (b, neighbour)) for a, b in ((mine, theirs), (Policy(), Policy())))
+        assert due is not None
+        assert plain is not None
+        return due, plain
 
     async def looked(beside: str, neighbour: Demand) -> Look:
         params = busy | {name: round(ns) for name, ns in span.items()}
         reply = await guest.channel.request("probe", name="kernel", params=params, load=None)
         with documented("the result of the probe kernel"):
-            elapsed_ns, steal_ns = int(reply.value["elapsed_ns"]), reply.value["usage"]["steal_ns"]
-            received = int(reply.value["units"]) / elapsed_ns
+            steal_ns = reply.value["usage"]["steal_ns"]
+            received = int(reply.value["units"]) / int(reply.value["elapsed_ns"])
             stolen = None if steal_ns is None else int(steal_ns) / int(reply.value["usage"]["elapsed_ns"])
-        demand = Demand.of(_BUSY, threads, 100, None)
-        due, plain = (entitled(where, (mine, demand), (theirs, neighbour)) for mine, theirs in ((own, others), _PLAIN))
-        assert due is not None
-        assert plain is not None
-        return Look(on, beside, received, due, plain, stolen)
+        return Look(name, beside, received, *entitling(own, others, neighbour), stolen)
 
+    name, neighbours_name = (TESTED, LOADING) if on != LOADING else (LOADING, TESTED)
     alone = await looked("alone", Demand.of(None, threads, 100, 0.0))
     load = await Running.start(other.channel, "kernel", busy | {"intensity_percent": 100}, "the busy neighbour")
     try:
-        return alone, await looked("beside a busy neighbour", Demand.of(_BUSY, threads, 100, None))
+        together = await looked("beside a busy neighbour", demand)
     finally:
         await load.stop()
-
-
-_PLAIN = (Policy(), Policy())
+    if (work := LoadResult.of("share", load)).error is not None or not work.elapsed_ns:
+        raise AgentError("failed", f"the busy neighbour: {work.error or 'it did not run'}")
+    received = (work.units or 0) / work.elapsed_ns
+    neighbours = Look(neighbours_name, "as the busy neighbour", received, *entitling(others, own, demand), None)
+    return alone, together, neighbours
 
 
 def applied(policies: Given, looks: tuple[Look, ...], on: str) -> tuple[Applied, Applied]:
     """What is known of both guests' policies, for the record."""
-    seen = {one.beside: one.words() for one in looks}
+    seen = {name: {one.beside: one.words() for one in looks if one.guest == name} for name in (TESTED, LOADING)}
     unseen = () if any(one.tells for one in looks) else tuple(f"{knob}: {_SAME}" for knob in policies.asked)
     notes = ("set by hand, seen from inside",)
     tested, loading = (
-        Applied(policy, seen if name == on else {}, unseen if name == on else (), notes)
+        Applied(policy, seen[name], unseen if name == on else (), notes)
         for name, policy in ((TESTED, policies.tested), (LOADING, policies.loading))
     )
     return tested, loading
 
 
-_SAME = "it entitles to what no policy does, so that it cannot be seen"
+_SAME = "it entitles to about what no policy does, so that it cannot be seen from inside"
 
 
 def not_in_force(looks: tuple[Look, ...], where: Placement) -> str | None:
@@ -112,7 +124,9 @@ def not_in_force(looks: tuple[Look, ...], where: Placement) -> str | None:
     if not wrong:
         return None
     processors = "one processor" if where.capacity == 1 else f"{where.capacity} processors"
-    return f"{'; '.join(wrong)}. Set it at the hypervisor, and give each machine {processors}"
+    return f"{'; '.join(wrong)}. Set it at the hypervisor, and give each machine {processors}" + (
+        ", which both share" if where.shared else ""
+    )
 
 
 def to_do(platform: Platform, policies: Given, on: str, where: Placement) -> tuple[str, ...]:

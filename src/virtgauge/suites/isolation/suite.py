@@ -108,7 +108,7 @@ class IsolationSuite(Suite):
         self._testbeds[testbed.name] = testbed
         params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
         expected_s = self._settings.warmup_s + self._settings.seconds + 0.3
-        expected_s += 2 * LOOK_S if self._bound_by_hand else 0
+        expected_s += 2 * LOOK_S if self._settings.policy_set_by_hand else 0
         within_s = timeout_s(self._settings, params)
         pair = "pair" if testbed.as_is else ""
         return Cell(self.name, "kernel", factors, params, within_s, testbed.name, expected_s, pair)
@@ -228,12 +228,10 @@ async def _in_force(
 ) -> tuple[tuple[Applied, Applied], tuple[Look, ...]]:
     """What became of both policies, set here or by hand; of one that was set by hand, what is seen of it."""
     by_hand = testbed.spec.as_is
-    if by_hand and not testbed.stage.platform.simulated and on == NOBODY:
-        return applied(policies, (), on), ()
     if not by_hand or testbed.stage.platform.simulated:  # whose hand is its truth
         tested = await _applied(TESTED, testbed.tested, policies.tested)
         both = tested, await _applied(LOADING, testbed.loading, policies.loading)
-        if not by_hand or on == NOBODY:
+        if not by_hand:
             return both, ()
     looks = await look(testbed, policies, on)
     return applied(policies, looks, on), looks
