@@ -29,9 +29,9 @@ KERNELS: dict[str, dict[str, Any]] = {
 }
 
 
-async def host_guest(scope: Scope, name: str, limit: float | None = None, disk: Disk | None = None) -> Guest:
+async def host_guest(scope: Scope, name: str, limit: float | None = None, *disks: Disk) -> Guest:
     """The agent on this host, on one processor, with a CPU limit in whole processors."""
-    spec = GuestSpec(name=name, scope=scope, agent=find_agent(), cpus=(CORE,), cpu_limit=limit, disk=disk)
+    spec = GuestSpec(name=name, scope=scope, agent=find_agent(), cpus=(CORE,), cpu_limit=limit, disks=disks)
     return await HostPlatform().launch(spec)
 
 

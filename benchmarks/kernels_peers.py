@@ -172,7 +172,7 @@ async def _disk(scope: Scope, repeats: int, seconds: int) -> list[dict[str, Any]
     disk = Disk(scope.scratch_folder("disk") / "disk.img", scope.folder / "data")
     make_disk_image(disk.image, 256)
     found = []
-    guest = await host_guest(scope, "disk", disk=disk)
+    guest = await host_guest(scope, "disk", None, disk)
     try:
         for order, operation in _DISK:
             block = 4096 if order == "random" else 1 << 20

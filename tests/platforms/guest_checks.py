@@ -38,7 +38,7 @@ async def main():
     if mib := int(sys.argv[3]):
         disk = Disk(scope.scratch_folder("disk") / "disk.img", scope.folder / "data")
         make_disk_image(disk.image, mib)
-    guest = await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent(), disk=disk))
+    guest = await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent(), disks=(disk,)))
     await guest.channel.request("load_start", name="cpu", params={"threads": 1})
     print("ready", flush=True)
     await asyncio.sleep(600)

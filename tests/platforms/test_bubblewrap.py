@@ -70,7 +70,7 @@ async def test_it_routes(platform: BubblewrapPlatform, spec: Spec) -> None:
 async def test_what_is_written_to_its_disk_stays(platform: BubblewrapPlatform, scope: Scope, spec: Spec) -> None:
     data = disk(scope, 64)
     for command, answer in (("echo kept > file", ""), ("cat file", "kept\n")):
-        async with running(platform, spec(disk=data)) as guest:
+        async with running(platform, spec(disks=(data,))) as guest:
             assert await shell(guest, f"cd {data.folder} && {command}") == (0, answer)
 
 

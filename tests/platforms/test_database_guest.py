@@ -106,7 +106,7 @@ class Server:
 async def server(platform: Platform, scope: Scope, spec: Spec, data: Disk, programs: Path) -> AsyncIterator[Server]:
     with Namespace(scope, "lab") as lab:
         nic = Nic(port="db", mac="52:54:00:db:00:01", addresses=(f"{SERVER}/24",))
-        asked = spec(nics=(nic,), lab=lab, disk=data, host_root=True)
+        asked = spec(nics=(nic,), lab=lab, disks=(data,), host_root=True)
         async with running(platform, asked) as guest, running(HostPlatform(), spec(lab=lab)) as peer:
             interface = {"name": "db", "addresses": [f"{CLIENT}/24"]}
             await peer.channel.request("network", interfaces=[interface], forwarding=False, timeout_s=30)

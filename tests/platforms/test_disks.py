@@ -43,18 +43,33 @@ async def flushes(guest: Guest, image: Path) -> int:
     return int(statistics[0]["stats"]["flush_operations"])
 
 
+@on("host runc runsc uml microvm")
+async def test_two_disks_are_each_an_image_of_its_own(platform: Platform, scope: Scope, spec: Spec) -> None:
+    """What is written to the second is in the second image, also for a guest to which it is the only one."""
+    data, log = disk(scope, 64), disk(scope, 32, "log")
+    async with running(platform, spec(disks=(data, log), host_root=True)) as guest:
+        script = f"echo of-data >{data.folder}/file; echo of-log >{log.folder}/file; df -m --output=size"
+        code, output = await shell(guest, f"{script} {data.folder} {log.folder}")
+        assert code == 0, output
+        first, second = map(int, output.split()[-2:])
+        assert first > 1.5 * second
+    assert not {str(data.image), str(log.image)} & set(loop_files())
+    async with running(platform, spec(disks=(log,), host_root=True)) as guest:
+        assert await shell(guest, f"cat {log.folder}/file") == (0, "of-log\n")
+
+
 @on("host runc runsc uml", "microvm")
 async def test_what_is_written_stays_for_the_next_guest(platform: Platform, scope: Scope, spec: Spec) -> None:
     """Nothing is flushed, and the writer is killed: what the guest's kernel has, an orderly end writes back."""
     data = disk(scope, 64)
-    async with running(platform, spec(disk=data, host_root=True)) as guest:
+    async with running(platform, spec(disks=(data,), host_root=True)) as guest:
         assert guest.disk is not None
         script = "(dd if=/dev/zero bs=1M count=8; echo end; kill -9 $$) > file 2>/dev/null"
         code, output = await shell(guest, f"cd {data.folder} && (sh -c '{script}'; stat -c %s file)")
         assert code == 0, output
         assert str(8 * 1024 * 1024 + 4) in output.splitlines()
     assert str(data.image) not in loop_files()
-    async with running(platform, spec(disk=data, host_root=True)) as guest:
+    async with running(platform, spec(disks=(data,), host_root=True)) as guest:
         code, output = await shell(guest, f"cd {data.folder} && stat -c %s file && tail -c 4 file")
         assert (code, output) == (0, f"{8 * 1024 * 1024 + 4}\nend\n")
 
@@ -62,7 +77,7 @@ async def test_what_is_written_stays_for_the_next_guest(platform: Platform, scop
 @on("host runc runsc microvm", "uml")
 async def test_a_flush_in_the_guest_is_a_flush_of_the_image(platform: Platform, scope: Scope, spec: Spec) -> None:
     data = disk(scope, 32)
-    async with running(platform, spec(disk=data, host_root=True)) as guest:
+    async with running(platform, spec(disks=(data,), host_root=True)) as guest:
         before = await flushes(guest, data.image)
         code, output = await shell(guest, f"cd {data.folder}; for i in 1 2 3 4 5; do echo $i > file; sync file; done")
         assert (code, output) == (0, "")
@@ -72,7 +87,7 @@ async def test_a_flush_in_the_guest_is_a_flush_of_the_image(platform: Platform, 
 @on("host runc runsc", "microvm uml")
 async def test_a_full_disk_is_full_for_every_user_and_only_there(platform: Platform, scope: Scope, spec: Spec) -> None:
     data = disk(scope, 16)
-    async with running(platform, spec(disk=data, host_root=True)) as guest:
+    async with running(platform, spec(disks=(data,), host_root=True)) as guest:
         code, output = await shell(guest, f"dd if=/dev/zero of={data.folder}/file bs=64k count=1000")
         assert code == 1
         assert "No space left on device" in output
@@ -104,7 +119,7 @@ async def test_shares_are_there_and_written_through(
 async def test_only_a_kernel_of_its_own_can_crash(platform: Platform, scope: Scope, spec: Spec) -> None:
     """What was flushed is there for the next guest; what was only written is gone with the kernel."""
     data = disk(scope, 32)
-    async with running(platform, spec(disk=data, host_root=True)) as guest:
+    async with running(platform, spec(disks=(data,), host_root=True)) as guest:
         script = f"cd {data.folder} && echo kept > flushed && sync flushed . && echo lost > written && cat written"
         assert (await shell(guest, script)) == (0, "lost\n")
         if not platform.is_virtual:
@@ -112,7 +127,7 @@ async def test_only_a_kernel_of_its_own_can_crash(platform: Platform, scope: Sco
                 await guest.crash()
             return
         await guest.crash()
-    async with running(platform, spec(disk=data, host_root=True)) as guest:
+    async with running(platform, spec(disks=(data,), host_root=True)) as guest:
         code, output = await shell(guest, f"cd {data.folder} && cat flushed && cat written || true")
         assert code == 0
         assert "kept" in output
@@ -127,7 +142,7 @@ async def test_an_image_that_is_none_is_a_launch_error_and_nothing_is_left(
     junk = tmp_path / "junk.img"
     junk.write_bytes(os.urandom(1 << 20))
     for image, stage in ((tmp_path / "missing.img", "disk"), (junk, "boot" if kind in ("qemu", "uml") else "disk")):
-        asked = spec(disk=Disk(image, scope.folder / "data"))
+        asked = spec(disks=(Disk(image, scope.folder / "data"),))
         with pytest.raises(LaunchError, match=r"(?s)cannot be (opened|mounted)|cannot mount") as caught:
             await create(kind, settings).launch(asked)
         assert caught.value.stage == stage
@@ -145,7 +160,7 @@ async def test_more_shares_than_the_kernel_can_be_told_of_are_refused(scope: Sco
 
 def test_a_disk_belongs_where_the_reclaim_finds_its_mount(scope: Scope, spec: Spec, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="belongs below"):
-        spec(disk=Disk(tmp_path / "disk.img", tmp_path / "data"))
+        spec(disks=(Disk(tmp_path / "disk.img", tmp_path / "data"),))
 
 
 @pytest.mark.parametrize("name", PLATFORMS)

@@ -190,7 +190,7 @@ async def test_limits_of_the_processor_are_libvirts_and_hold(platform: Platform,
 @pytest.mark.lab
 async def test_what_a_guest_is_confined_to_at_its_launch_is_read_back(qemu: Platform, scope: Scope, spec: Spec) -> None:
     data = disk(scope, 32)
-    async with running(qemu, spec(cpus=(CORE,), cpu_limit=0.75, disk=data)) as guest:
+    async with running(qemu, spec(cpus=(CORE,), cpu_limit=0.75, disks=(data,))) as guest:
         assert guest.confinement().cpus == (CORE,)
         assert guest.confinement().cpu_limit == 0.75
         applied = await guest.apply(Policy(disk=DiskLimits(write_bps=2_000_000, read_iops=500)))

@@ -166,7 +166,7 @@ async def test_disk_limits_hold_for_what_is_written_and_read_past_the_cache(
 ) -> None:
     """All but those of gVisor, which says so itself: it opens no file of the host for direct I/O."""
     data, bound = disk(scope, 32), 2_000_000
-    async with running(platform, spec(disk=data)) as guest:
+    async with running(platform, spec(disks=(data,))) as guest:
         if any("direct I/O" in part for part in (await guest.apply(Policy(disk=ALL))).no_effect):
             assert "gVisor" in guest.label
             flushed, _ = await disk_rate(guest, data.folder, "write-flush", 2.0)
@@ -197,7 +197,7 @@ async def test_buffered_writes_pass_the_throttles_of_v1_and_that_is_said(
     platform: Platform, scope: Scope, spec: Spec
 ) -> None:
     data = disk(scope, 64)
-    async with running(platform, spec(disk=data, host_root=True)) as guest:
+    async with running(platform, spec(disks=(data,), host_root=True)) as guest:
         applied = await guest.apply(Policy(disk=DiskLimits(write_bps=1_000_000)))
         clock = asyncio.get_running_loop()
         began = clock.time()
@@ -249,7 +249,7 @@ async def test_the_driver_of_v2_does_what_it_says_on_a_kernel_with_v2_alone(
     source, data = Path(virtgauge.__file__).parent.parent, disk(scope, 64)
     inside = Path(__file__).with_name("cgroup_v2_inside.py")
     shares = (Share(source), Share(inside.parent))
-    async with running(platform, spec(vcpus=2, disk=data, host_root=True, shares=shares)) as guest:
+    async with running(platform, spec(vcpus=2, disks=(data,), host_root=True, shares=shares)) as guest:
         code, output = await shell(guest, f"/usr/bin/python3 {inside} {source} {data.folder}", 250)
     assert code == 0, output
     found = json.loads(output.splitlines()[-1])

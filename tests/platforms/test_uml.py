@@ -75,7 +75,7 @@ async def test_accounting_covers_the_guests_processes(platform: UmlPlatform, spe
 @pytest.mark.full
 async def test_what_limits_it_holds(platform: UmlPlatform, scope: Scope, spec: Spec) -> None:
     data = disk(scope, 32)
-    async with running(platform, spec(cpus=(0,), cpu_limit=0.75, disk=data)) as guest:
+    async with running(platform, spec(cpus=(0,), cpu_limit=0.75, disks=(data,))) as guest:
         assert guest.confinement().cpus == (0,)
         assert guest.confinement().cpu_limit == 0.75
         applied = await guest.apply(Policy(cpu_limit=0.3, disk=DiskLimits(write_bps=1_000_000)))
@@ -142,7 +142,7 @@ async def test_a_killed_guest_ends_the_channel(platform: UmlPlatform, spec: Spec
 
 async def test_its_kernel_alone_killed_leaves_no_process(platform: UmlPlatform, scope: Scope, spec: Spec) -> None:
     """The processes of the guest are not the kernel's to take along."""
-    asked = spec(disk=disk(scope, 16))
+    asked = spec(disks=(disk(scope, 16),))
     async with running(platform, asked) as guest:
         await guest.channel.request("load_start", name="cpu", params={"threads": 2})
         assert len(scope.cgroup(asked.name).pids()) > 1
@@ -182,6 +182,6 @@ async def test_a_state_folder_with_blanks_does_not_matter(
 ) -> None:
     monkeypatch.setenv("VIRTGAUGE_STATE", str(tmp_path / "a, b: c"))
     with Scope() as scope:
-        asked = GuestSpec(name="g", scope=scope, agent=agent, disk=disk(scope, 16), host_root=True)
+        asked = GuestSpec(name="g", scope=scope, agent=agent, disks=(disk(scope, 16),), host_root=True)
         async with running(platform, dataclasses.replace(asked)) as guest:
             assert (await shell(guest, f"echo there > '{scope.folder}/data/file' && ls '{scope.folder}/data'"))[0] == 0

@@ -52,7 +52,7 @@ def test_folders_and_a_disk_are_named_without_what_separates() -> None:
         RootPart("write", Path("/a, b"), "/a, b"),
     )
     boot = dataclasses.replace(
-        BOOT, root=parts, modules=("overlay",), disk=(Path("/dev/loop3"), Path("/run/vg/my data"))
+        BOOT, root=parts, modules=("overlay",), disks=[(Path("/dev/loop3"), Path("/run/vg/my data"))]
     )
     given = boot.arguments(agent_descriptor=7)
     assert "ubd0s=/dev/loop3" in given
@@ -60,7 +60,7 @@ def test_folders_and_a_disk_are_named_without_what_separates() -> None:
         "virtgauge.modules=overlay",
         "virtgauge.exports=hostfs",
         "virtgauge.root=lower:/usr:/0,link:/bin:usr/bin,write:/a%2C%20b:/2",
-        "virtgauge.disk=/run/vg/my%20data",
+        "virtgauge.disks=/run/vg/my%20data",
     ]
 
 

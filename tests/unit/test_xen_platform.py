@@ -105,7 +105,7 @@ async def test_what_a_domain_is_not_given_is_refused_before_anything_is_started(
     spec: Spec, scope: Scope, dom0: NotedDom0
 ) -> None:
     wishes: tuple[tuple[dict[str, object], str], ...] = (
-        ({"disk": Disk(Path("/nowhere"), scope.folder / "data")}, "data disk"),
+        ({"disks": (Disk(Path("/nowhere"), scope.folder / "data"),)}, "data disk"),
         ({"host_root": True}, "host's programs"),
         ({"shares": (Share(Path("/tmp")),)}, "folders of the host"),
     )

@@ -115,6 +115,9 @@ class Disk:
     folder: Path  # where the guest finds it: an absolute path below the scope's folder, made where it is absent
 
 
+MOST_DISKS = 2  # Of a guest
+
+
 @dataclasses.dataclass(frozen=True)
 class GuestSpec:
     """What a guest shall have.
@@ -148,12 +151,18 @@ class GuestSpec:
     shares: tuple[Share, ...] = ()
     # what its agent may do beyond what guests of the platform may, where the kernel asks (``CAP_…``)
     capabilities: tuple[str, ...] = ()
-    disk: Disk | None = None  # a disk of its own, mounted when launch returns
+    # disks of its own, two at most, mounted when launch returns; a policy's bounds are of the first
+    disks: tuple[Disk, ...] = ()
     # the host's programs are there under the host's paths: its system folders, read-only below a private layer in
     # memory (on the host they are the host's own; in gVisor, with something that it may write to, they have no such
     # layer). The host and containers have them always; a virtual machine on request, and its ``shares`` with them, of
     # which it may keep what it has once read of those that it may not write.
     host_root: bool = False
+
+    @property
+    def disk_shares(self) -> tuple[Share, ...]:
+        """Its disks, where this host has them mounted for it."""
+        return tuple(Share(disk.folder, writable=True) for disk in self.disks)
 
     def __post_init__(self) -> None:
         if self.nics and self.lab is None:
@@ -166,8 +175,11 @@ class GuestSpec:
                 raise ValueError(f"{self.name} may use the CPUs {sorted(allowed)}, not {list(self.cpus)}")
         if self.cpu_limit is not None and not self.cpu_limit > 0:
             raise ValueError(f"{self.name} needs more than {self.cpu_limit} CPUs to run at all")
-        if self.disk is not None and not self.disk.folder.is_relative_to(self.scope.folder):
-            raise ValueError(f"the disk of {self.name} belongs below {self.scope.folder}, not in {self.disk.folder}")
+        if len(self.disks) > MOST_DISKS:
+            raise ValueError(f"{self.name} has {len(self.disks)} disks; {MOST_DISKS} are the most")
+        for disk in self.disks:
+            if not disk.folder.is_relative_to(self.scope.folder):
+                raise ValueError(f"the disk of {self.name} belongs below {self.scope.folder}, not in {disk.folder}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +221,7 @@ class Guest(abc.ABC):
     channel: Channel  # connected and past the handshake
     ready_ns: int  # from the call of launch to the agent's welcome
     label: str  # short text for people, for instance ``qemu microvm (tcg, emulated)``
-    # how its writes and flushes reach the image of its disk, in words for the record; None without a disk
+    # how its writes and flushes reach the images of its disks, in words for the record; None without a disk
     disk: str | None = None
 
     @abc.abstractmethod

@@ -217,6 +217,11 @@ def escaped(text: str | Path) -> str:
     return urllib.parse.quote(os.fsencode(text), safe="/")
 
 
+def disks_setting(folders: Iterable[Path]) -> str:
+    """What the agent is told of its data disks: where each is to be mounted."""
+    return f"virtgauge.disks={','.join(map(escaped, folders))}"
+
+
 def root_setting(parts: Sequence[RootPart], export: str) -> str:
     """What the agent is told of its root, where exported folders are named by a word and their number."""
     places = (escaped(part.source) if part.kind == "link" else f"{export}{n}" for n, part in enumerate(parts))

@@ -14,7 +14,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import find_program
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import system_folders
 from virtgauge.platforms.boot_probe import said_version
 from virtgauge.platforms.local import start_agent
@@ -90,7 +90,7 @@ class BubblewrapPlatform(Platform):
         for name in FRESH_FOLDERS:
             command += ["--perms", "1777" if name == "tmp" else "0755", "--tmpfs", f"/{name}"]
         command += ["--ro-bind", str(_PROCESSORS), str(_PROCESSORS), "--ro-bind", str(spec.agent.path), AGENT_PATH]
-        shares = [*spec.shares, *([Share(spec.disk.folder, writable=True)] if spec.disk else [])]
+        shares = [*spec.shares, *spec.disk_shares]
         # What leads to a share is for root alone unless it is made before, and a server is another user.
         for folder in dict.fromkeys(folder for share in shares for folder in reversed(share.path.parents)):
             command += ["--perms", "0755", "--dir", str(folder)] if len(folder.parts) > 2 else []

@@ -66,7 +66,7 @@ class LocalGuest(LaunchedGuest):
         cgroup: Cgroup,  # holds all the guest's processes, where it could be made
         pid: int | None,  # root of the process tree that is counted where cgroups cannot be used
         unbound: str | None = None,
-        disk_place: Path | None = None,  # where the host has its disk mounted, or the host's device that it is
+        disk_place: Path | None = None,  # where the host has its first disk mounted, or the host's device that it is
         disk_bypass: str | None = None,  # which of its reads and writes do not meet the bounds of its disk, and why
         **launched: Any,
     ) -> None:
@@ -152,22 +152,23 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
     return namespace
 
 
-def mounted_disk(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
-    """Mount the guest's disk on this host, under the path that it has in the guest.
+def mounted_disks(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
+    """Mount the guest's disks on this host, under the paths that they have in the guest.
 
-    Tells how writes reach its image, in words; None without a disk.  ``removal`` unmounts it, and is expected to end
+    Tells how writes reach their images, in words; None without a disk.  ``removal`` unmounts it, and is expected to end
     the guest's processes before.
 
     Raises:
-        LaunchError: it cannot be mounted.
+        LaunchError: one cannot be mounted.
     """
-    if spec.disk is None:
-        return None
-    removal.callback(unmount_disk_image, spec.disk.folder)
-    try:
-        return mount_disk_image(spec.disk.image, spec.disk.folder)
-    except (DiskImageError, OSError) as error:
-        raise LaunchError("disk", str(error)) from error
+    ways = []
+    for disk in spec.disks:
+        removal.callback(unmount_disk_image, disk.folder)
+        try:
+            ways.append(mount_disk_image(disk.image, disk.folder))
+        except (DiskImageError, OSError) as error:
+            raise LaunchError("disk", str(error)) from error
+    return "; ".join(dict.fromkeys(ways)) or None
 
 
 class Routing:
@@ -312,7 +313,7 @@ class StartedAgent:
             before_removal=lambda: wait_for_exit(self.process, _EXIT_S),
             unbound=self.unbound,
             disk=self.disk,
-            disk_place=None if self.spec.disk is None else self.spec.disk.folder,
+            disk_place=self.spec.disks[0].folder if self.spec.disks else None,
         )
 
 
@@ -331,7 +332,7 @@ async def start_agent(
         cpus = tuple(sorted(os.sched_getaffinity(0)))[: spec.vcpus]
     folder = spec.scope.guest_folder(spec.name)
     removal.callback(shutil.rmtree, folder, ignore_errors=True)
-    disk = mounted_disk(spec, removal)
+    disk = mounted_disks(spec, removal)
     namespace = guest_namespace(spec, removal) or spec.lab
     routing = Routing(spec, namespace)
     cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)

@@ -21,7 +21,7 @@ from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import RootPart, escaped, initramfs_with, require_short, root_of, root_setting
+from virtgauge.platforms.boot_files import RootPart, disks_setting, initramfs_with, require_short, root_of, root_setting
 from virtgauge.platforms.boot_probe import boots, judge, said_version
 from virtgauge.platforms.local import KernelGuest, Tap, guest_place, start_kernel
 
@@ -42,8 +42,7 @@ class UmlBoot:
     memory_mib: int
     identity: str  # names it among all on this host; its processes have it in their titles
     modules: Sequence[str] = ()  # names, in the order in which the agent loads them
-    # device of the host that is its data disk, and where it is mounted; None without one
-    disk: tuple[Path, Path] | None = None
+    disks: Sequence[tuple[Path, Path]] = ()  # devices of the host that are its data disks, and where each is mounted
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
 
     def arguments(self, *, agent_descriptor: int, taps: Sequence[Tap] = ()) -> list[str]:
@@ -57,7 +56,7 @@ class UmlBoot:
             *("quiet", "panic=-1", "noreboot"),
             *(_vector(number, tap) for number, tap in enumerate(taps)),
             # Each write synchronous: this kernel answers a flush of its disk and does nothing for it.
-            *(() if self.disk is None else (f"ubd0s={self.disk[0]}",)),
+            *(f"ubd{number}s={device}" for number, (device, _) in enumerate(self.disks)),
             *self._agent_settings(),
         ]
 
@@ -68,8 +67,8 @@ class UmlBoot:
         if self.root:
             yield "virtgauge.exports=hostfs"
             yield root_setting(self.root, "/")
-        if self.disk is not None:
-            yield f"virtgauge.disk={escaped(self.disk[1])}"
+        if self.disks:
+            yield disks_setting(folder for _, folder in self.disks)
 
 
 def _vector(number: int, tap: Tap) -> str:
@@ -227,8 +226,8 @@ class UmlPlatform(Platform):
             folder, cgroup = guest_place(spec, removal)
             console = folder / "console.log"
             attempt = _Attempt(spec, "User Mode Linux", console)
-            disk = _disk_device(spec, removal)
-            boot = await self._boot(spec, folder, disk)
+            disks = _disk_devices(spec, removal)
+            boot = await self._boot(spec, folder, disks)
             view = HostView(folder / VIEW, boot.root)
             pair = removal.enter_context(contextlib.closing(SocketPair()))
 
@@ -245,7 +244,7 @@ class UmlPlatform(Platform):
             await attempt.configure_network(channel, spec.nics)
 
             async def end() -> None:
-                await wait_for_exit(process, _EXIT_S if disk is None else WRITE_BACK_S)
+                await wait_for_exit(process, WRITE_BACK_S if disks else _EXIT_S)
 
             return UmlGuest(
                 boot=boot,
@@ -256,12 +255,12 @@ class UmlPlatform(Platform):
                 cgroup=cgroup,
                 removal=removal.pop_all(),
                 before_removal=end,
-                disk=None if disk is None else _DISK,
-                disk_place=disk,
+                disk=_DISK if disks else None,
+                disk_place=disks[0] if disks else None,
                 disk_bypass=_DISK_BYPASS,
             )
 
-    async def _boot(self, spec: GuestSpec, folder: Path, disk: Path | None) -> UmlBoot:
+    async def _boot(self, spec: GuestSpec, folder: Path, disks: Sequence[Path]) -> UmlBoot:
         binary = find_program("linux.uml")
         if binary is None:
             raise LaunchError("start", f"User Mode Linux is not installed: {_FIX}")
@@ -280,7 +279,7 @@ class UmlPlatform(Platform):
             memory_mib=spec.memory_mib or self.settings.memory_mib,
             identity=f"{spec.scope.tag}-{spec.name}",
             modules=modules,
-            disk=None if disk is None or spec.disk is None else (disk, spec.disk.folder),
+            disks=[(device, disk.folder) for device, disk in zip(disks, spec.disks, strict=True)],
             root=root,
         )
 
@@ -324,19 +323,20 @@ def _environment(spec: GuestSpec) -> dict[str, str]:
     return kept | {"LD_PRELOAD": str(find_registers())}
 
 
-def _disk_device(spec: GuestSpec, removal: contextlib.ExitStack) -> Path | None:
-    """A loop device of the guest's disk, whose flushes the host counts and whose traffic it can bound.
+def _disk_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
+    """A loop device of each of the guest's disks, whose flushes the host counts and whose traffic it can bound.
 
     It is free again when the controller and the guest have closed it.
     """
-    if spec.disk is None:
-        return None
-    try:
-        descriptor, path = loop_device(spec.disk.image)
-    except DiskImageError as error:
-        raise LaunchError("disk", str(error)) from error
-    removal.callback(os.close, descriptor)
-    return path
+    found = []
+    for disk in spec.disks:
+        try:
+            descriptor, path = loop_device(disk.image)
+        except DiskImageError as error:
+            raise LaunchError("disk", str(error)) from error
+        removal.callback(os.close, descriptor)
+        found.append(path)
+    return found
 
 
 async def _version(binary: Path) -> str | None:

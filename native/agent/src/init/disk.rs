@@ -1,6 +1,7 @@
-//! The machine's data disk.
+//! The machine's data disks.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -9,22 +10,36 @@ use nix::mount::{MsFlags, umount};
 use super::root::{attach, make_folder, unescaped};
 use super::{BootError, port};
 
-/// The only disk that a machine is given: by virtio, or by User Mode Linux.
-const DEVICES: [&str; 2] = ["/dev/vda", "/dev/ubda"];
+/// As many as a machine can be given.
+const LETTERS: [char; 2] = ['a', 'b'];
 
-/// Mounts the disk on the folder that `virtgauge.disk` names, and returns that.
-pub(super) fn mount(setting: &str) -> Result<PathBuf, BootError> {
-    let folder = unescaped(setting)
-        .map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)))
-        .filter(|folder| folder.is_absolute())
-        .ok_or_else(|| BootError(format!("virtgauge.disk is {setting:?}; accepted: an absolute path")))?;
-    let device = port::wait_for(&DEVICES.join(" or "), || DEVICES.into_iter().find(|path| Path::new(path).exists()))?;
-    make_folder(&folder, 0o755)?;
-    attach(device, &folder, "ext4", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "")?;
-    Ok(folder)
+/// Mounts the disks on the folders that `virtgauge.disks` names, in their order, and adds these to `mounted`.
+pub(super) fn mount(setting: &str, mounted: &mut Vec<PathBuf>) -> Result<(), BootError> {
+    for (number, word) in setting.split(',').enumerate() {
+        let folder = unescaped(word)
+            .map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)))
+            .filter(|folder| folder.is_absolute() && number < LETTERS.len())
+            .ok_or_else(|| BootError(format!("virtgauge.disks is {setting:?}; accepted: one or two absolute paths")))?;
+        let device = port::wait_for(&format!("the disk {number}"), || device(number))?;
+        make_folder(&folder, 0o755)?;
+        attach(&device, &folder, "ext4", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "")?;
+        mounted.push(folder);
+    }
+    Ok(())
 }
 
-/// Writes everything back and takes the disk away; every process that used it is gone by now.
+/// A disk's device as soon as it is there: virtio's by the serial number `diskN`, because they are found in an order of
+/// their own, and User Mode Linux's by its letter.
+fn device(number: usize) -> Option<String> {
+    let own = format!("/dev/ubd{}", LETTERS[number]);
+    let serial = format!("disk{number}");
+    let is_it =
+        |letter| fs::read_to_string(format!("/sys/block/vd{letter}/serial")).is_ok_and(|told| told.trim() == serial);
+    let by_serial = LETTERS.into_iter().find(|letter| is_it(*letter)).map(|letter| format!("/dev/vd{letter}"));
+    by_serial.or(Some(own)).filter(|path| Path::new(path).exists())
+}
+
+/// Writes everything back and takes a disk away; every process that used it is gone by now.
 pub(super) fn unmount(folder: &Path) {
     // One that cannot be unmounted is written back by the sync that follows, and recovers from its journal.
     let _ = umount(folder);

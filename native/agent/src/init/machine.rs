@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,15 +83,15 @@ fn reap_all(bound: Duration) {
     }
 }
 
-/// Ends all processes, writes everything back, also to the data disk mounted on a folder, and powers off.
-pub(super) fn power_off(data: Option<&Path>) {
+/// Ends all processes, writes everything back, also to the data disks mounted on these folders, and powers off.
+pub(super) fn power_off(data: &[PathBuf]) {
     let everyone = Pid::from_raw(-1);
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         // Also kernel threads count as reached, so the result says nothing.
         let _ = kill(everyone, signal);
         reap_all(GRACE);
     }
-    if let Some(folder) = data {
+    for folder in data.iter().rev() {
         disk::unmount(folder);
     }
     sync();

@@ -1,6 +1,6 @@
 //! The agent as the first process of a virtual machine.
 //!
-//! The first process mounts the kernel's file systems, loads modules, goes to the root and mounts the disk that the
+//! The first process mounts the kernel's file systems, loads modules, goes to the root and mounts the disks that the
 //! machine was given, finds the channel, and forks: the child serves
 //! the channel, the first process reaps whatever dies, and when the child has ended it powers the machine off.  So a
 //! defect in the agent ends the machine in order, where the death of the first process would be a kernel panic.
@@ -58,8 +58,8 @@ fn settings(command_line: &str) -> HashMap<&str, &str> {
 
 /// Runs the machine; `serve` holds the conversation, or several.  Returns only if the machine cannot be powered off.
 pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
-    let mut disk = None;
-    match boot(&mut disk) {
+    let mut disks = Vec::new();
+    match boot(&mut disks) {
         Ok(way) => {
             // SAFETY: no other thread exists yet, so the child may do whatever the parent could.
             match unsafe { fork() } {
@@ -73,12 +73,12 @@ pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
         }
         Err(error) => machine::say(&error.to_string()),
     }
-    machine::power_off(disk.as_deref());
+    machine::power_off(&disks);
     ExitCode::FAILURE
 }
 
-/// Brings the machine up; `disk` becomes the folder of its data disk as soon as that is mounted.
-fn boot(disk: &mut Option<PathBuf>) -> Result<Way, BootError> {
+/// Brings the machine up; the folder of each of its data disks is added to `disks` as soon as that is mounted.
+fn boot(disks: &mut Vec<PathBuf>) -> Result<Way, BootError> {
     machine::mount_all()?;
     machine::attach_console();
     let command_line = fs::read_to_string("/proc/cmdline")
@@ -94,8 +94,8 @@ fn boot(disk: &mut Option<PathBuf>) -> Result<Way, BootError> {
     if let Some(parts) = settings.get("root") {
         root::switch(parts, settings.get("exports").copied())?;
     }
-    if let Some(folder) = settings.get("disk") {
-        *disk = Some(disk::mount(folder)?);
+    if let Some(folders) = settings.get("disks") {
+        disk::mount(folders, disks)?;
     }
     let channel = settings.get("channel").ok_or_else(|| {
         BootError(

@@ -217,7 +217,7 @@ def refusal(spec: GuestSpec) -> str | None:
         "CPUs of this host": spec.cpus,
         "a CPU limit": spec.cpu_limit,
         "folders of this host": spec.shares or spec.host_root,
-        "a disk of its own": spec.disk,
+        "a disk of its own": spec.disks,
         "capabilities": spec.capabilities,
     }
     wanted = [what for what, value in asked.items() if value]

@@ -31,7 +31,7 @@ from virtgauge.platforms.qemu.command import (
     LONGEST_COMMAND_LINE,
     NIC_MODULES,
     Boot,
-    drive_of,
+    drives_of,
     extra_modules,
 )
 from virtgauge.platforms.qemu.platform import host_tsc_khz
@@ -109,7 +109,7 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
             modules=loaded,
             tsc_khz=await host_tsc_khz(spec) if accelerator == "tcg" else None,
             nic_model=nic_model,
-            drive=drive_of(spec),
+            drives=drives_of(spec),
             root=root_of(spec),
         ).kernel_command_line()
     else:

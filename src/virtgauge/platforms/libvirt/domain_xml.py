@@ -15,7 +15,6 @@ _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 ElementTree.register_namespace("qemu", _QEMU)
 
 QUOTA_PERIOD_US = 100_000  # In which a limit of CPU time is kept, as everywhere else here
-DISK_TARGET = "vda"  # A data disk's name for libvirt, and in the guest
 
 AGENT_IN_CONTAINER, SOCKET_IN_CONTAINER = "/agent", "/channel.sock"
 
@@ -70,9 +69,9 @@ class Domain:
     root: Path | None = None  # folder that is a container's root, with the agent in it
     socket: Path | None = None  # of this machine, on which the controller listens
     console: Path | None = None  # file for the kernel's messages
-    # nics, drive, exports: its devices; exports only in QEMU
+    # nics, drives, exports: its devices; exports only in QEMU
     nics: Sequence[Interface] = ()
-    drive: Drive | None = None
+    drives: Sequence[Drive] = ()
     exports: Sequence[RootPart] = ()
     cpus: tuple[int, ...] | None = None  # the host's CPUs that it may run on
     cpu_limit: float | None = None  # in whole CPUs
@@ -167,11 +166,12 @@ class Domain:
             ElementTree.SubElement(disk, "target", dev=target, bus=bus)
             if self.domain_type != "vmware":
                 ElementTree.SubElement(disk, "readonly")  # several guests may run from it
-        if self.drive is not None:
+        for drive in self.drives:
             disk = ElementTree.SubElement(devices, "disk", type="file", device="disk")
-            ElementTree.SubElement(disk, "driver", name="qemu", type="raw", cache=self.drive.cache)
-            ElementTree.SubElement(disk, "source", file=str(self.drive.image))
-            ElementTree.SubElement(disk, "target", dev=DISK_TARGET, bus="virtio")
+            ElementTree.SubElement(disk, "driver", name="qemu", type="raw", cache=drive.cache)
+            ElementTree.SubElement(disk, "source", file=str(drive.image))
+            ElementTree.SubElement(disk, "target", dev=disk_target(drive.number), bus="virtio")
+            ElementTree.SubElement(disk, "serial").text = drive.serial
         if self.root is not None:
             system = ElementTree.SubElement(devices, "filesystem", type="mount", accessmode="passthrough")
             ElementTree.SubElement(system, "source", dir=str(self.root))
@@ -262,3 +262,8 @@ def _text(parent: ElementTree.Element, name: str, text: str, **attributes: str) 
 
 def _list(cpus: tuple[int, ...] | None) -> str:
     return ",".join(map(str, sorted(cpus or ())))
+
+
+def disk_target(number: int) -> str:
+    """A data disk's name for libvirt."""
+    return f"vd{'ab'[number]}"

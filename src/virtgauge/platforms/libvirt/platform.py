@@ -28,11 +28,11 @@ from virtgauge.platforms.libvirt.boot import (
     removed,
 )
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, open_connection
-from virtgauge.platforms.libvirt.domain_xml import DISK_TARGET, SOCKET_IN_CONTAINER, Domain, Interface
+from virtgauge.platforms.libvirt.domain_xml import SOCKET_IN_CONTAINER, Domain, Interface, disk_target
 from virtgauge.platforms.libvirt.entrance import CallIn, Entrance, Socket, Terminal, conversation
 from virtgauge.platforms.libvirt.guest import DomainPolicy, LibvirtGuest
 from virtgauge.platforms.libvirt.settings import ChannelKind, LibvirtSettings
-from virtgauge.platforms.qemu.command import drive_of
+from virtgauge.platforms.qemu.command import drives_of, reached_by
 from virtgauge.provision.kernel import find_kernel
 
 _UNBOUND = "this host's kernel routes for a container, and libvirt does not charge or confine it to that container"
@@ -179,8 +179,8 @@ class LibvirtPlatform(AcceleratedPlatform):
                 await self._start(attempt, domain, devices)
                 channel = await conversation(attempt, entrance)
             await attempt.configure_network(channel, spec.nics)
-            disk = None if domain.drive is None else f"virtio-blk, cache={domain.drive.cache}"
-            target = DISK_TARGET if domain.drive is not None else None
+            disk = reached_by(domain.drives)
+            target = disk_target(0) if domain.drives else None
             try:
                 policy = await called(
                     "the limits of the guest",
@@ -268,7 +268,7 @@ class LibvirtPlatform(AcceleratedPlatform):
             image_format=settings.image_format,
             root=root,
             nics=[*([management] if management else ()), *nics],
-            drive=drive_of(spec),
+            drives=drives_of(spec),
             exports=root_of(spec) if from_kernel else (),
             cpus=spec.cpus,
             cpu_limit=spec.cpu_limit,
@@ -285,8 +285,8 @@ class LibvirtPlatform(AcceleratedPlatform):
         """Refuse what the driver has not, before anything is started.  Raises LaunchError: with the reason."""
         driver, settings = self.target.driver, self.settings
         plain = driver.plain or settings.image is not None
-        if plain and (spec.disk is not None or spec.host_root):
-            what = "no disk of its own" if spec.disk is not None else "nothing of this machine's programs"
+        if plain and (spec.disks or spec.host_root):
+            what = "no disk of its own" if spec.disks else "nothing of this machine's programs"
             raise LaunchError("disk", f"a guest of {self.label} that boots an image, or is remote, has {what}")
         if spec.nics and not driver.in_lab and len(settings.networks) < len(spec.nics):
             raise LaunchError(

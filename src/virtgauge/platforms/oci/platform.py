@@ -21,7 +21,7 @@ from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
 from virtgauge.platforms.boot_probe import boots, said_version
-from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disk, require_limit
+from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disks, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
 from virtgauge.provision.registries import RUNSC, RUNSC_VERSION
 
@@ -136,10 +136,10 @@ class OciPlatform(Platform):
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
             removal.callback(detach_below, folder)
-            disk = mounted_disk(spec, removal)
+            disk = mounted_disks(spec, removal)
             if disk is not None and self._profile.disk_bypass is not None:
                 disk += ", behind the host's page cache"
-            shares = spec.shares if spec.disk is None else (*spec.shares, Share(spec.disk.folder, writable=True))
+            shares = (*spec.shares, *spec.disk_shares)
             overlay = self._overlay(shares)
             namespace = guest_namespace(spec, removal)
             routing = Routing(spec, None if self._profile.own_kernel else namespace)
@@ -183,7 +183,7 @@ class OciPlatform(Platform):
                 before_removal=container.wait,
                 unbound=routing.unbound,
                 disk=disk,
-                disk_place=None if spec.disk is None else spec.disk.folder,
+                disk_place=spec.disks[0].folder if spec.disks else None,
                 disk_bypass=self._profile.disk_bypass,
             )
 

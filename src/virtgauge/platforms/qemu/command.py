@@ -12,7 +12,7 @@ from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.host.policy import DiskLimits, PolicyError
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import RootPart, escaped, root_setting
+from virtgauge.platforms.boot_files import RootPart, disks_setting, root_setting
 from virtgauge.platforms.local import Tap
 
 _DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
@@ -22,7 +22,7 @@ _ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 
 def extra_modules(spec: GuestSpec) -> tuple[str, ...]:
     """What is needed beside the machine's own for a data disk, and for the host's root."""
-    return (*(_DISK_MODULES if spec.disk else ()), *(_ROOT_MODULES if spec.host_root else ()))
+    return (*(_DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root else ()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +33,24 @@ class Drive:
     folder: Path  # where the guest mounts it
     cache: str  # QEMU's mode: ``none`` (past the host's page cache) or ``writeback``. Both hand on every flush.
 
+    number: int = 0  # among the guest's
 
-def drive_of(spec: GuestSpec) -> Drive | None:
-    """The guest's disk, past the host's page cache where the image's filesystem can (memory cannot, as a rule).
+    @property
+    def serial(self) -> str:
+        """By which the guest knows it: virtio's devices are found in an order of their own."""
+        return f"disk{self.number}"
+
+
+def drives_of(spec: GuestSpec) -> tuple[Drive, ...]:
+    """The guest's disks, past the host's page cache where the image's filesystem can (memory cannot, as a rule).
 
     Raises:
-        LaunchError: it cannot be opened.
+        LaunchError: one cannot be opened.
     """
-    if spec.disk is None:
-        return None
-    image = spec.disk.image
+    return tuple(Drive(disk.image, disk.folder, _cache(disk.image), at) for at, disk in enumerate(spec.disks))
+
+
+def _cache(image: Path) -> str:
     try:
         os.close(os.open(image, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
@@ -50,13 +58,18 @@ def drive_of(spec: GuestSpec) -> Drive | None:
     try:
         os.close(os.open(image, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT))
     except OSError:
-        return Drive(image, spec.disk.folder, "writeback")
-    return Drive(image, spec.disk.folder, "none")
+        return "writeback"
+    return "none"
+
+
+def reached_by(drives: Sequence[Drive]) -> str | None:
+    """How writes reach the disks' images, in words; None without any."""
+    return "; ".join(dict.fromkeys(f"virtio-blk, cache={drive.cache}" for drive in drives)) or None
 
 
 PORT_NAME = "org.virtgauge.agent"  # The virtio port on which the agent listens
 LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
-DRIVE_NAME = "disk"  # The data disk's, for QEMU's monitor
+DRIVE_NAME = "disk0"  # The first data disk's, for QEMU's monitor
 _EXPORT = "root"  # Begins the names of the host's folders that the guest sees
 
 
@@ -118,7 +131,7 @@ class Boot:
     tsc_khz: int | None  # frequency of the host's time-stamp counter where it is invariant, else None
     # a key of the machine's ``nic_devices`` where the guest has network interfaces, else None
     nic_model: str | None = None
-    drive: Drive | None = None  # its data disk; None without one
+    drives: Sequence[Drive] = ()  # its data disks
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
 
     def kernel_command_line(self) -> str:
@@ -131,8 +144,8 @@ class Boot:
         words += [f"virtgauge.modules={','.join(self.modules)}", f"virtgauge.channel=virtio:{PORT_NAME}"]
         if self.root:
             words.append(root_setting(self.root, _EXPORT))
-        if self.drive is not None:
-            words.append(f"virtgauge.disk={escaped(self.drive.folder)}")
+        if self.drives:
+            words.append(disks_setting(drive.folder for drive in self.drives))
         return " ".join(words)
 
     def _emulated_clock(self) -> list[str]:
@@ -167,19 +180,15 @@ class Boot:
             *("-chardev", f"socket,id=agent,fd={agent_descriptor}"),
             *("-device", f"virtserialport,chardev=agent,name={PORT_NAME}"),
             *(word for number, tap in enumerate(taps) for word in self._nic(number, tap)),
-            *self._drive(),
+            *(word for drive in self.drives for word in self._drive(drive)),
             *(word for number, part in enumerate(self.root) for word in self._export(number, part)),
         ]
 
-    def _drive(self) -> list[str]:
-        if self.drive is None:
-            return []
-        file = f"file={_option(self.drive.image)},format=raw,cache={self.drive.cache}"
+    def _drive(self, drive: Drive) -> list[str]:
+        file, device = f"file={_option(drive.image)},format=raw,cache={drive.cache}", MACHINES[self.machine].disk_device
         return [
-            "-drive",
-            f"if=none,id={DRIVE_NAME},{file}",
-            "-device",
-            f"{MACHINES[self.machine].disk_device},drive={DRIVE_NAME}",
+            *("-drive", f"if=none,id={drive.serial},{file}"),
+            *("-device", f"{device},drive={drive.serial},serial={drive.serial}"),
         ]
 
     def _export(self, number: int, part: RootPart) -> list[str]:

@@ -31,8 +31,9 @@ from virtgauge.platforms.qemu.command import (
     MACHINES,
     NIC_MODULES,
     Boot,
-    drive_of,
+    drives_of,
     extra_modules,
+    reached_by,
     throttle_disk,
 )
 from virtgauge.provision.cache import cache_root
@@ -152,7 +153,7 @@ class QemuPlatform(AcceleratedPlatform):
             monitor = await _connect_monitor(pairs[1], attempt)
 
             async def end() -> None:
-                await _power_off(monitor, process, _EXIT_S if boot.drive is None else WRITE_BACK_S)
+                await _power_off(monitor, process, _EXIT_S if not boot.drives else WRITE_BACK_S)
 
             return QemuGuest(
                 monitor=monitor,
@@ -164,7 +165,7 @@ class QemuPlatform(AcceleratedPlatform):
                 cgroup=cgroup,
                 removal=removal.pop_all(),
                 before_removal=end,
-                disk=None if boot.drive is None else f"virtio-blk, cache={boot.drive.cache}",
+                disk=reached_by(boot.drives),
             )
 
     def _boot(self, spec: GuestSpec, accelerator: str, tsc_khz: int | None) -> Boot:
@@ -192,7 +193,7 @@ class QemuPlatform(AcceleratedPlatform):
             modules=modules,
             tsc_khz=tsc_khz,
             nic_model=self.settings.nic_model if spec.nics else None,
-            drive=drive_of(spec),
+            drives=drives_of(spec),
             root=root_of(spec),
         )
         require_short(boot.kernel_command_line(), LONGEST_COMMAND_LINE)
@@ -210,9 +211,9 @@ class QemuGuest(KernelGuest):
         """Set what QEMU's process may use, and its own throttle of the guest's disk."""
         applied = await super().apply(dataclasses.replace(policy, disk=DiskLimits()))
         in_force, no_effect = dict(applied.in_force), list(applied.no_effect)
-        if policy.disk.given() and self.boot.drive is None:
+        if policy.disk.given() and not self.boot.drives:
             raise PolicyError(f"disk limits {policy.disk.given()}: the guest has no disk of its own")
-        if self.boot.drive is not None:
+        if self.boot.drives:
             in_force |= await throttle_disk(self._monitor, policy.disk)
         vcpus, notes = self.boot.vcpus, []
         if policy.cpu_limit is not None:

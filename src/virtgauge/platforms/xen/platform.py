@@ -304,7 +304,7 @@ class _XenAttempt(LaunchAttempt):
 
 def _refuse_what_it_lacks(spec: GuestSpec) -> None:
     asked = {
-        "a data disk": spec.disk,
+        "a data disk": spec.disks,
         "the host's programs as its root": spec.host_root,
         "folders of the host": spec.shares,
     }

@@ -97,7 +97,12 @@ class IsolationTestbed(Testbed):
 
         async def launch(name: str, cpus: tuple[int, ...]) -> Guest:
             return await stage.launch(
-                name, vcpus=vcpus, memory_mib=spec.memory_mib, cpus=cpus, disk=disks.get(name), ready_timeout_s=_READY_S
+                name,
+                vcpus=vcpus,
+                memory_mib=spec.memory_mib,
+                cpus=cpus,
+                ready_timeout_s=_READY_S,
+                disks=(disks[name],) if name in disks else (),
             )
 
         try:

@@ -108,7 +108,7 @@ class GuestTestbed(StorageTestbed):
         folders = {self._sensorstore.parent, self._launcher.parent, *shares}
         outside = sorted(folder for folder in folders if not folder.is_relative_to(self._shared))
         self._wanted = wanted | {
-            "disk": self._disk,
+            "disks": (self._disk,),
             "host_root": True,
             "shares": (Share(self._shared, writable=True), *map(Share, outside)),
             "memory_mib": self.spec.settings.memory_mib or (memory_mib if self.stage.platform.is_virtual else None),
