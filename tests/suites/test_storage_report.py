@@ -77,6 +77,23 @@ def test_what_is_stored_for_a_reading_reaches_the_page(tmp_path):
     assert "stored per reading" in report.render_html(whole)
 
 
+def test_a_disk_for_the_commit_log_is_told_wherever_it_was_measured(tmp_path):
+    """Beside the usual place, in tables, in the durability of a level, and with the reason where it cannot be."""
+    design = {"databases": ["postgresql", "sqlite"], "commit_log": ["same", "separate"]}
+    found = built(tmp_path / "run", design=design | {"operations": ["single-write", "crash"], "crash_after_s": 0.05})
+    for figure in ("throughput", "durability.flushes_per_operation", "lost_rows"):
+        places = [
+            one.place for one in shown(found, "storage", figure, "device") if "database=postgresql" in one.place.cell
+        ]
+        assert len({place.cell for place in places}) == 2, figure
+        assert {"commit_log=separate" in place.cell for place in places} == {True, False}, figure
+    page = report.render_html(found)
+    assert "commit log on a disk of its own" in page
+    (table,) = tables(found, "storage", "missing")
+    (lacking,) = (row.cells for row in table.rows if row.heads[0] == "SQLite")
+    assert lacking[0] == "flushed; commit log on a disk of its own" and "a file beside the database" in lacking[2]
+
+
 def test_crashes_show_what_was_lost(tmp_path):
     design = {
         "operations": ["crash"],

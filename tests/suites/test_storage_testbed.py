@@ -7,8 +7,11 @@ import subprocess
 from typing import Any
 
 import pytest
+from platforms.disk_checks import flushes_of_loop
+from sampled import sampled
 from suites.storage_testbeds import each, on_testbed, require
 
+from virtgauge.host.tag import scratch_root
 from virtgauge.suites.base import Cell
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.laboratory import StorageTestbed
@@ -57,6 +60,47 @@ def test_a_disk_of_7200_turns_a_minute_gives_a_server_120_writes_a_second():
     assert result["server_cpu_ns_per_operation"] > 0
     assert result["client_limit_per_s"] > 240
     assert result["settings"]["fsync"] == "on"
+
+
+LOGS = {"mariadb": "ib_logfile0", "cassandra": "CommitLog-*", "mongodb": "WiredTigerLog.*", "influxdb": "**/*.wal"}
+
+
+@pytest.mark.parametrize("database", sampled(["mariadb"], ["cassandra", "mongodb", "influxdb"]))
+def test_a_commit_log_with_a_disk_of_its_own_is_there_and_nowhere_else(database: str) -> None:
+    """Written, killed, recovered from; what is stored is counted on both disks."""
+    require(database)
+
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, stage: Stage) -> None:
+        data, log = (stage.scope.folder / f"testbed-{part}" / database for part in ("disk", "log"))
+        write, crash = [await suite.measure(cell, testbed, lambda _: None) for cell in cells]
+        assert write.result["operations"] > 0 and not {flag.name for flag in write.flags} - {"disk-changed"}
+        assert list(log.glob(LOGS[database]))
+        assert not [file for file in data.glob(f"**/{LOGS[database]}") if not file.is_symlink()]
+        (counted,) = testbed.held
+        assert counted == (data, log)
+        assert crash.result["acknowledged_rows"] > 0
+        assert crash.result["missing_rows"] == crash.result["wrong_rows"] == 0
+
+    design = {"databases": [database], "operations": ["single-write", "crash"], "commit_log": ["separate"]}
+    on_testbed(design | {"crash_after_s": 0.3, "disk_mib": 1024}, work)
+
+
+def test_the_flushes_of_a_commit_log_with_a_disk_of_its_own_are_of_that_disk() -> None:
+    """By the kernel's count of each disk, outside of the guest; the suite's own count has those of both."""
+    require("postgresql")
+
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, stage: Stage) -> None:
+        scratch = scratch_root() / stage.scope.tag
+        images = [scratch / f"testbed-{part}-image" / "disk.img" for part in ("disk", "log")]
+        before = [flushes_of_loop(image) for image in images]
+        measured = await suite.measure(cells[0], testbed, lambda _: None)
+        data, log = (flushes_of_loop(image) - was for image, was in zip(images, before, strict=True))
+        operations, counted = measured.result["operations"], measured.result["flushes"]
+        assert operations > 0 and not {flag.name for flag in measured.flags} - {"disk-changed"}
+        assert counted >= operations and log >= operations
+        assert data < operations / 4, "its checkpoints' and its tables'"
+
+    on_testbed({"databases": ["postgresql"], "commit_log": ["separate"], "seconds": 1.0}, work)
 
 
 def test_a_table_that_was_only_read_is_read_again_and_any_other_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from virtgauge.errors import UsageError
+from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.databases import DATABASES, account, database
 from virtgauge.suites.storage.databases.base import (
     Account,
@@ -20,6 +22,7 @@ from virtgauge.suites.storage.databases.base import (
     make_empty,
     reaching,
 )
+from virtgauge.suites.storage.laboratory import profile_of
 
 ACCOUNT = Account("somebody", 4711, 4712)
 SERVERS = [product for product in DATABASES.values() if not product.embedded]
@@ -100,6 +103,33 @@ def test_all_that_a_server_writes_is_in_its_own_folder_of_the_data_disk(product:
     assert server.setup[0] == make_empty(Path("/disk") / product.name, ACCOUNT)
     assert f"/disk/{product.name}" in everything_told(server)
     assert set(path.parent for path in server.files) <= {tmp_path / "config"}
+
+
+LOG = Path("/log/of-it")
+
+
+@pytest.mark.parametrize(
+    "product", [product for product in SERVERS if product.log_stays is None], ids=lambda one: one.name
+)
+def test_a_servers_commit_log_lies_where_it_was_told_in_a_folder_of_its_own(product: Database, tmp_path: Path) -> None:
+    profile = next(level for level in product.levels().values() if isinstance(level, Profile))
+    for log in (None, LOG):
+        where = dataclasses.replace(layout(tmp_path), log=log)
+        server = product.server(found(tmp_path), where, profile)
+        setup = [*server.setup[1:]]
+        if log is not None:
+            assert setup.pop(0) == make_empty(LOG, ACCOUNT)
+        told = [*server.files.values(), *(word for argv in setup for word in argv)]
+        assert any(str(LOG) in one for one in told) == (log == LOG)
+
+
+def test_a_database_whose_commit_log_stays_with_its_data_says_why() -> None:
+    stays = {name: product.log_stays for name, product in DATABASES.items() if product.log_stays is not None}
+    assert set(stays) == {"sqlite", "duckdb", "questdb", "victoriametrics"}
+    for name, why in stays.items():
+        with pytest.raises(StoreError, match=f"{database(name).title} has no commit log that can.*: {why}") as caught:
+            profile_of(name, Durability.OS, 100, separate_log=True)
+        assert caught.value.code == "unsupported"
 
 
 @pytest.mark.parametrize("product", SERVERS, ids=lambda product: product.name)

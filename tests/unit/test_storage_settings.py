@@ -40,6 +40,8 @@ def refusal(section: str) -> str:
         ('knee_of = ["multi-read"]', ["knee_of is given", 'no "knee"']),
         ("late_share = [0.6]", ["suite.storage[0].late_share[0] = 0.6", "0.5"]),
         ("late_by = 10", ["late_by is given", "late_share = [0, 0.05]"]),
+        ('commit_log = ["other"]', ["suite.storage[0].commit_log[0] = 'other'", "separate"]),
+        ('commit_log = ["separate"]', ["commit_log: none of the databases", "postgresql, mariadb", "or leave it out"]),
         ("second = 1", ["suite.storage[0].second: unknown field", "did you mean 'seconds'"]),
         ("mixed = { writes_per_s = 0 }", ["suite.storage[0].mixed.writes_per_s = 0"]),
         ('server = [{ database = "sqlite", uri = "x" }]', ["server[0].database = 'sqlite'", "postgresql"]),
@@ -101,6 +103,19 @@ def test_late_readings_are_a_factor_only_of_cells_that_have_them():
     assert len({cell.key for cell in cells}) == len(cells) == 2 * len(plain)
     assert plain < {cell.key for cell in cells}
     assert {cell.factors.get("late") for cell in cells} == {None, "0.05:20"}
+
+
+def test_a_disk_for_the_commit_log_is_a_factor_of_servers_that_are_started_here():
+    existing = {"database": "postgresql", "uri": "postgresql://me@db.example/x"}
+    design = {"databases": ["postgresql", "cassandra"], "server": [existing]}
+    plain = StorageSuite.create(design).cells()
+    cells = StorageSuite.create(design | {"commit_log": ["same", "separate"]}).cells()
+    keys = {cell.key: cell.testbed for cell in cells}
+    assert {cell.key: cell.testbed for cell in plain}.items() < keys.items()  # what was measured before stays the same
+    separate = [cell for cell in cells if cell.factors.get("commit_log") == "separate"]
+    assert len(cells) == len(keys) == len(plain) + len(separate) == 4 * 5
+    assert {cell.factors["database"] for cell in separate} == {"postgresql", "cassandra"}
+    assert not {cell.testbed for cell in separate} & {cell.testbed for cell in plain}
 
 
 def test_an_existing_server_is_never_crashed_and_stands_under_its_own_name():

@@ -30,6 +30,7 @@ from virtgauge.specs.storage_insights import (
     clients_words,
     flush_words,
     late_words,
+    log_words,
 )
 
 _OPERATIONS, _KNEE = frozenset({"operations", "mixed"}), frozenset({"knee"})
@@ -115,6 +116,7 @@ FACTORS = (
     ),
     Factor("write_mode", "written by", usual="default"),
     Factor("late", "late readings", words=late_words),
+    Factor("commit_log", "commit log", ("same", "separate"), "same", log_words),
 )
 
 _RATES = tuple(
@@ -149,7 +151,7 @@ GLANCE = TableSpec(
     "",
     _RATES,
     where=USUAL,
-    split=("durability", "flushes"),
+    split=("durability", "flushes", "commit_log"),
     across=("operation", "clients"),
     ends=("clients",),
     rows=("database",),
@@ -164,7 +166,7 @@ DETAIL = TableSpec(
     "",
     (*_RATES, *_SERVICE, *_COUNTED, Told("limit", insights.limit)),
     where={"operation": PLAIN, "loop": CLOSED},
-    split=("operation", "durability", "flushes"),
+    split=("operation", "durability", "flushes", "commit_log"),
     ranked="database",
     caption="Service times are from sending to the answer. CPU is the time of one operation, of all of the server and "
     "of the client. The disk is probed before and after by flushes of its own. Stored per reading: what all files "
@@ -193,6 +195,7 @@ KNEES = TableSpec(
     where={"operation": ("knee",)},
     caption="The highest offered rate at which 99 % of the responses meet the objective.",
 )
+_PLACE = ("database", "durability", "flushes", "commit_log")
 RECOVERY = TableSpec(
     "Recovery after a kill -9",
     (
@@ -200,7 +203,7 @@ RECOVERY = TableSpec(
         Figures("lost_rows", "acknowledged rows lost"),
     ),
     where={"operation": ("crash",)},
-    rows=("database", "durability", "flushes", "of"),
+    rows=(*_PLACE, "of"),
     folded="none",
 )
 
@@ -210,7 +213,7 @@ def _one_level(context: Context, cells: list[Cell]) -> list[Cell]:
     reads = [cell for cell in cells if context.level(cell, "operation") not in WRITES]
     found = [cell for cell in cells if cell not in reads]
     for group in context.groups(reads, ("database",)).values():
-        places = context.groups(group, ("durability", "flushes"))
+        places = context.groups(group, ("durability", "flushes", "commit_log"))
         most: list[Cell] = max(places.values(), key=len)
         found += most
     return [cell for cell in cells if cell in found]
@@ -218,13 +221,13 @@ def _one_level(context: Context, cells: list[Cell]) -> list[Cell]:
 
 def _fewest_clients(context: Context, cells: list[Cell]) -> list[Cell]:
     chosen = _one_level(context, cells)
-    groups = context.groups(chosen, ("database", "durability", "flushes")).values()
+    groups = context.groups(chosen, _PLACE).values()
     return [min(group, key=lambda cell: insights.clients_of(context, cell)) for group in groups]
 
 
 def _charts() -> Iterator[ChartSpec]:
     """In the paper's order (van der Veen et al. 2012, figures 3 to 12), then ours."""
-    place, one = ("database", "durability", "flushes"), ("1", "")
+    one = ("1", "")
     rates = {operation: ("rows", "throughput") if operation in MULTI else ("throughput",) for operation in PLAIN}
     beside = {operation: f" In the manner of the paper’s Figure {{}}.{_PUBLISHED}" for operation in PAPERS}
     for operation, counted in rates.items():
@@ -233,7 +236,7 @@ def _charts() -> Iterator[ChartSpec]:
             "One client." + " In the manner of the paper’s Figures 3 and 4." * (operation in PAPERS),
             counted,
             rows="index",
-            panels=place,
+            panels=_PLACE,
             where={**USUAL, "index": ("yes", "no"), "operation": (operation,), "clients": one},
             least=2,
         )
@@ -243,7 +246,7 @@ def _charts() -> Iterator[ChartSpec]:
             "A panel for each level of durability." + beside.get(operation, "").format(5 + number),
             counted[:1],
             rows="database",
-            panels=("durability", "flushes"),
+            panels=("durability", "flushes", "commit_log"),
             where={**USUAL, "operation": (operation,), "clients": one},
             choose=_one_level,
             published=paper.published_dots,
@@ -254,7 +257,7 @@ def _charts() -> Iterator[ChartSpec]:
             "Of all clients together." + beside.get(operation, "").format(9 + number),
             counted[:1],
             x="clients",
-            panels=place,
+            panels=_PLACE,
             where={**USUAL, "operation": (operation,)},
             choose=_one_level,
             published=paper.published_lines,
@@ -264,7 +267,7 @@ def _charts() -> Iterator[ChartSpec]:
         *("dots", "What durability costs"),
         *("Single writes of one client at every level of durability.", ("throughput",)),
         rows="durability",
-        panels=("database", "flushes"),
+        panels=("database", "flushes", "commit_log"),
         where={**USUAL, "operation": (SINGLE_WRITE,), "clients": one},
         least=2,
     )
@@ -273,7 +276,7 @@ def _charts() -> Iterator[ChartSpec]:
             *("ccdf", f"Service time, {OPERATION_WORDS[operation]}: distribution"),
             "How often a statement takes longer than the time below, from sending to the answer; fewest clients.",
             ("service",),
-            panels=place,
+            panels=_PLACE,
             where={**USUAL, "operation": (operation,)},
             choose=_fewest_clients,
         )
@@ -289,7 +292,7 @@ _SAYS = {"throughput": ("stores", "single values", "at"), "rows": ("reads", "row
 
 def _highlights(context: Context) -> list[tuple[str, Cell]]:
     """Of the fewest clients, at the strongest level, with the flush profile that most have: writes, then reads."""
-    plain = context.where(USUAL)
+    plain = context.where({**USUAL, "commit_log": ("same",)}) or context.where(USUAL)
     measured = [cell for cell in plain if any(context.measured(cell, arm.name) for arm in context.arms)] or plain
     if not measured:
         return []
@@ -306,7 +309,7 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
 
 def _conditions(context: Context, cells: list[Cell]) -> str:
     """``1 client, flushed``."""
-    said = (context.words(cells[0], name) for name in ("clients", "durability", "flushes"))
+    said = (context.words(cells[0], name) for name in ("clients", "durability", "flushes", "commit_log"))
     return ", ".join(filter(None, said))
 
 
@@ -347,7 +350,7 @@ STORAGE = SuiteSpec(
         Figures("rows", where={"operation": MULTI, "loop": CLOSED}),
     ),
     claims=paper.claims,
-    missing=("database", "durability"),
+    missing=("database", "durability", "commit_log"),
     absent=insights.absent,
     glossary={
         "Levels of durability": "What an acknowledged write has outlived. None: it may be lost with the server’s "

@@ -94,6 +94,11 @@ def flush_words(profile: str) -> str:
     return {"at-once": "flushes at once", "as-is": "", "as-configured": ""}.get(profile, profile)
 
 
+def log_words(place: str) -> str:
+    """``commit log on a disk of its own``; empty of one that is on the data's."""
+    return "commit log on a disk of its own" if place == "separate" else ""
+
+
 def late_words(level: str) -> str:
     """``5 % late by 100 readings``; empty where none is late."""
     part, _, by = level.partition(":")
@@ -275,7 +280,7 @@ def durability(context: Context) -> Iterator[Block]:
     folded = False
     for arm in (one.name for one in context.own_arms):
         own = [cell for cell in context.where({"operation": (*WRITES, "crash")}) if context.table.tried(cell, arm)]
-        groups = context.groups(own, ("database", "flushes")).values()
+        groups = context.groups(own, ("database", "flushes", "commit_log")).values()
         rows = [row for cells in groups for row in _levels_of(context, arm, cells)]
         yield from table_of(context.arm(arm).label, ("Database", "Level"), columns, rows, folded=folded)
         folded = folded or bool(rows)
@@ -295,8 +300,9 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
             default=None,
         )
         found = rates(context, writing, arm) if writing else {}
-        flushes, database = (context.level(of_level[0], name) for name in ("flushes", "database"))
-        place = context.place(f"*;database={database};durability={level};flushes={flushes}", arm)
+        flushes, database, log = (context.level(of_level[0], name) for name in ("flushes", "database", "commit_log"))
+        of = f"*;database={database};durability={level};flushes={flushes}"
+        place = context.place(of if log == "same" else f"{of};commit_log={log}", arm)
         price = Estimate.missing("ratio", "the weakest level")
         if below:
             price = paired_ratio(found, rates_below, context.table.confidence)
@@ -312,7 +318,7 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
         shown.append(dataclasses.replace(context.of("durability.price", place, price, RATIO), hint=named))
         settings = (context.table.last_result(cell, arm).get("settings") for cell in reversed(of_level))
         shown.append(_settings_words(next(filter(None, settings), None)))
-        heads = context.words(of_level[0], "database"), on_device(SHORT_LEVELS.get(level, level), flushes)
+        heads = context.words(of_level[0], "database"), on_device(SHORT_LEVELS.get(level, level), flushes, log)
         yield Row(heads, arm, tuple(shown))
         if found:
             below, rates_below = level, found
@@ -321,10 +327,9 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
 _WRITING = {**USUAL, "operation": WRITES}
 
 
-def on_device(level: str, flushes: str) -> str:
-    """A level, and in a line of its own the device, where it is not the one that is there."""
-    words = flush_words(flushes)
-    return f"{level}\n{words}" if words else level
+def on_device(level: str, flushes: str, log: str = "same") -> str:
+    """A level, and in lines of their own the device, where it is not the one that is there, and a disk of the log."""
+    return "\n".join(filter(None, (level, flush_words(flushes), log_words(log))))
 
 
 def _settings_words(settings: Any) -> str:
@@ -362,7 +367,7 @@ def mixed(context: Context) -> Iterator[Block]:
         level = context.level(cell, "durability")
         at = (
             LEVEL_WORDS.get(level, level or "level not known"),
-            *(context.words(cell, name) for name in ("flushes", "late")),
+            *(context.words(cell, name) for name in ("flushes", "late", "commit_log")),
         )
         named = f"{context.words(cell, 'database')}: {', '.join(filter(None, at))}"
         for arm in context.arms:

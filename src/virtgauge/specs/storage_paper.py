@@ -45,6 +45,7 @@ from virtgauge.specs.storage_insights import (
 )
 
 MOST_CLIENTS = 16  # Of the paper's; what its tables call many clients
+_ON_ONE_DISK = {**USUAL, "commit_log": ("same",)}
 NOTE = (
     "All 48 figures of van der Veen et al. 2012, measured on other hardware and software, with this run’s at the "
     "levels of durability that the paper’s defaults had (PostgreSQL flushed, Cassandra periodic, MongoDB "
@@ -82,7 +83,7 @@ class Stand:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.arms = stands(context.all_arms)
-        self._plain = context.where({**USUAL, "write_mode": ("default", "values")})
+        self._plain = context.where({**_ON_ONE_DISK, "write_mode": ("default", "values")})
         counts = {clients_of(context, cell) for cell in self._plain}
         self.many = max((number for number in counts if 1 < number <= MOST_CLIENTS), default=None)
         """How many clients stand for the paper's many; None where no more than one was measured."""
@@ -262,7 +263,7 @@ def ranking(context: Context) -> Iterator[tuple[ArmRecord, str, list[SpreadLevel
 
     The mixed levels come first.  An emulated processor ranks nothing, and so explains no ranking.
     """
-    single = {**USUAL, "operation": (SINGLE_WRITE,), "clients": ("1", "")}
+    single = {**_ON_ONE_DISK, "operation": (SINGLE_WRITE,), "clients": ("1", "")}
     for arm in (one for one in context.own_arms if not one.emulated):
         cells = [cell for cell in context.where(single) if rates(context, cell, arm.name)]
         for (flushes,), group in context.groups(cells, ("flushes",)).items():
@@ -431,7 +432,7 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         yield from figure("rate", known, clients=paper.clients)
     if known is None or paper.many_clients:
         return
-    for cell in context.where({**USUAL, "operation": (paper.name,), "index": ("yes", "no")}):
+    for cell in context.where({**_ON_ONE_DISK, "operation": (paper.name,), "index": ("yes", "no")}):
         usual = all(context.level(cell, name) == context.level(known, name) for name in ("durability", "flushes"))
         if usual and context.words(cell, "database") == paper.database:
             index, count = context.level(cell, "index") == "yes", context.level(cell, "clients") or "1"

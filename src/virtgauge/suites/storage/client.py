@@ -198,9 +198,10 @@ class Sensorstore:
         """Readings in the table."""
         return int((await self._call("count", {}, within_s))["rows"])
 
-    async def allocated_bytes(self, folder: Path) -> int:
-        """What the file system has given to the files in a folder."""
-        return int((await self._call("files", {"folder": str(folder)}, _SHORT_S))["allocated_bytes"])
+    async def allocated_bytes(self, *folders: Path) -> int:
+        """What the file systems have given to the files in these folders."""
+        told = [await self._call("files", {"folder": str(folder)}, _SHORT_S) for folder in folders]
+        return sum(int(one["allocated_bytes"]) for one in told)
 
     async def flushes(self, counters: Path) -> FlushCount:
         """What was counted so far."""

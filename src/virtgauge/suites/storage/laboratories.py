@@ -19,7 +19,7 @@ from virtgauge.platforms.simulated.storage import KILL
 from virtgauge.suites.storage.calibration import NullServer
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
 from virtgauge.suites.storage.databases import DATABASES, account, database
-from virtgauge.suites.storage.databases.base import Durability, Found, Layout
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Layout
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of, profile_of
 from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run, run_well
@@ -41,7 +41,8 @@ class SimulatedTestbed(StorageTestbed):
 
     async def target(self, params: Mapping[str, Any]) -> Target:
         level = Durability(params["durability"])
-        profile = profile_of(params["database"], level, params["period_ms"])
+        separate = params["commit_log"] == "separate"
+        profile = profile_of(params["database"], level, params["period_ms"], separate_log=separate)
         told = {"driver": "simulated", "options": {"level": level.value}}
         client = self._client(told)
         return Target(
@@ -52,7 +53,7 @@ class SimulatedTestbed(StorageTestbed):
             probe=client,
             counters=_NOWHERE,
             disk=_NOWHERE,
-            files=_NOWHERE,
+            files=(_NOWHERE,),
             acknowledged=_NOWHERE,
             may_drop=True,
             reported=await client.about(),
@@ -75,21 +76,22 @@ class SimulatedTestbed(StorageTestbed):
 
 
 class GuestTestbed(StorageTestbed):
-    """A guest of ours with the host's programs, a data disk, and a folder that both see under the same path."""
+    """A guest of ours with the host's programs, its disks, and a folder that both see under the same path."""
 
     def _prepare(self) -> None:
-        """Make disk and folder.
+        """Make disks and folder.
 
         Raises:
             StoreError: the load generator or the flush laboratory is missing.
-            LaunchError: disk or folder cannot be made.
+            LaunchError: a disk or the folder cannot be made.
         """
         stage, spec = self.stage, self.spec
         try:
             self._sensorstore, self._launcher = find_sensorstore(), find_launcher()
         except UnavailableError as error:
             raise StoreError("setup", str(error)) from error
-        self._disk = stage.make_disk("disk", spec.settings.disk_mib)
+        parts = ("disk", "log") if spec.separate_log else ("disk",)
+        self._disks = tuple(stage.make_disk(part, spec.settings.disk_mib) for part in parts)
         try:
             self._shared = stage.scope.guest_folder(stage.name("shared"))
             stage.at_end(lambda: shutil.rmtree(self._shared, ignore_errors=True))
@@ -100,7 +102,7 @@ class GuestTestbed(StorageTestbed):
         stage.charge_kernel_threads()
         self._profile = spec.flushes or AS_IS
         self._factor = stage.platform.timeout_factor
-        self._counters = self._disk.folder / "flushes"
+        self._counters = self._disks[0].folder / "flushes"
         self._wanted: dict[str, Any] = {}
 
     async def _launch(self, memory_mib: int, shares: Iterable[Path], **wanted: Any) -> None:
@@ -108,7 +110,7 @@ class GuestTestbed(StorageTestbed):
         folders = {self._sensorstore.parent, self._launcher.parent, *shares}
         outside = sorted(folder for folder in folders if not folder.is_relative_to(self._shared))
         self._wanted = wanted | {
-            "disks": (self._disk,),
+            "disks": self._disks,
             "host_root": True,
             "shares": (Share(self._shared, writable=True), *map(Share, outside)),
             "memory_mib": self.spec.settings.memory_mib or (memory_mib if self.stage.platform.is_virtual else None),
@@ -116,9 +118,10 @@ class GuestTestbed(StorageTestbed):
         }
         await self.stage.launch(**self._wanted)
 
-    def _layout(self, memory_mib: int) -> Layout:
-        config, password = self._shared / "config", secrets.token_hex(12)
-        return Layout(config, self._disk.folder, GUEST_ADDRESS, _PORT, password, self._account, memory_mib)
+    def _layout(self, product: Database) -> Layout:
+        config, data, password = self._shared / "config", self._disks[0].folder, secrets.token_hex(12)
+        log = self._disks[1].folder / product.name if self.spec.separate_log else None
+        return Layout(config, data, GUEST_ADDRESS, _PORT, password, self._account, product.memory_mib, log)
 
     def _inside(self) -> Sensorstore:
         return Sensorstore(self.guest.channel, self._sensorstore, None, timeout_factor=self._factor)
@@ -131,8 +134,8 @@ class GuestTestbed(StorageTestbed):
             may_drop=True,
             inside=inside,
             probe=inside if self._profile == AS_IS else None,  # the pace of any other is known
-            disk=self._disk.folder,
-            files=self._disk.folder / name,
+            disk=self._disks[-1].folder,
+            files=tuple(disk.folder / name for disk in self._disks),
             acknowledged=self._shared / "acknowledged",
             **known,
         )
@@ -182,9 +185,10 @@ class EmbeddedTestbed(GuestTestbed):
 
     async def target(self, params: Mapping[str, Any]) -> Target:
         name = params["database"]
-        place, profile = level_of(name, Durability(params["durability"]), params["period_ms"])
+        separate, durability = params["commit_log"] == "separate", Durability(params["durability"])
+        place, profile = level_of(name, durability, params["period_ms"], separate_log=separate)
         product = database(name)
-        store = product.store(place, self._layout(product.memory_mib), profile)
+        store = product.store(place, self._layout(product), profile)
         client = self._client(store | {"timeout_ms": self.spec.settings.timeout_ms})
         if (name, profile.name) not in self._reported:
             folder = str(Path(store["path"]).parent)
@@ -263,15 +267,17 @@ async def _require_listener(guest: Guest, port: int, otherwise: str) -> None:
 
 
 class ServedTestbed(GuestTestbed):
-    """A guest with a database server on a disk of its own, and its client at the other end of a network path."""
+    """A guest with a database server on disks of its own, and its client at the other end of a network path."""
 
     async def set_up(self) -> None:
         spec, stage = self.spec, self.stage
         assert spec.database is not None and spec.durability is not None
-        place, profile = level_of(spec.database, spec.durability, spec.settings.period_ms)
+        place, profile = level_of(
+            spec.database, spec.durability, spec.settings.period_ms, separate_log=spec.separate_log
+        )
         product = self._product = database(spec.database)
         self._prepare()
-        layout = self._layout(product.memory_mib)
+        layout = self._layout(product)
         self._server = product.server(place, layout, profile)
         try:
             self._server.write(self._account)
@@ -297,7 +303,7 @@ class ServedTestbed(GuestTestbed):
 
     async def _notifies_of_system_calls(self) -> bool:
         """Whether the guest's kernel does, without which flushes of a program that has no C library are not seen."""
-        prefix = launcher_prefix(self._disk.folder / "notified-flushes", AS_IS, static=True)
+        prefix = launcher_prefix(self._disks[0].folder / "notified-flushes", AS_IS, static=True)
         ended = await run(self.guest.channel, [*prefix, "/bin/true"])
         return int(ended["exit_code"] or 0) != LABORATORY_FAILED
 

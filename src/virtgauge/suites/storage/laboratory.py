@@ -34,6 +34,7 @@ class TestbedSpec:
     database: str | None  # whose server it runs; None where embedded databases run in it, one after the other
     durability: Durability | None = None
     flushes: str | None = None  # flush profile; None where nothing here decides about it
+    separate_log: bool = False  # the server's commit log is on a disk of its own
     existing: ExistingServer | None = None  # a server that is there already, in place of all that
 
     @property
@@ -44,14 +45,16 @@ class TestbedSpec:
         what = EMBEDDED if self.database is None else f"{self.database}-{self.durability}"
         period = f"-{s.period_ms}ms" if self.durability is Durability.PERIODIC else ""
         guest = f"{s.disk_mib}-{s.memory_mib or 0}-{s.vcpus or 0}-{s.timeout_ms}"
-        return f"storage-{what}{period}-{self.flushes}-{guest}"
+        return f"storage-{what}{period}-{self.flushes}{'-log' if self.separate_log else ''}-{guest}"
 
 
-def testbed_of(settings: StorageSettings, name: str, durability: Durability, flushes: str) -> TestbedSpec:
+def testbed_of(
+    settings: StorageSettings, name: str, durability: Durability, flushes: str, *, separate_log: bool
+) -> TestbedSpec:
     """The testbed for a database that is started here."""
     if database(name).embedded:
         return TestbedSpec(settings, None, flushes=flushes)
-    return TestbedSpec(settings, name, durability, flushes)
+    return TestbedSpec(settings, name, durability, flushes, separate_log)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +71,8 @@ class Target:
     probe: Sensorstore | None = None  # likewise, to flush its disk; None also where a profile stands for the disk
     counters: Path | None = None  # of flushes, as the guest sees the file; None where nobody counts
     uncounted: str | None = None  # why nobody does, where somebody was to
-    disk: Path | None = None  # a folder on the data disk
-    files: Path | None = None  # the database's own in it, which holds all that it writes
+    disk: Path | None = None  # a folder on the disk that commits wait for: the log's, where that has one of its own
+    files: tuple[Path, ...] = ()  # the database's own folders, which hold all that it writes; none where not seen
     # where the client notes what was acknowledged; host and client see it under the same path
     acknowledged: Path | None = None
     embedded: bool = False  # client and database are one process, in the guest
@@ -91,16 +94,16 @@ class StorageTestbed(Testbed, abc.ABC):
         # Which rows the table that a trial has left holds; None where there is none to be read again.
         self.kept_rows: Hashable = None
         self.calibrated: set[Hashable] = set()  # what the client was asked then; kept by the calibration
-        # by folder, the bytes of a database's files before there was any table, and before the one there is
-        self.held: dict[Path, tuple[int, int]] = {}
+        # by folders, the bytes of a database's files before there was any table, and before the one there is
+        self.held: dict[tuple[Path, ...], tuple[int, int]] = {}
 
     async def set_up(self) -> None:
         """Launch what it consists of."""
 
     async def note_held(self, target: Target) -> None:
         """Note what the database's files hold before a table is made."""
-        if target.inside is not None and target.files is not None:
-            held = await target.inside.allocated_bytes(target.files)
+        if target.inside is not None and target.files:
+            held = await target.inside.allocated_bytes(*target.files)
             self.held[target.files] = self.held.get(target.files, (held, held))[0], held
 
     @property
@@ -179,21 +182,25 @@ def missing_prerequisite(name: str) -> str | None:
     return f"{database(name).title} is not here: {place.reason}{fix}"
 
 
-def level_of(name: str, durability: Durability, period_ms: int) -> tuple[Found, Profile]:
+def level_of(name: str, durability: Durability, period_ms: int, *, separate_log: bool) -> tuple[Found, Profile]:
     """Where a database is, and its settings of a level.
 
     Raises:
-        StoreError: ``unsupported``: it is not here, or has no such level.
+        StoreError: ``unsupported``: it is not here, or has no such level or place of its log.
     """
     place = found(name)
     if isinstance(place, Missing):
         raise StoreError("unsupported", missing_prerequisite(name) or place.reason)
-    return place, profile_of(name, durability, period_ms)
+    return place, profile_of(name, durability, period_ms, separate_log=separate_log)
 
 
-def profile_of(name: str, durability: Durability, period_ms: int) -> Profile:
-    """The settings of a level. Raises StoreError: ``unsupported``: the database has no such level."""
-    profile = database(name).levels(period_ms)[durability]
+def profile_of(name: str, durability: Durability, period_ms: int, *, separate_log: bool) -> Profile:
+    """The settings of a level. Raises StoreError: ``unsupported``: it has no such level, or place of its log."""
+    product = database(name)
+    if separate_log and product.log_stays is not None:
+        words = f"{product.title} has no commit log that can lie on a disk of its own: {product.log_stays}"
+        raise StoreError("unsupported", words)
+    profile = product.levels(period_ms)[durability]
     if isinstance(profile, str):
-        raise StoreError("unsupported", f"{database(name).title} has no level {durability.value!r}: {profile}")
+        raise StoreError("unsupported", f"{product.title} has no level {durability.value!r}: {profile}")
     return profile

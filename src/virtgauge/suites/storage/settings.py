@@ -19,6 +19,7 @@ Operation = Literal[
 KneeOperation = Literal["single-write", "single-read", "multi-write", "multi-read"]
 WriteMode = Literal["default", "unnest", "copy", "values", "pipelined"]
 CrashOf = Literal["server", "machine"]
+CommitLog = Literal["same", "separate"]
 
 WRITES = ("single-write", "multi-write")
 QUERIES = ("last-value", "window")  # What the database finds out itself, of what reads would bring
@@ -94,6 +95,11 @@ class StorageSettings(BaseModel):
     """What a flush costs: ``as-is``, ``at-once``, ``rotational:RPM`` (without seeks),
     ``rotational-seek:RPM:MICROSECONDS`` or ``latency:MICROSECONDS``; see [flushes.md](flushes.md)."""
 
+    commit_log: Levels[CommitLog] = ("same",)
+    """Where the commit log (write-ahead log, redo log, journal) lies: on the ``same`` disk as the data, or on a
+    ``separate`` one of the same size, with the same flush profile; see
+    [storage.md](storage.md#a-disk-for-the-commit-log)."""
+
     operations: Levels[Operation] = ("single-write", "single-read", "multi-write", "multi-read")
     """What is measured; see [storage.md](storage.md#what-is-measured)."""
     clients: Levels[Annotated[int, Field(ge=1, le=_MOST_CLIENTS)]] = (1,)
@@ -166,6 +172,7 @@ class StorageSettings(BaseModel):
                 f"make it at least clients = {max(self.clients)}"
             )
         self._check_values()
+        self._check_commit_log()
         self._check_write_modes()
         self._check_loops()
         self._check_crashes()
@@ -188,6 +195,14 @@ class StorageSettings(BaseModel):
             raise ValueError('knee_of is given, but operations has no "knee"; add it, or leave knee_of out')
         if "crash" not in self.operations and "crash" in self.model_fields_set:
             raise ValueError('crash is given, but operations has no "crash"; add it, or leave crash out')
+
+    def _check_commit_log(self) -> None:
+        able = [name for name, product in DATABASES.items() if product.log_stays is None]
+        if "separate" in self.commit_log and not set(able) & set(self.databases):
+            raise ValueError(
+                "commit_log: none of the databases that are started here can have its log on a separate disk; "
+                f"add one of {', '.join(able)}, or leave it out"
+            )
 
     def _check_write_modes(self) -> None:
         for mode in self.write_modes:

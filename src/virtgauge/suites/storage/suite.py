@@ -79,11 +79,13 @@ class StorageSuite(Suite):
 
     def cells(self) -> list[Cell]:
         s, found = self._settings, list[Cell]()
-        for name, durability, flushes, operation in itertools.product(
-            s.databases, s.durability, s.flushes, s.operations
+        for name, durability, flushes, log, operation in itertools.product(
+            s.databases, s.durability, s.flushes, s.commit_log, s.operations
         ):
             where = {"database": name, "durability": durability.value, "flushes": flushes}
-            found += self._cells_of(testbed_of(s, name, durability, flushes), where, operation)
+            where |= {"commit_log": log} if log != "same" else {}
+            testbed = testbed_of(s, name, durability, flushes, separate_log=log == "separate")
+            found += self._cells_of(testbed, where, operation)
         for server, operation in itertools.product(s.server, s.operations):
             if operation != "crash":  # never of what was not started here
                 where = {"database": server.name, "durability": AS_CONFIGURED, "flushes": AS_CONFIGURED}
@@ -120,7 +122,7 @@ class StorageSuite(Suite):
                 **special,
             }
             params = {
-                **{"of": "", "crash": ""},
+                **{"of": "", "crash": "", "commit_log": "same"},
                 **factors,
                 "period_ms": s.period_ms,
                 "clients": clients,

@@ -238,7 +238,7 @@ async def stored_bytes(testbed: StorageTestbed, target: Target, level: str) -> d
     Where that cannot be told it is None, and ``stored_unknown`` says why.
     """
     unknown: dict[str, Any] = {"bytes_per_reading": None}
-    if target.inside is None or target.files is None:
+    if target.inside is None or not target.files:
         return unknown | {"stored_unknown": "the files of an existing server are not seen from here"}
     if level == Durability.NONE:
         words = "what is acknowledged at the level none may be in the server's memory, and in no file"
@@ -251,7 +251,7 @@ async def stored_bytes(testbed: StorageTestbed, target: Target, level: str) -> d
         await asyncio.sleep(period_s)
     try:
         readings = await target.client.count(_COUNT_S)
-        held = await target.inside.allocated_bytes(target.files)
+        held = await target.inside.allocated_bytes(*target.files)
     except StoreError as error:
         return unknown | {"stored_unknown": f"{error.code}: {error.message}"}
     empty, before = testbed.held[target.files]

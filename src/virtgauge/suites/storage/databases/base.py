@@ -100,6 +100,8 @@ class Layout:
     password: str  # of the user ``virtgauge``, where the database knows passwords
     account: Account | None = None  # None leaves the server the user that the agent runs as, which is not root then
     memory_mib: int = 512  # about what the server may use
+    # the folder of its commit log on a disk of its own, empty or not there yet; None where the log lies with the data
+    log: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +139,8 @@ class Database(abc.ABC):
     product: ClassVar[Product | None] = None  # what the cache has of it; None where it comes another way
     parts: ClassVar[tuple[str, ...]] = ()  # what provides it (``provision/parts.py``)
     driver: ClassVar[str]  # sensorstore's
+    # why its commit log cannot lie on a disk of its own, in words; None where :meth:`own_server` heeds ``Layout.log``
+    log_stays: ClassVar[str | None]
     has_users: ClassVar[bool] = False  # its clients name a user, with a password
     opened: ClassVar[str | None] = None  # the database (keyspace) that they name; None where they need not
     # of the URI of a server that runs already; none for a database without servers
@@ -190,7 +194,10 @@ class Database(abc.ABC):
         own = self.own_server(found, layout, profile, data, programs)
         return dataclasses.replace(
             own,
-            setup=[make_empty(data, account), *(as_account(account, argv) for argv in own.setup)],
+            setup=[
+                *(make_empty(folder, account) for folder in (data, layout.log) if folder is not None),
+                *(as_account(account, argv) for argv in own.setup),
+            ],
             argv=[*before, *as_account(account, own.argv)],
             shares=(*found.shares, layout.config),
         )
@@ -198,7 +205,8 @@ class Database(abc.ABC):
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         """What is its own of its server, not yet as the account: :meth:`server` adds what all have in common.
 
-        Its data folder is empty and private; the programs' folder is the one found, as the account sees it.
+        Its data folder and ``layout.log`` are empty and private; the programs' folder is the one found, as the account
+        sees it.
         """
         raise NotImplementedError
 

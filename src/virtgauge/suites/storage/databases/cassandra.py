@@ -76,6 +76,7 @@ class Cassandra(JavaDatabase):
 
     product = CASSANDRA
     driver = "cassandra"
+    log_stays = None
     opened = DATABASE
     schemes = ("cassandra",)
     port = 9042
@@ -152,7 +153,7 @@ def _configuration(layout: Layout, data: Path, profile: Profile) -> str:
         "start_native_transport": True,
         "native_transport_port": layout.port,
         "data_file_directories": [str(data / "data")],
-        "commitlog_directory": str(data / "commitlog"),
+        "commitlog_directory": str(layout.log or data / "commitlog"),
         "saved_caches_directory": str(data / "saved_caches"),
         "hints_directory": str(data / "hints"),
         "cdc_raw_directory": str(data / "cdc"),

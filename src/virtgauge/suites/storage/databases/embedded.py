@@ -21,6 +21,7 @@ class SQLite(Database):
     name = "sqlite"
     title = "SQLite"
     driver = "sqlite"
+    log_stays = "its write-ahead log is a file beside the database's, named after it"
     embedded = True
     memory_mib = 256
     disk_mib = 256
@@ -55,6 +56,7 @@ class DuckDB(Database):
 
     product = DUCKDB
     driver = "duckdb"
+    log_stays = "its write-ahead log is a file beside the database's, named after it"
     embedded = True
     disk_mib = 256
 

@@ -32,7 +32,7 @@ bind-address = "{address}:{inner_port}"
 
 [data]
   dir = "{data}/data"
-  wal-dir = "{data}/wal"
+  wal-dir = "{log}"
   wal-fsync-delay = "{delay}"
   query-log-enabled = false
 
@@ -58,6 +58,7 @@ class InfluxDB(Database):
 
     product = INFLUXDB
     driver = "influxdb"
+    log_stays = None
     opened = DATABASE
     schemes = ("http", "influxdb")
     port = 8086
@@ -80,6 +81,7 @@ class InfluxDB(Database):
             port=layout.port,
             inner_port=layout.port + 1,
             data=data,
+            log=layout.log or data / "wal",
             delay=profile.settings["wal-fsync-delay"],
         )
         argv = [str(programs / "influxd"), "-config", str(configuration)]

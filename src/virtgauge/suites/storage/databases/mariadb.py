@@ -38,6 +38,7 @@ class MariaDB(Database):
     parts = ("mariadb",)
     title = NEEDS["mariadb"].title
     driver = "mariadb"
+    log_stays = None
     has_users = True
     schemes = ("mariadb", "mysql")
     port = 3306
@@ -82,6 +83,7 @@ class MariaDB(Database):
             # A table's own file grows page by page at first, each time with two flushes, whatever the level.
             "innodb_file_per_table": "OFF",
             "innodb_log_file_size": "256M",  # a smaller one is soon full, and pages are flushed for it
+            "innodb_log_group_home_dir": layout.log or data,
             **profile.settings,
         }
         user = f"{DATABASE}@'%'"
@@ -93,7 +95,7 @@ class MariaDB(Database):
         # The first tables are made without the file of statements, which needs them.
         script = [str(found.programs / "bin" / "mariadb-install-db"), "--no-defaults", f"--datadir={data}"]
         script += [f"--tmpdir={data}", "--skip-test-db", "--skip-name-resolve"]
-        script += ["--auth-root-authentication-method=normal"]
+        script += ["--auth-root-authentication-method=normal", f"--innodb-log-group-home-dir={layout.log or data}"]
         return Server(
             argv=[str(programs / "sbin" / "mariadbd"), f"--defaults-file={configuration}"],
             files={

@@ -43,6 +43,7 @@ class MongoDB(Database):
 
     product = MONGODB
     driver = "mongo"
+    log_stays = None
     schemes = ("mongodb",)
     port = 27017
     null_protocol = "mongo"
@@ -111,7 +112,9 @@ class MongoDB(Database):
         }
         files = {key: layout.password + "\n", configuration: json.dumps(settings, indent=1) + "\n"}  # JSON is YAML
         argv = [str(programs / Path(found.source).name), "--config", str(configuration)]
-        return Server(argv, files, env={"HOME": str(data)}, ready_timeout_s=30.0)
+        # There is no setting: its documentation has the folder linked (Production Notes, "Separate Components").
+        link = [] if layout.log is None else [["/bin/ln", "-s", str(layout.log), str(data / "journal")]]
+        return Server(argv, files, link, env={"HOME": str(data)}, ready_timeout_s=30.0)
 
 
 def _profile(name: str, concern: str, period_ms: int, *, promised: bool = False, each: bool = False) -> Profile:

@@ -42,6 +42,7 @@ class PostgreSQL(Database):
     parts = ("postgresql",)
     title = "PostgreSQL"
     driver = "postgres"
+    log_stays = None
     has_users = True
     opened = "postgres"  # which every server has
     schemes = ("postgresql", "postgres")
@@ -86,6 +87,7 @@ class PostgreSQL(Database):
         }
         initdb = [str(found.programs / "initdb"), "--pgdata", str(data), "--username", DATABASE]
         initdb += ["--pwfile", str(password), "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"]
+        initdb += [] if layout.log is None else ["--waldir", str(layout.log)]
         return Server(
             argv=[str(programs / "postgres"), "-D", str(data), "-c", f"config_file={configuration}"],
             files={

@@ -32,6 +32,7 @@ class QuestDB(JavaDatabase):
 
     product = QUESTDB
     driver = "questdb"
+    log_stays = "each table's write-ahead log is in the table's own folder"
     has_users = True  # by PostgreSQL's protocol
     schemes = ("questdb", "postgresql")
     port = 8812

@@ -29,6 +29,7 @@ class VictoriaMetrics(Database):
 
     product = VICTORIAMETRICS
     driver = "victoriametrics"
+    log_stays = "it has none: what is acknowledged is in memory"
     schemes = ("http", "victoriametrics")
     port = 8428
     null_protocol = "http"
