@@ -81,7 +81,7 @@ VARIANTS = {
     "confined": {"cpus": (0, 1), "cpu_limit": 0.5},
     "kvm": {"domain_type": "kvm"},
     "image": {"boot": None, "image": "/images/g.qcow2", "image_format": "qcow2", "channel": ChannelKind.SERIAL},
-    "disk": {"drive": Drive(Path("/d/disk.img"), Path("/s/data"), "none")},
+    "disks": {"drives": [Drive(Path(f"/d/{name}"), Path(f"/s/{name}"), "none", n) for n, name in enumerate("ab")]},
     "root": {"exports": (RootPart("lower", Path("/usr"), "/usr"), RootPart("write", Path("/w"), "/w"))},
     "labels": {"security": ("dac", "apparmor", "selinux"), "environment": (("VIRTGAUGE_SCOPE", "vg012345"),)},
     "pc": {"machine": "pc"},
