@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 PLATFORMS: dict[str, dict[str, Any]] = {
     "gvisor": {"kind": "oci", "runtime": "runsc"},
     "qemu": {"kind": "qemu", "machine": "microvm"},
+    "uml": {"kind": "uml"},
 }
 PAIRS = sampled(
     [("mongodb", "gvisor"), ("victoriametrics", "qemu")],
@@ -48,6 +49,19 @@ def test_a_server_in_a_guest_stores_readings_and_gives_them_back(database: str, 
         assert "flushes-uncounted" not in {flag.name for flag in read.flags}
     elif LEVELS.get(database) is None:
         assert write.result["flushes"] >= write.result["operations"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("platform", ["gvisor", "qemu", "uml"])
+def test_a_commit_log_has_a_disk_of_its_own_in_a_guest_and_outlives_its_crash(platform: str) -> None:
+    require("postgresql")
+    crash = {"crash": ["server" if platform == "gvisor" else "machine"], "crash_after_s": 0.5}
+    design = {"databases": ["postgresql"], "operations": ["single-write", "crash"], "commit_log": ["separate"]}
+    found = on_testbed(design | crash | {"timeout_ms": 20_000, "seconds": 0.5}, each, **PLATFORMS[platform])
+    write, lost = found["single-write"].result, found["crash"].result
+    assert write["flushes"] >= write["operations"] > 0 and not write["errors"]
+    assert lost["acknowledged_rows"] > 0
+    assert lost["missing_rows"] == lost["wrong_rows"] == 0
 
 
 def test_flushes_that_cannot_be_reached_in_a_guest_are_not_made_to_cost_what_a_disk_says() -> None:
