@@ -48,7 +48,7 @@ impl Profile {
                 let seek_ns = seek_us * 1000;
                 // In units of which MINUTE_NS are a revolution, so that nothing is rounded before the end.
                 let arrived = u128::from(now_ns + seek_ns) * u128::from(rpm);
-                // Flushes that begin within one seek's time are of the same place; that of the next ones is anywhere.
+                // The clock is cut into spans of a seek: what begins in one is of one place, that of the next is anywhere.
                 let angle = (u128::from(mix(now_ns / seek_ns)) * MINUTE_NS) >> 64;
                 let revolution = (arrived + MINUTE_NS - angle).div_ceil(MINUTE_NS) - 1;
                 Some((revolution * MINUTE_NS + angle).div_ceil(u128::from(rpm)) as u64)
@@ -188,6 +188,25 @@ mod tests {
         let ends: std::collections::BTreeSet<_> =
             (0..100).map(|number| disk.completes_at_ns(begin + number * 1000).unwrap()).collect();
         assert!(ends.len() <= 2, "{ends:?}");
+    }
+
+    #[test]
+    fn flushes_of_one_span_of_a_seek_are_whole_revolutions_apart_and_those_of_the_next_anywhere() {
+        let (disk, seek_ns) = (Profile::RotationalSeek { rpm: 6000, seek_us: 25_000 }, 25_000_000);
+        let end = |began_ns| disk.completes_at_ns(began_ns).unwrap();
+        let (mut most, mut elsewhere) = (0, 0);
+        for span in 1000..1100 {
+            let first = end(span * seek_ns);
+            for place in 1..25 {
+                let apart = end(span * seek_ns + place * 1_000_000) - first;
+                assert!(apart % 10_000_000 <= 1, "{apart} ns");
+                most = most.max(apart / 10_000_000);
+            }
+            let border = (span + 1) * seek_ns;
+            elsewhere += u32::from(end(border).abs_diff(end(border - 1)) % 10_000_000 > 1);
+        }
+        assert_eq!(most, 3);
+        assert!(elsewhere > 90, "of 100 spans {elsewhere} were of another place than the next");
     }
 
     #[test]

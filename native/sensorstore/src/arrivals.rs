@@ -16,7 +16,7 @@ use crate::generator::{Data, mix};
 pub struct Late {
     /// Of all readings, so many; each by chance of its own.
     pub share: f64,
-    /// How many readings of its sensor, taken after it, arrive before it.
+    /// Behind so many readings of its sensor that were taken after it, but for those that are late as well, it arrives.
     pub by: u64,
 }
 
@@ -107,6 +107,22 @@ mod tests {
             let mut sorted = order.clone();
             sorted.sort_unstable();
             assert!(sorted.into_iter().eq(40..40 + COUNT));
+        }
+    }
+
+    #[test]
+    fn a_reading_that_is_late_by_less_than_a_statement_mostly_arrives_in_that_of_its_neighbours() {
+        for (by, expected) in [(100, 0.9), (1000, 0.05), (3000, 0.0)] {
+            let order: Vec<u64> = Arrivals::new(&data(0.05, by), 1, 0, 1_000_000).collect();
+            let (mut inside, mut late) = (0, 0);
+            for (place, &number) in order.iter().enumerate() {
+                if place > 0 && order[place - 1] > number + by / 2 {
+                    late += 1;
+                    inside += u32::from(place as u64 / 1000 == number / 1000); // of the statements of 1000
+                }
+            }
+            let found = f64::from(inside) / f64::from(late);
+            assert!((found - expected).abs() < 0.02, "{found} of those late by {by}");
         }
     }
 

@@ -124,7 +124,7 @@ class StorageSettings(BaseModel):
     """Share of the readings that arrive after younger ones of their sensor, at random by ``seed``; writes and the
     preload are so ordered."""
     late_by: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """How many younger readings of its sensor arrive before one that is late."""
+    """A late reading arrives behind so many that follow it of its sensor, but for those that are late as well."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of the generated data; every trial stores the same."""
 
