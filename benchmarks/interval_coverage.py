@@ -114,7 +114,7 @@ def rows_of(shape: str, runs: int, seed: int = SEED) -> list[Row]:
     """Every estimator on one shape."""
     rng = np.random.default_rng([seed, [*SHAPES].index(shape)])
     figures = _repetitions(SHAPES[shape], rng, runs)
-    checks = {**_intervals(figures, rng), **_decisions(figures[0], rng)}
+    checks = {**_intervals(figures, rng), **_decisions(figures[0], rng), **_within_guests(figures[0], rng)}
     return [
         Row(name, shape, stated, float(np.mean([*outcomes])), false, runs)
         for name, (stated, false, outcomes) in checks.items()
@@ -353,6 +353,30 @@ def _changes(run: Values, day: float, rng: np.random.Generator) -> bool:
         if abs(step.point or 0.0) > step_limit(levels, at - begin, end - at):
             return True
     return False
+
+
+def _within_guests(p50: Values, rng: np.random.Generator) -> dict[str, Check]:
+    return {
+        "function within 6 guests (sign test)": (LEVEL, True, (_within(run, 2, rng) for run in p50)),
+        "load within 4 guests (Friedman)": (LEVEL, True, (_within(run, 3, rng) for run in p50)),
+        "function × platform where guests differ in it": (LEVEL, True, (_crossed(run, rng) for run in p50)),
+    }
+
+
+def _within(run: Values, levels: int, rng: np.random.Generator) -> bool:
+    """A factor without effect, on guests that differ altogether and in each of its levels, in two cells of each."""
+    values = run.reshape(levels, 2, -1)
+    guests = values.shape[2]
+    values = values * np.exp(rng.normal(0, 0.2, guests) + rng.normal(0, 0.2, (levels, 1, guests)))
+    units = ranks.ranks_within_units([[_blocks(cell) for cell in level] for level in values])
+    return ranks.kruskal_wallis(units, blocked=True).p < LEVEL
+
+
+def _crossed(run: Values, rng: np.random.Generator) -> bool:
+    """Two functions on two equal platforms under two loads, three guests of each, which differ in each function."""
+    logs = np.log(run.reshape(2, 2, 2, 3)) + rng.normal(0, 0.2, (2, 2, 1, 3))
+    both = zip(aligned_rank_anova(logs, [1]), anova(logs, [1]), strict=True)
+    return any(max(by_ranks.p, one.p) < LEVEL for by_ranks, one in both if one.factors == (0, 1))
 
 
 def page(rows: list[Row], seconds: float) -> str:

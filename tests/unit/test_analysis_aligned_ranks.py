@@ -68,6 +68,17 @@ def test_units_measured_in_every_cell_agree_with_statsmodels() -> None:
     assert effect.f == pytest.approx(theirs["F Value"])
 
 
+def test_each_effect_within_units_has_the_error_of_its_own_as_statsmodels_has() -> None:
+    rng = np.random.default_rng(5)
+    values = rng.normal(0, 1, (2, 3, 7)) + rng.normal(0, 3, (2, 1, 7)) + rng.normal(0, 2, (1, 3, 7))
+    places = itertools.product(range(2), range(3), range(7))
+    rows = [{"a": a, "b": b, "unit": unit, "value": values[a, b, unit]} for a, b, unit in places]
+    theirs = AnovaRM(pd.DataFrame(rows), "value", "unit", within=["a", "b"]).fit().anova_table
+    for ours, (_, row) in zip(anova(values, between=()), theirs.iterrows(), strict=True):
+        assert (ours.f, ours.p) == pytest.approx((row["F Value"], row["Pr > F"]))
+        assert (ours.df, ours.df_error) == (row["Num DF"], row["Den DF"])
+
+
 def test_a_split_plot_agrees_with_statsmodels() -> None:
     """Platform between guests, function within: the guests' own differences are the error of the platform."""
     rng = np.random.default_rng(8)

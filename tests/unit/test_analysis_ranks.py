@@ -1,9 +1,10 @@
-"""Kruskal–Wallis, Dunn and Holm against published examples, SciPy and scikit-posthocs."""
+"""Kruskal–Wallis, Friedman, Dunn and Holm against published examples, SciPy and scikit-posthocs."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from virtgauge.analysis.ranks import (
     least_attainable_dunn_p,
     least_attainable_p,
     midranks,
+    ranks_within_units,
 )
 
 # M. Hollander & D. A. Wolfe (1973), Nonparametric Statistical Methods, p. 115: mucociliary efficiency; the example
@@ -139,3 +141,50 @@ def test_three_against_three_cannot_reach_five_per_cent_though_the_approximation
 def test_dunns_least_p_is_that_of_the_two_ends() -> None:
     groups = [np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([5.0, 6.0])]
     assert least_attainable_dunn_p((2, 2, 2), 0, 2) == pytest.approx(dunn(groups)[1].p)
+
+
+def dealt(levels: int, blocks: int) -> Iterator[list[np.ndarray]]:
+    """Every way to deal the ranks out within each block, as groups."""
+    for orders in itertools.product(itertools.permutations(range(levels)), repeat=blocks):
+        yield list(np.array(orders, dtype=float).T)
+
+
+@pytest.mark.parametrize("decimals", [0, 6])
+def test_blocked_it_is_friedmans_test_as_scipy_has_it(decimals: int) -> None:
+    groups = list(np.random.default_rng(4).normal(0, 2, (4, 9)).round(decimals))
+    test, theirs = kruskal_wallis(groups, blocked=True), stats.friedmanchisquare(*groups)
+    assert (test.h, test.p) == pytest.approx((theirs.statistic, theirs.pvalue))
+    assert test.epsilon_squared == pytest.approx(theirs.statistic / (9 * 3))  # Kendall's W
+
+
+def test_two_groups_in_blocks_are_the_exact_sign_test() -> None:
+    first = np.arange(9.0)
+    second = first + np.array([1, 1, 1, 1, 1, 1, 1, -1, 0])  # a tie says nothing
+    p = stats.binomtest(1, 8).pvalue
+    assert kruskal_wallis([first, second], blocked=True).p == pytest.approx(p)
+    assert dunn([first, second], blocked=True)[0].p == pytest.approx(p)
+
+
+def test_the_p_of_a_pair_in_blocks_is_its_share_of_all_ways_to_deal_the_ranks_out() -> None:
+    ways = [pair.p for groups in dealt(3, 3) for pair in dunn(groups, blocked=True)[:1]]
+    for p in set(ways):
+        assert np.mean(np.array(ways) <= p * (1 + 1e-9)) == pytest.approx(p)
+    assert min(ways) == pytest.approx(least_attainable_dunn_p((3, 3, 3), 0, 1, blocked=True))
+
+
+@pytest.mark.parametrize(("levels", "blocks"), [(2, 5), (3, 3)])
+def test_no_blocks_have_a_smaller_exact_p_than_the_least_attainable(levels: int, blocks: int) -> None:
+    found = [round(kruskal_wallis(groups, blocked=True).h, 9) for groups in dealt(levels, blocks)]
+    share = np.mean(np.array(found) == max(found))
+    assert least_attainable_p((blocks,) * levels, blocked=True) == pytest.approx(share)
+
+
+def test_blocks_that_are_not_whole_are_refused() -> None:
+    with pytest.raises(ValueError, match="a value of every group"):
+        kruskal_wallis([np.arange(3.0), np.arange(4.0)], blocked=True)
+
+
+def test_a_unit_that_lacks_a_level_in_every_cell_is_no_block() -> None:
+    first, second = {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 2.0, "b": 1.0}
+    ranks = ranks_within_units([[first, first], [second, {"a": 0.0}]])
+    assert [sorted(one.tolist()) for one in ranks] == [[1.5, 2.0], [1.0, 1.5]]

@@ -585,6 +585,31 @@ def test_a_platform_without_effect_is_significant_as_rarely_as_the_level_says(fu
     assert runs.count(CONFIRMED) <= 0.1 * len(runs)
 
 
+@pytest.mark.parametrize("pairs", [[], [["idle", "busy"]]])
+def test_a_load_without_effect_is_significant_as_rarely_as_the_level_says(pairs: list[list[str]]) -> None:
+    """What the cells of a guest have in common under one load is one voice, not one of each function."""
+    rng, test = np.random.default_rng(8), {**MATTERS, "pairs": pairs}
+
+    def run() -> Verdict:
+        of_guests = {load: np.exp(rng.normal(0, 0.3, 9)) for load in ("idle", "io", "busy")}
+        made = [
+            figure(10, noise * np.exp(rng.normal(0, 0.05, 9)), load=load, function=function)
+            for function in "abc"
+            for load, noise in of_guests.items()
+        ]
+        return heard(test, made).verdict
+
+    assert [run() for _ in range(200)].count(CONFIRMED) <= 18
+
+
+def test_a_load_that_adds_less_than_guests_differ_by_is_shown_within_guests() -> None:
+    of_guests = np.exp(np.random.default_rng(9).normal(0, 1, 7))
+    made = [figure(cost, of_guests, load=load) for load, cost in (("idle", 100), ("busy", 104))]
+    found = heard(MATTERS, made)
+    assert found.verdict is CONFIRMED
+    assert found.evidence[0].text == "cost: Friedman’s χ²(1) = 7.00, p = 0.016, W 1.00: an effect"
+
+
 # -- a paper's own figures ---------------------------------------------------------------------------
 
 

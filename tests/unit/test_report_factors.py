@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import html
 import io
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy import stats
 from shown import shown
 from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
@@ -81,17 +81,44 @@ def test_a_platform_that_is_slower_stands_out_and_the_others_do_not() -> None:
     assert pair.delta.point == -1  # the host's values are all smaller, within the same function and load
 
 
-def test_the_statistic_of_a_function_is_that_of_scipy_on_the_values_pooled_over_the_other_factors() -> None:
+def test_a_function_is_tested_within_guests_by_friedmans_test() -> None:
     values = {place: blocks for place, blocks in cells(gvisor=2.0).items() if place[1] not in EMULATED}
-    groups = [
-        [figures["p50"] for place, blocks in values.items() if place[0] == function for figures in blocks.values()]
-        for function in ("rdtscp", "clock_gettime")
-    ]
     test = of_factor(of(analysed(gvisor=2.0), "p50"), "function")
-    theirs = stats.kruskal(*groups)
-    assert test is not None
-    assert (test.h, test.p) == pytest.approx((theirs.statistic, theirs.pvalue))
-    assert test.n == 3 * 2 * 2 * 6
+    guests = 3 * 6
+    assert test is not None and (test.sizes, test.blocks) == ((guests, guests), guests)
+    assert all(
+        values["rdtscp", arm, load][block]["p50"] < figures["p50"]
+        for (function, arm, load), blocks in values.items()
+        for block, figures in blocks.items()
+        if function != "rdtscp"
+    )
+    assert test.p == pytest.approx(2 * 0.5**guests)  # each guest says the same, and is one voice
+    assert test.epsilon_squared == pytest.approx(1)
+
+
+def test_what_guests_have_in_common_in_a_function_or_a_load_shows_no_effect_and_no_interaction() -> None:
+    """Guests differ in each function and in each load as much as in all, and cells beside: without any effect."""
+    rng, shown = np.random.default_rng(3), Counter[str]()
+    for _ in range(100):
+        guests = {(arm, block): rng.normal(0, 0.3, 5) for arm in ("host", "runc", "gvisor") for block in range(6)}
+        values: dict[Place, Repetitions] = {
+            (function, arm, load): {
+                block: dict.fromkeys(
+                    ("p50", "half_iqr", "max", "min"),
+                    float(np.exp(guests[arm, block][[0, 1 + i, 3 + j]].sum() + rng.normal(0, 0.1))),
+                )
+                for block in range(6)
+            }
+            for i, function in enumerate(("rdtscp", "clock_gettime"))
+            for j, load in enumerate(("idle", "cpu"))
+            for arm in ("host", "runc", "gvisor")
+        }
+        found = probe_factors(values, EMULATED, 0.95)
+        assert found is not None
+        median = of(found, "p50")
+        shown.update(test.factor for test in median.tests if test.p < 0.05)
+        shown.update("×".join((*effect.factors, "")) for effect in median.effects if effect.p < 0.05)
+    assert all(count <= 11 for count in shown.values()), shown  # of 100; more than that 5 % give once in 200
 
 
 def test_platforms_are_compared_by_guests_so_that_one_without_effect_is_rarely_significant() -> None:
@@ -260,6 +287,7 @@ def test_every_number_of_the_tests_is_a_figure(usual: report.Report) -> None:
         (cell,) = {"*;+factor=platform"}
         found = [one.place.cell for one in shown(usual, "timing", f"timer_cost.factors.p50.kruskal_wallis.{part}", "")]
         assert cell in found
+        assert shown(usual, "timing", f"timer_cost.factors.p50.friedman.{part}", "", "+factor=load")
     effects = shown(usual, "timing", "sleep_lateness.factors.max.aligned_ranks.f", "", "+factor=function×platform")
     assert len(effects) == 1
     emulated = shown(usual, "timing", "timer_cost.factors.p50.dunn.delta", "", "+level=qemu-microvm")

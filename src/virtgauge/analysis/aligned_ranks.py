@@ -16,9 +16,10 @@ analysis of variance of the same values keeps near its level there, but not for 
 effect shown asks for both: :func:`aligned_rank_anova` and :func:`anova`.
 
 The repetitions of a cell may be independent, or one unit (a guest) may have been measured in several cells.  Then
-what distinguishes units is tested against the variation between units and everything else against the variation
-within them: the split-plot analysis of Higgins, Blair & Tashtoush (1990), "The Aligned Rank Transform Procedure",
-Conference on Applied Statistics in Agriculture.
+what distinguishes units is tested against the variation between units, and everything else against how much units of
+one kind differ in just that: the split-plot analysis of Higgins, Blair & Tashtoush (1990), "The Aligned Rank Transform
+Procedure", Conference on Applied Statistics in Agriculture.  Pooled over all effects within units, the error would
+be too small for those in which guests differ most.
 """
 
 from __future__ import annotations
@@ -103,12 +104,15 @@ def single_value_p(values: Values, factors: tuple[int, ...]) -> float:
     return float(special.fdtrc(df, df_error, (ss / df) / (ss_error / df_error))) if ss_error else float(not ss)
 
 
-def _estimate(values: Values, effect: tuple[int, ...]) -> Values:
-    """The estimated effect, by inclusion and exclusion of marginal means; of shape (levels or 1 …, 1)."""
-    total = np.zeros([values.shape[axis] if axis in effect else 1 for axis in range(values.ndim)])
+def _estimate(values: Values, effect: tuple[int, ...], each: tuple[int, ...] = ()) -> Values:
+    """The estimated effect, by inclusion and exclusion of marginal means, at ``each`` place of further axes.
+
+    Its shape has 1 for all other axes.
+    """
+    total = np.zeros([values.shape[axis] if axis in (*effect, *each) else 1 for axis in range(values.ndim)])
     for size in range(len(effect) + 1):
         for kept in itertools.combinations(effect, size):
-            others = tuple(axis for axis in range(values.ndim) if axis not in kept)
+            others = tuple(axis for axis in range(values.ndim) if axis not in (*kept, *each))
             total = total + (-1) ** (len(effect) - size) * values.mean(axis=others, keepdims=True)
     return np.asarray(total, dtype=np.float64)
 
@@ -122,17 +126,13 @@ def _effect(values: Values, effect: tuple[int, ...], units: tuple[int, ...] | No
     levels, n = values.shape[:-1], values.shape[-1]
     ss = float((_estimate(values, effect) ** 2).sum()) * values.size / math.prod(levels[axis] for axis in effect)
     df = math.prod(levels[axis] - 1 for axis in effect)
-    ss_error = float(((values - values.mean(axis=-1, keepdims=True)) ** 2).sum())
+    rest = values - values.mean(axis=-1, keepdims=True)
     df_error = math.prod(levels) * (n - 1)
     if units is not None:
-        within = tuple(axis for axis in range(len(levels)) if axis not in units)
-        means = values.mean(axis=within, keepdims=True)
-        ss_units = float(((means - means.mean(axis=-1, keepdims=True)) ** 2).sum()) * values.size / means.size
-        df_units = math.prod(levels[axis] for axis in units) * (n - 1)
-        if set(effect) <= set(units):
-            ss_error, df_error = ss_units, df_units
-        else:
-            ss_error, df_error = ss_error - ss_units, df_error - df_units
+        within = tuple(axis for axis in effect if axis not in units)
+        rest = _estimate(rest, within, (*units, len(levels)))
+        df_error = math.prod(levels[axis] for axis in units) * (n - 1) * math.prod(levels[axis] - 1 for axis in within)
+    ss_error = float((rest**2).sum()) * values.size / rest.size
     negligible = 1e-12 * float(((values - values.mean()) ** 2).sum())
     if ss <= negligible:
         return Effect(effect, 0.0, df, df_error, 1.0, 0.0)

@@ -1,8 +1,9 @@
 """Which factors matter: the rank tests of Kirova et al. 2019 (sections 2.3, 3.1.4, 3.2.4).
 
 The factors are function, platform and load, and the paper's four parameters median, half IQR, maximum and minimum.
-A value is what one repetition of one cell gave.  Kruskal–Wallis looks at one factor and pools the others, as the paper
-does, with Dunn's test for pairs.  Between platforms the guest is the unit: its value is its mean rank over the cells.
+The guest is the unit, for a guest's cells have much in common.  Between platforms its value is its mean rank over the
+cells, and Kruskal–Wallis is made, as in the paper, with Dunn's test for pairs; function and load are factors within
+guests, so the guests are blocks: Friedman's test of the levels' mean ranks within each.
 Interactions are for the aligned rank transform, of logarithms (as ratios are compared elsewhere), with the guests as
 units, and count only as far as the ordinary analysis agrees.  Cliff's δ compares two levels only where everything else
 is equal.
@@ -58,11 +59,11 @@ class PairTest:
 
 @dataclasses.dataclass(frozen=True)
 class FactorTest(ranks.KruskalWallis):
-    """Kruskal–Wallis of one factor for one parameter; of the platform the values are guests."""
+    """Kruskal–Wallis of the platforms' guests, or Friedman's test of a factor within guests, for one parameter."""
 
     factor: str  # of :data:`FACTORS`
     levels: tuple[str, ...]  # that were ranked
-    p_holm: float  # adjusted for all Kruskal–Wallis tests of the probe
+    p_holm: float  # adjusted for all such tests of the probe
     pairs: tuple[PairTest, ...]  # Dunn's test and δ; empty where there are too many
 
     @property
@@ -171,37 +172,35 @@ class _Values:
         axis, levels = FACTORS.index(factor), self._levels[factor]
         if len(levels) < 2:
             return None
-        groups = self._groups(axis, levels)
+        groups, blocked = self._groups(axis, levels), factor != "platform"
         if any(group.size == 0 for group in groups):
             notes.append(f"A {factor} has no valid value, so the {factor} was not tested.")
             return None
-        least = ranks.least_attainable_p([group.size for group in groups])
+        least = ranks.least_attainable_p([group.size for group in groups], blocked=blocked)
         if least >= LEVEL:
             notes.append(f"So few values can give no p below {least:.2g}, so the {factor} was not tested.")
             return None
-        test = ranks.kruskal_wallis(groups)
+        test = ranks.kruskal_wallis(groups, blocked=blocked)
         pairs: list[PairTest] = []
         if len(levels) <= MOST_PAIRED_LEVELS:
-            for pair in ranks.dunn(groups):
+            for pair in ranks.dunn(groups, blocked=blocked):
                 first, second = levels[pair.first], levels[pair.second]
                 delta = self._delta(axis, first, second, self._ranked)
                 pairs.append(PairTest(first, second, pair.z, pair.p_holm, delta, emulated=False))
             for first, second in itertools.product(self._unranked if factor == "platform" else (), levels):
                 delta = self._delta(axis, first, second, self._all)
                 pairs.append(PairTest(first, second, None, None, delta, emulated=True))
-        return FactorTest(test.h, test.df, test.p, test.sizes, factor, levels, test.p, tuple(pairs))
+        return FactorTest(**vars(test), factor=factor, levels=levels, p_holm=test.p, pairs=tuple(pairs))
 
     def _groups(self, axis: int, levels: Sequence[str]) -> list[ranks.Values]:
-        """The values to rank at each level: of each platform one a guest, over the cells that all platforms have."""
-        known = self._ranked
-        if FACTORS[axis] != "platform":
-            return [
-                np.array([value for place, found in known.items() if place[axis] == level for value in found.values()])
-                for level in levels
-            ]
-        others = dict.fromkeys((function, load) for function, _, load in known)
-        common = [one for one in others if all(known.get((one[0], name, one[1])) for name in levels)]
-        return ranks.unit_ranks([[known[function, name, load] for function, load in common] for name in levels])
+        """The values to rank at each level: of every guest one, over the cells that all levels have."""
+        cells: list[dict[tuple[str, ...], dict[tuple[str, int], float]]] = [{} for _ in levels]
+        for place, found in self._ranked.items():
+            cell = tuple(level for factor, level in zip(FACTORS, place, strict=True) if factor != FACTORS[axis])
+            cells[levels.index(place[axis])][cell] = {(place[1], block): value for block, value in found.items()}
+        common = [cell for cell in cells[0] if all(by_cell.get(cell) for by_cell in cells)]
+        rank = ranks.unit_ranks if FACTORS[axis] == "platform" else ranks.ranks_within_units
+        return rank([[by_cell[cell] for cell in common] for by_cell in cells])
 
     def _delta(self, axis: int, first: str, second: str, known: Mapping[Place, Mapping[int, float]]) -> Estimate:
         """δ of two levels of a factor, within each combination of the other factors' levels that both have."""

@@ -1,9 +1,14 @@
-"""Tests on ranks: Kruskal–Wallis, Dunn's pairwise comparisons, and Holm's adjustment.
+"""Tests on ranks: Kruskal–Wallis, Friedman, Dunn's pairwise comparisons, and Holm's adjustment.
 
 W. H. Kruskal & W. A. Wallis (1952), "Use of Ranks in One-Criterion Variance Analysis", JASA 47: 583-621; O. J. Dunn
 (1964), "Multiple Comparisons Using Rank Sums", Technometrics 6(3): 241-252; S. Holm (1979), "A Simple Sequentially
 Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6: 65-70.  Ties get their mean rank, and both
 statistics are corrected for them.  All tests are two-sided.
+
+**Blocked**, the ranks are those within blocks (guests), each of which has one value of every group; then the same
+statistic is M. Friedman's (1937), "The Use of Ranks to Avoid the Assumption of Normality Implicit in the Analysis of
+Variance", JASA 32: 675-701, and the pairs' p is exact, as that of two groups is (the sign test): few blocks are
+usual, and there the normal approximation finds too much.
 
 They are written out here because ``scipy.stats`` takes over a second to import, and packages with Dunn's test bring
 pandas and a drawing library with them; the tests hold these functions to SciPy, to scikit-posthocs and to published
@@ -11,7 +16,7 @@ examples.
 
 **Effect sizes** say how large a difference is, whatever its p.  ε² is H/(N−1), the share of the ranks' variance that
 the groups explain: M. Tomczak & E. Tomczak (2014), "The need to report effect size estimates revisited", Trends in
-Sport Sciences 1(21): 19-25.
+Sport Sciences 1(21): 19-25.  Blocked, that share is Kendall's W.
 
 δ is P(X > Y) − P(X < Y): N. Cliff (1993), "Dominance Statistics: Ordinal Analyses to Answer Ordinal Questions",
 Psychological Bulletin 114(3): 494-509.  Its interval is the asymmetric one of N. Cliff (1996), "Ordinal Methods for
@@ -42,12 +47,13 @@ _MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
 
 @dataclasses.dataclass(frozen=True)
 class KruskalWallis:
-    """Whether groups of independent values differ in location."""
+    """Whether groups of values differ in location."""
 
     h: float  # the statistic, corrected for ties
     df: int  # groups − 1
-    p: float  # from the χ² distribution with ``df`` degrees of freedom
+    p: float  # from the χ² distribution with ``df`` degrees of freedom; exact of two groups in blocks
     sizes: tuple[int, ...]  # of the groups
+    blocks: int  # within which values were ranked; 1 where all values are independent
 
     @property
     def n(self) -> int:
@@ -56,7 +62,7 @@ class KruskalWallis:
     @property
     def epsilon_squared(self) -> float:
         """The share of the ranks' variance that the groups explain: 0…1."""
-        return self.h / (self.n - 1)
+        return self.h / (self.n - self.blocks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,39 +102,62 @@ def unit_ranks(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]
     return [np.array([np.mean(shares) for shares in units.values()]) for units in found]
 
 
-def kruskal_wallis(groups: Sequence[Values]) -> KruskalWallis:
-    """Kruskal–Wallis over two or more groups.
+def ranks_within_units(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]:
+    """For each level of a factor within units one value a unit: the mean, over its cells, of the level's rank there.
+
+    What a unit's values have in common, of one level too, counts once.  Units that lack a level in every cell are left
+    out.  To be tested with the units as blocks; ``levels`` as in :func:`unit_ranks`.
+    """
+    found: dict[Unit, list[Values]] = {}
+    for cell in zip(*levels, strict=True):
+        for unit in set.intersection(*(set(values) for values in cell)):
+            found.setdefault(unit, []).append(midranks(np.array([values[unit] for values in cell])))
+    return list(np.array([np.mean(one, axis=0) for one in found.values()]).reshape(-1, len(levels)).T)
+
+
+def kruskal_wallis(groups: Sequence[Values], *, blocked: bool = False) -> KruskalWallis:
+    """Kruskal–Wallis over two or more groups; ``blocked``, Friedman's test: place i of each group is of one block.
 
     Where all values are equal nothing can differ: H is 0 and p is 1.
 
     Raises:
-        ValueError: fewer than two groups, an empty one, or a value that is no finite number.
+        ValueError: fewer than two groups, an empty one, blocks that are not whole, or a value that is no finite number.
     """
-    ranks, sizes = ranked(groups)
-    df, centre = len(groups) - 1, (sum(sizes) + 1) / 2
-    spread = float(np.var(ranks, ddof=1))  # N(N+1)/12 without ties; both tests divide by it
+    parts, spread = _parts(groups, blocked=blocked)
+    df, sizes, blocks = len(parts) - 1, tuple(map(len, parts)), len(parts[0]) if blocked else 1
     if spread == 0:
-        return KruskalWallis(0.0, df, 1.0, sizes)
-    h = sum(part.size * (part.mean() - centre) ** 2 for part in _split(ranks, sizes)) / spread
-    return KruskalWallis(float(h), df, float(special.chdtrc(df, h)), sizes)
+        return KruskalWallis(0.0, df, 1.0, sizes, blocks)
+    centre = np.mean(np.concatenate(parts))
+    h = float(sum(part.size * (part.mean() - centre) ** 2 for part in parts) / spread)
+    p = _exact_p(parts, [(0, 1)])[0] if blocked and df == 1 else float(special.chdtrc(df, h))
+    return KruskalWallis(h, df, p, sizes, blocks)
 
 
-def dunn(groups: Sequence[Values]) -> tuple[DunnPair, ...]:
+def dunn(groups: Sequence[Values], *, blocked: bool = False) -> tuple[DunnPair, ...]:
     """Dunn's test of every pair of groups, in the order of :func:`itertools.combinations`.
 
     Raises:
         ValueError: as :func:`kruskal_wallis`.
     """
-    ranks, sizes = ranked(groups)
-    spread = float(np.var(ranks, ddof=1))
-    means = [part.mean() for part in _split(ranks, sizes)]
+    parts, spread = _parts(groups, blocked=blocked)
     pairs = list(itertools.combinations(range(len(groups)), 2))
-    z = [
-        0.0 if spread == 0 else float((means[i] - means[j]) / math.sqrt(spread * (1 / sizes[i] + 1 / sizes[j])))
-        for i, j in pairs
-    ]
-    p = [float(2 * special.ndtr(-abs(value))) for value in z]
+    z = []
+    for one, other in ((parts[i], parts[j]) for i, j in pairs):
+        error = math.sqrt(spread * (1 / one.size + 1 / other.size))
+        z.append(float((one.mean() - other.mean()) / error) if error else 0.0)
+    p = _exact_p(parts, pairs) if blocked else [float(2 * special.ndtr(-abs(value))) for value in z]
     return tuple(DunnPair(*row) for row in zip(*zip(*pairs, strict=True), z, p, holm(p), strict=True))
+
+
+def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[float]:
+    """The p of pairs if chance had dealt each block's ranks out to the groups: of the difference of two rank sums."""
+    widest, chances = 2 * (len(parts) - 1), np.ones(1)
+    for block in np.array(parts).T:
+        steps = np.rint(2 * np.subtract.outer(block, block)).astype(np.int64)[~np.eye(len(parts), dtype=bool)]
+        chances = np.convolve(chances, np.bincount(steps + widest, minlength=2 * widest + 1) / steps.size)
+    middle = chances.size // 2
+    reached = [round(2 * abs(float((parts[i] - parts[j]).sum()))) for i, j in pairs]
+    return [min(1.0, 2 * float(chances[: middle - by + 1].sum())) for by in reached]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -142,7 +171,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def least_attainable_p(sizes: Sequence[int]) -> float:
+def least_attainable_p(sizes: Sequence[int], *, blocked: bool = False) -> float:
     """The smallest p that *any* data of these group sizes could have in an exact test of ranks.
 
     Of all N!/∏nᵢ! ways to deal the ranks out to the groups, complete separation is the most extreme.  Its mirror
@@ -151,13 +180,17 @@ def least_attainable_p(sizes: Sequence[int]) -> float:
     """
     if len(sizes) < 2 or min(sizes) < 1:
         raise ValueError(f"needs two groups with values, not {tuple(sizes)}")
+    if blocked:  # every block has its ranks in one order, whichever it is
+        return float(math.factorial(len(sizes))) ** (1 - sizes[0])
     log_ways = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(size + 1) for size in sizes)
     as_extreme = math.factorial(len(sizes)) if len(set(sizes)) == 1 else 2
     return min(1.0, as_extreme * math.exp(-log_ways))
 
 
-def least_attainable_dunn_p(sizes: Sequence[int], first: int, second: int) -> float:
+def least_attainable_dunn_p(sizes: Sequence[int], first: int, second: int, *, blocked: bool = False) -> float:
     """The smallest p, not adjusted, that Dunn's test could give this pair: its groups at the two ends of all ranks."""
+    if blocked:
+        return 2 * float(len(sizes) * (len(sizes) - 1)) ** -sizes[first]
     n = sum(sizes)
     apart = n - (sizes[first] + sizes[second]) / 2
     z = apart / math.sqrt(n * (n + 1) / 12 * (1 / sizes[first] + 1 / sizes[second]))
@@ -179,8 +212,18 @@ def ranked(groups: Sequence[Values]) -> tuple[Values, tuple[int, ...]]:
     return midranks(values), sizes
 
 
-def _split(ranks: Values, sizes: Sequence[int]) -> list[Values]:
-    return np.split(ranks, np.cumsum(sizes)[:-1])
+def _parts(groups: Sequence[Values], *, blocked: bool) -> tuple[list[Values], float]:
+    """Each group's ranks, of all values or within blocks, and the variance that the tests divide by.
+
+    Without ties that is N(N+1)/12, blocked k(k+1)/12.
+    """
+    ranks, sizes = ranked(groups)
+    if not blocked:
+        return np.split(ranks, np.cumsum(sizes)[:-1]), float(np.var(ranks, ddof=1))
+    if len(set(sizes)) > 1:
+        raise ValueError(f"a block has a value of every group, not groups of {sizes}")
+    within = np.array([midranks(block) for block in np.array(groups).T])
+    return list(within.T), float(np.var(within, axis=1, ddof=1).mean())
 
 
 def magnitude(delta: float) -> str:

@@ -167,10 +167,10 @@ class Mixed(CellTest):
 
 
 class Significance(_Model):
-    """Rank tests at the level of 0.05, as the paper made them.
+    """Rank tests at the level of 0.05, as the paper made them; in a run with guests as the units.
 
-    Of one factor Kruskal–Wallis, of ``pairs`` of its levels Dunn's test, of several factors their interaction.  ``*``
-    pairs a level with every other; ``others`` and a level are all pairs without it.
+    Of one factor Kruskal–Wallis (within guests Friedman's), of ``pairs`` of its levels Dunn's test, of several factors
+    their interaction.  ``*`` pairs a level with every other; ``others`` and a level are all pairs without it.
     """
 
     relation: Literal["significance"]

@@ -1,11 +1,13 @@
 """Rank tests of claims: whether factors, pairs of their levels and interactions matter, on a paper's table or a run.
 
-The observations are a paper's values, one a cell, or a run's repetitions; the factors that are not tested are pooled,
-as the papers do, but between the platforms of a run there is one value a guest.  An effect that is not shown may be
-there all the same, and one that is shown may be too small to matter: in a run a claim of no effect is confirmed where
-every two levels are shown to be alike (:data:`MARGIN`), and contradicted only where they are not and the effect is
-shown with the confidence for all tests of the claim together (Holm over the pairs, Bonferroni over the rest); of a
-paper's table it is what the paper calls insignificant.
+The observations are a paper's values, one a cell, with the factors that are not tested pooled, as the papers do.  In a
+run guests are the units: platforms are compared by one value a guest, levels of other factors within each guest, a
+block.  Guests are drawn and levels fixed: what a level does in all guests of a cell is an effect.
+
+An effect that is not shown may be there all the same, and one that is shown may be too small to matter: in a run a
+claim of no effect is confirmed where every two levels are shown to be alike (:data:`MARGIN`), and contradicted only
+where they are not and the effect is shown with the confidence for all tests of the claim together (Holm over the pairs,
+Bonferroni over the rest); of a paper's table it is what the paper calls insignificant.
 """
 
 from __future__ import annotations
@@ -92,7 +94,10 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family
     if any(group.size == 0 for group in groups):
         return f"nothing was measured at every level of {test.factors[0]}", None, False
     labels = [_words(figures, test.factors[0], level) for level in by_level]
-    return _dunn(test, groups, labels, alpha, family) if test.pairs else _kruskal(groups, alpha, family)
+    within = not figures.exact and test.factors[0] not in figures.file.of_arms
+    if test.pairs:
+        return _dunn(test, groups, labels, alpha, family, within=within)
+    return _kruskal(groups, alpha, family, within=within)
 
 
 def _by_level(test: Significance, part: Sequence[Figure]) -> dict[Level, list[Figure]]:
@@ -135,8 +140,8 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure]) -> str 
 
 
 def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -> list[ranks.Values]:
-    """The values to rank at each level: between a run's platforms one a guest, over the cells that all levels have."""
-    if figures.exact or factor not in figures.file.of_arms:
+    """The values to rank at each level: of a run one a guest, over the cells that all levels have."""
+    if figures.exact:
         return [np.array([value for one in found for value in one.values.values() or [one.point]]) for found in levels]
     cells: list[dict[object, dict[tuple[str, int], float]]] = [{} for _ in levels]
     for by_place, found in zip(cells, levels, strict=True):
@@ -144,32 +149,41 @@ def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -
             values = {(one.arm, block): value for block, value in one.values.items()}
             by_place.setdefault(figures.place(one, (factor,)), {}).update(values)
     common = [place for place in cells[0] if all(place in by_place for by_place in cells)]
-    return ranks.unit_ranks([[by_place[place] for place in common] for by_place in cells])
+    rank = ranks.unit_ranks if factor in figures.file.of_arms else ranks.ranks_within_units
+    return rank([[by_place[place] for place in common] for by_place in cells])
 
 
-def _kruskal(groups: Sequence[ranks.Values], alpha: float, family: int) -> Tested:
+def _kruskal(groups: Sequence[ranks.Values], alpha: float, family: int, *, within: bool) -> Tested:
+    """``within`` guests the test is Friedman's."""
     sizes = [len(group) for group in groups]
-    least = ranks.least_attainable_p(sizes)
+    least = ranks.least_attainable_p(sizes, blocked=within)
     if least >= alpha:
-        return f"{' + '.join(map(str, sizes))} values: no data could give an exact p below {least:.2g}", None, False
-    found = ranks.kruskal_wallis(groups)
+        there = f"{sizes[0]} guests" if within else f"{' + '.join(map(str, sizes))} values"
+        return f"{there}: no data could give an exact p below {least:.2g}", None, False
+    found = ranks.kruskal_wallis(groups, blocked=within)
     shown = found.p < alpha
-    effect = found.epsilon_squared
-    text = f"H({found.df}) = {found.h:.2f}, {p_value(found.p)}, ε² {effect:.2f}: {_effect(shown)}"
+    effect, (name, size) = found.epsilon_squared, ("Friedman’s χ²", "W") if within else ("H", "ε²")
+    text = f"{name}({found.df}) = {found.h:.2f}, {p_value(found.p)}, {size} {effect:.2f}: {_effect(shown)}"
     return text, shown, found.p < alpha / family
 
 
 def _dunn(
-    test: Significance, groups: Sequence[ranks.Values], labels: Sequence[str], alpha: float, family: int
+    test: Significance,
+    groups: Sequence[ranks.Values],
+    labels: Sequence[str],
+    alpha: float,
+    family: int,
+    *,
+    within: bool,
 ) -> Tested:
     sizes = [len(group) for group in groups]
     wanted = _pairs_meant(test.pairs, labels)
     if not wanted:
         return "no such pair of levels was measured", None, False
-    least = max(ranks.least_attainable_dunn_p(sizes, *pair) for pair in wanted)
+    least = max(ranks.least_attainable_dunn_p(sizes, *pair, blocked=within) for pair in wanted)
     if least >= alpha:
         return f"{' + '.join(map(str, sizes))} values: Dunn’s test could give no p below {least:.2g}", None, False
-    found = [pair for pair in ranks.dunn(groups) if (pair.first, pair.second) in wanted]
+    found = [pair for pair in ranks.dunn(groups, blocked=within) if (pair.first, pair.second) in wanted]
     shown = [pair for pair in found if pair.p < alpha]
     rest = [pair for pair in found if pair not in shown]
     adjusted = sum(pair.p_holm < alpha for pair in found)

@@ -178,11 +178,13 @@ TIMING = SuiteSpec(
         "hold all valid repetitions together. Dashed lines are emulated platforms, dotted the A/A arm; vertical rules "
         "are means. A wake-up before its deadline is negative and has no place on a logarithmic axis; the tables count "
         "it.",
-        "Factors": "Kruskal–Wallis over all levels of a factor with the others pooled; ε² is the share of the ranks’ "
-        "variance that it explains. An interaction (×): whether one factor’s effect depends on another, by aligned "
-        "ranks of the logarithms with the guests as units; η² is its share beside its own error, and it counts as "
-        "shown only if the ordinary analysis of variance shows it too, for ranks alone are misled where cells vary "
-        "unequally. All p are two-sided and adjusted by Holm. Pairs: p by Dunn’s test on the ranks of all values. "
+        "Factors": "Guests are the units. Platforms: Kruskal–Wallis of each guest’s mean rank over its cells; ε² is "
+        "the share of the ranks’ variance that the platform explains. Function and load: Friedman’s test, of the "
+        "levels’ mean ranks within each guest; Kendall’s W is that share. An interaction (×): whether one factor’s "
+        "effect depends on another, by aligned ranks of the logarithms; its error is how much guests of one platform "
+        "differ in it, η² is its share beside that, and it counts as shown only if the ordinary analysis of variance "
+        "shows it too, for ranks alone are misled where cells vary unequally. All p are two-sided and adjusted by "
+        "Holm. Pairs: p by Dunn’s test on the same ranks, within guests the exact one. "
         "Cliff’s δ compares like with like, where all other factors have the same level: +1 when the first of the pair "
         "is always the larger (slower), −1 when always the smaller, 0 when neither.",
     },

@@ -53,9 +53,10 @@ def sentences(found: ParameterFactors, labels: Labels) -> list[str]:
 
 def factor_sentence(test: FactorTest, parameter: str, labels: Labels) -> str:
     """``The platform matters for the median (ε² 0.71, p < 0.001): gVisor differs from all others.``"""
+    size = f"{'ε²' if test.factor == 'platform' else 'W'} {test.epsilon_squared:.2f}"
     if not test.shown:
         return f"No effect of the {test.factor} on the {parameter} was shown ({p_value(test.p_holm)})."
-    head = f"The {test.factor} matters for the {parameter} (ε² {test.epsilon_squared:.2f}, {p_value(test.p_holm)})"
+    head = f"The {test.factor} matters for the {parameter} ({size}, {p_value(test.p_holm)})"
     return f"{head}{_who_differs(test, labels)}."
 
 
@@ -139,7 +140,7 @@ def what_matters(context: Context) -> Iterator[Block]:
             yield Text((f"{said} only described.",))
 
 
-_FACTORS = {"epsilon_squared": "ε²", "h": "H", "df": "df", "n": "n", "p": "p", "p_holm": "p, adjusted"}
+_FACTORS = {"epsilon_squared": "ε², W", "h": "H, χ²", "df": "df", "n": "n", "p": "p", "p_holm": "p, adjusted"}
 _EFFECTS = {
     **{"partial_eta_squared": "η²", "f": "F", "df": "df", "df_error": "df of error"},
     **{"p_ranks": "p of ranks", "p_values": "p of values", "p": "p", "p_holm": "p, adjusted"},
@@ -163,9 +164,8 @@ def _tables(context: Context, probe: str, found: ProbeFactors, labels: Labels) -
     for one in found.parameters:
         named = PARAMETERS[one.parameter]
         for test in one.tests:
-            shown = _figures(
-                context.place("*", factor=test.factor), f"{prefix}.{one.parameter}.kruskal_wallis", test, _FACTORS
-            )
+            name = f"{prefix}.{one.parameter}.{'kruskal_wallis' if test.factor == 'platform' else 'friedman'}"
+            shown = _figures(context.place("*", factor=test.factor), name, test, _FACTORS)
             rows.append(Row((named, test.factor), "", tuple(shown)))
         for effect in one.effects:
             place = context.place("*", factor="×".join(effect.factors))
