@@ -389,6 +389,27 @@ def test_one_factor_changes_figures_more_than_another(
     assert verdict(test, *figures, figure(busy, SMALL[::-1], load="busy", at=1.0)) is expected
 
 
+@pytest.mark.parametrize(
+    ("middle", "high", "noise", "expected"),
+    [(100, 240, SMALL, CONFIRMED), (100, 150, SMALL, CONTRADICTED), (100, 240, LARGE, UNDECIDED)],
+)
+def test_growth_along_a_factor_is_compared_by_slopes_not_by_ratios(
+    middle: float, high: float, noise: Sequence[float], expected: Verdict
+) -> None:
+    test = {"relation": "steeper", "measure": "cost", "along": "at", "of": {"at": {"at_least": 0.5, "pick": "highest"}}}
+    test |= {"to": {"at": {"at_least": 0.5, "pick": "lowest"}}, "than_of": {"at": {"at_most": 0.52, "pick": "highest"}}}
+    test |= {"than_to": {"at": {"at_most": 0.52, "pick": "lowest"}}}
+    levels = {0.085: (20, SMALL), 0.51: (middle, noise), 1.0: (high, SMALL)}
+    made = [figure(value, own, at=at, load="idle") for at, (value, own) in levels.items()]
+    found = heard(test, made)
+    assert found.verdict is expected, found.evidence
+    if expected is CONFIRMED:  # though it grows fivefold below, and by 2.4 above
+        assert "idle: grew for each unit by 286 ns" in found.evidence[0].text
+        assert "from at 0.51 to at 1, beside 188 ns" in found.evidence[0].text
+    papers = [Figure("cost", one.levels, exact(one.point, "ns")) for one in made]
+    assert heard(test, papers, nominal=None).verdict is (CONTRADICTED if high == 150 else CONFIRMED)
+
+
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_points_without_the_confidence_decide_nothing(blocks: int) -> None:
     few = SMALL[:blocks]

@@ -12,12 +12,23 @@ import dataclasses
 import functools
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims import model
-from virtgauge.claims.figures import Figure, Figures, format_level, grouped, mean_change, number_text, told
+from virtgauge.claims.figures import (
+    Figure,
+    Figures,
+    exact,
+    format_level,
+    grouped,
+    mean_change,
+    measured,
+    number_text,
+    told,
+)
 from virtgauge.claims.model import Claim, Level, Range
 from virtgauge.claims.significance import significance
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, verdict_of, within
@@ -362,26 +373,61 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
         yield _evidence(text, agrees, figures, *(one for found in group for _, one in found.values()))
 
 
+Pairs = list[tuple[Figure, Figure]]
+
+
 def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
     named = {*test.of, *test.to, *test.than_of, *test.than_to}
     place = functools.partial(figures.place, without=named)
-    changes: list[dict[object, list[Estimate]]] = [{}, {}]
-    used: dict[object, list[Figure]] = {}
-    for found, of, to in zip(changes, (test.of, test.than_of), (test.to, test.than_to), strict=True):
+    pairs: list[dict[object, Pairs]] = [{}, {}]
+    for found, of, to in zip(pairs, (test.of, test.than_of), (test.to, test.than_to), strict=True):
         first, second = (figures.select(test.measure, test.cells | cells) for cells in (of, to))
         for one, other in _alike(first, second, functools.partial(figures.place, without={*of, *to})):
-            change = figures.ratio(one, other)
-            if change.point is not None:
-                found.setdefault(place(one), []).append(change)
-                used.setdefault(place(one), []).extend((one, other))
-    both = [at for at in changes[0] if at in changes[1]]
+            if test.along or figures.ratio(one, other).point is not None:
+                found.setdefault(place(one), []).append((one, other))
+    both = [(own, pairs[1][at]) for at, own in pairs[0].items() if at in pairs[1]]
     if not both:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.of))
-    for at in both:
-        own, rest = (mean_change(found[at], test.rising) for found in changes)
-        where = figures.words(used[at][0], without=named)
-        text = f"{where}: changed{_SIZED[test.rising]} by {told(own, 'ratio')}, beside {told(rest, 'ratio')}"
-        yield _evidence(text, _beyond(figures.firm(own), figures.firm(rest)), figures, *used[at])
+    elif test.along:
+        yield from _quantified([_bend(test.along, figures, own, rest, len(both)) for own, rest in both], "each")
+    else:
+        for own, rest in both:
+            changes = [mean_change([figures.ratio(*pair) for pair in found], test.rising) for found in (own, rest)]
+            where = figures.words(own[0][0], without=named)
+            text = f"{where}: changed{_SIZED[test.rising]} by {' beside '.join(told(one, 'ratio') for one in changes)}"
+            yield _evidence(text, _beyond(*map(figures.firm, changes)), figures, *itertools.chain(*own, *rest))
+
+
+def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> _Judged:
+    """Whether figures grow faster, for each unit of a factor, over one range of it than over another.
+
+    The slopes are compared within each block: two ranges may have a figure in common.
+    """
+    used, unit = [one for pair in (*own, *rest) for one in pair], own[0][0].estimate.unit
+    blocks = sorted(set.intersection(*(set(one.values) for one in used)))
+
+    def grown(slope: Callable[[int | None], float], of: int = 1) -> Estimate:
+        values = {block: slope(block) for block in blocks}
+        return exact(slope(None), unit) if figures.exact else measured(values, unit, figures.wanted(of))
+
+    slopes = [functools.partial(_slope, along, pairs) for pairs in (own, rest)]
+    more = functools.partial(grown, lambda block: slopes[0](block) - slopes[1](block))
+    agrees, sure, why = _agreement(figures, more, among, (0.0, None), None, is_ratio=False)
+    said = [
+        f"{told(grown(slope), unit)} from {figures.words(to, only=(along,))} to {figures.words(of, only=(along,))}"
+        for slope, (of, to) in zip(slopes, (own[0], rest[0]), strict=True)
+    ]
+    text = f"{figures.words(used[0], without=(along,))}: grew for each unit by {', beside '.join(said)}{why}"
+    return _Judged(more().point, _evidence(text, agrees, figures, *used), sure)
+
+
+def _slope(along: str, pairs: Pairs, block: int | None) -> float:
+    """By how much figures, or those of one block, grow for each unit of a factor, on the average of pairs."""
+    ends = [
+        [(float(str(one.level(along))), one.point if block is None else one.values[block]) for one in pair]
+        for pair in pairs
+    ]
+    return statistics.fmean((high - low) / (end - begin) for (end, high), (begin, low) in ends)
 
 
 _SIZED = {False: ", up or down,", True: ""}

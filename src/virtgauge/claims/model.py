@@ -139,7 +139,8 @@ class Change(CellTest):
 class Steeper(CellTest):
     """Figures change more from ``to`` to ``of``, up or down, than otherwise alike from ``than_to`` to ``than_of``.
 
-    On the average over what is alike but for the factors that these name; ``rising`` as in :class:`Change`.
+    On the average over what is alike but for the factors that these name; ``rising`` as in :class:`Change`.  ``along``
+    a numeric factor slopes are compared: by how much figures grow for each unit of it; else by what factor.
     """
 
     relation: Literal["steeper"]
@@ -148,10 +149,11 @@ class Steeper(CellTest):
     than_of: Cells
     than_to: Cells
     rising: bool = False
+    along: str | None = None
 
 
 class Line(CellTest):
-    """Along a factor a straight line explains at least that part of the variance."""
+    """Along a factor a straight line explains at least that part of the variance, and more than chance would."""
 
     relation: Literal["line"]
     factor: str
@@ -252,7 +254,7 @@ def _factors_of(test: Test) -> set[str]:
     named: set[str] = set()
     for name in ("cells", "of", "to", "than", "than_of", "than_to", "span"):
         named |= set(getattr(test, name, None) or ())
-    named |= {getattr(test, name) for name in ("factor", "across", "within") if getattr(test, name, None)}
+    named |= {getattr(test, name) for name in ("factor", "across", "within", "along") if getattr(test, name, None)}
     return named | set(getattr(test, "factors", ())) | set(getattr(test, "alike", None) or ())
 
 
