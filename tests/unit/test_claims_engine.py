@@ -472,6 +472,29 @@ def test_a_line_explains_what_lies_on_it(third: float, expected: Verdict) -> Non
     assert verdict(test, *figures[:2]) is UNTESTABLE
 
 
+@pytest.mark.parametrize("levels", [3, 4, 5, 8])
+def test_unrelated_figures_lie_on_a_line_as_rarely_as_one_case_of_twenty(levels: int) -> None:
+    """Each level stands where chance has put it, a run's beside what its repetitions differ by."""
+    rng, test = np.random.default_rng(levels), {"relation": "line", "measure": "cost", "factor": "at", "at_least": 0.8}
+    runs, own, theirs = 300, 0, 0
+    for _ in range(runs):
+        truth = 100 + rng.normal(0, 10, levels)
+        noise = 1 + rng.normal(0, 0.003, (levels, 7))
+        own += (
+            verdict(test, *(figure(value, [*noise[at]], at=float(at)) for at, value in enumerate(truth))) is CONFIRMED
+        )
+        papers = [Figure("cost", {"at": float(at)}, exact(value, "ns")) for at, value in enumerate(truth)]
+        theirs += heard(test, papers, nominal=None).verdict is CONFIRMED
+    assert max(own, theirs) <= 0.05 * runs + 9, (own, theirs)  # 9: what chance adds to it once in a hundred
+
+
+def test_three_figures_that_are_near_a_line_are_too_few_to_show_it() -> None:
+    test = {"relation": "line", "measure": "cost", "factor": "at", "at_least": 0.8}
+    found = heard(test, [figure(100, at=1.0), figure(200, at=2.0), figure(250, at=3.0)])
+    assert found.verdict is UNDECIDED
+    assert found.evidence[0].text.endswith("of it; by chance it explains 99.4 % of 3 figures")
+
+
 @pytest.mark.parametrize(("reader", "expected"), [(900, CONFIRMED), (50, CONTRADICTED)])
 def test_no_level_is_the_largest_everywhere(reader: float, expected: Verdict) -> None:
     test = {"relation": "mixed", "measure": "cost", "factor": "function", "across": "load"}

@@ -21,6 +21,7 @@ from virtgauge.claims import model
 from virtgauge.claims.figures import (
     Figure,
     Figures,
+    chance_of_line,
     exact,
     format_level,
     grouped,
@@ -30,7 +31,7 @@ from virtgauge.claims.figures import (
     told,
 )
 from virtgauge.claims.model import Claim, Level, Range
-from virtgauge.claims.significance import significance
+from virtgauge.claims.significance import LEVEL, significance
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, verdict_of, within
 
 _NOT_ALIKE = "nothing was measured both ways and otherwise alike"
@@ -459,9 +460,13 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
         elif len(set(middles)) == 1:
             yield _evidence(f"{where}: it does not change at all", None, figures, *group)
         else:
-            explained = figures.explained_by_line(levels, group)
+            explained, chance = figures.explained_by_line(levels, group), chance_of_line(len(set(levels)), LEVEL)
             text = f"{where}: a straight line explains {told(explained, 'share')} of it"
-            yield _evidence(text, within(figures.firm(explained), test.at_least, None), figures, *group)
+            agrees = within(figures.firm(explained), test.at_least, None)
+            if agrees and not within(figures.firm(explained), chance, None):
+                agrees = None
+                text += f"; by chance it explains {number_text(chance, 'share')} of {len(set(levels))} figures"
+            yield _evidence(text, agrees, figures, *group)
 
 
 def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+from scipy import special
 
 from virtgauge.analysis.bandwidth import rate_text
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio, unpaired_ratio
@@ -219,6 +220,12 @@ class Figures:
         low, high = np.quantile(shares, (tail, 1 - tail))
         confidence = min(nominal, attainable_confidence(n))
         return Estimate(point, float(low), float(high), confidence, n, "share", "bootstrap over repetitions")
+
+
+def chance_of_line(figures: int, level: float) -> float:
+    """The share that a straight line explains of unrelated figures, normally distributed, with that probability."""
+    t = float(special.stdtrit(figures - 2, 1 - level / 2))
+    return t**2 / (t**2 + figures - 2)
 
 
 def _fits(level: Level | None, wanted: Level, narrower: bool) -> bool:

@@ -153,7 +153,11 @@ class Steeper(CellTest):
 
 
 class Line(CellTest):
-    """Along a factor a straight line explains at least that part of the variance, and more than chance would."""
+    """Along a factor a straight line explains at least that part of the variance.
+
+    It is confirmed where the line explains more than it would, in one case of twenty, of as many unrelated figures:
+    99.4 % of three, 90.3 % of four, 77.1 % of five.
+    """
 
     relation: Literal["line"]
     factor: str
