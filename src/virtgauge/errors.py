@@ -52,8 +52,13 @@ class UnavailableError(VirtgaugeError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean 'quick'?`` for a misspelt name, nothing where no known one is near."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(name, known)
+    return f"; did you mean {close!r}?" if close else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one is near, if there is one."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan, load_checked
-from virtgauge.plan.load import load_plan, parse_plan, preset_names
+from virtgauge.plan.load import PlanError, load_plan, parse_plan, preset_names
 from virtgauge.platforms import KINDS
 from virtgauge.suites.timing import TimingSuite
 
@@ -190,6 +190,42 @@ def test_all_that_is_wrong_with_a_plan_is_told_at_once_a_line_each(tmp_path):
     assert [[field in line and remedy in line for line in lines].count(True) for field, remedy in wanted] == [1] * 9
     assert len(lines) == len(wanted)
     assert "9 problems" in head
+
+
+DECIDED = (
+    MINIMAL
+    + """
+[budget]
+repetitions = 9
+[[require]]
+suite = "timing"
+measure = "timer_cost.p50"
+at_most = 1
+unit = "us"
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("[[platform]]", "[[platfrom]]", "platfrom: unknown field; did you mean 'platform'?"),
+        ("[[suite.timing]]", "[[siute.timing]]", "siute: unknown field; did you mean 'suite'?"),
+        ("[[require]]", "[[requires]]", "requires: unknown field; did you mean 'require'?"),
+        ("measure =", "measures =", "require[0].measures: unknown field; did you mean 'measure'?"),
+        ("repetitions = 9", "repetition = 9", "budget.repetition: unknown field; did you mean 'repetitions'?"),
+        ("[[suite.timing]]", '[[suite.timing]]\nloads = ["idel"]', "suite.timing[0].loads[0] = 'idel': "),
+        ("[[suite.timing]]", "[[suite.timing]]\ntagets_us = [9]", "suite.timing[0].tagets_us: unknown field"),
+    ],
+)
+def test_one_mistake_is_one_problem(tmp_path, right, wrong, told):
+    (tmp_path / "p.toml").write_text(DECIDED)
+    load_checked(str(tmp_path / "p.toml"))
+    (tmp_path / "p.toml").write_text(DECIDED.replace(right, wrong))
+    with pytest.raises(PlanError) as caught:
+        load_checked(str(tmp_path / "p.toml"))
+    (line,) = caught.value.lines
+    assert line.startswith(told)
 
 
 def test_what_does_not_fit_together_is_told_beside_a_wrong_field(tmp_path):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.decisions.requirements import BoundRequirement, resolve
-from virtgauge.errors import UnavailableError, UsageError, nearest
+from virtgauge.errors import UnavailableError, UsageError, closest, nearest
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.ledger.statistics import TAILS
 from virtgauge.plan.load import PlanError, Problems, explain, load_plan
@@ -154,7 +154,7 @@ def load_checked(preset_or_path: str) -> tuple[Plan, str, Design]:
 def _problems_of_parts(error: PlanError) -> list[str]:
     """The problems of a refused frame, and those of what can be resolved of the plan in spite of them."""
     problems = Problems(error.source, error.lines)
-    content = error.content or {}
+    content = {_meant(name, error.content or {}): value for name, value in (error.content or {}).items()}
     rows = content.get("platform")
     tables = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     sections = _Sections(problems, [str(row.get("name")) for row in tables])
@@ -177,12 +177,20 @@ def _problems_of_parts(error: PlanError) -> list[str]:
                 resolve(resolved, None, sections.names, 0.95, error.source)
     # What fits together is asked of the frame's other fields only where each is right in itself.
     refused = {line.partition(" = ")[0].partition(":")[0].partition(".")[0].partition("[")[0] for line in error.lines}
+    if refused & {"require", "profile"}:
+        refused.add("budget")  # which would have nothing to decide
     try:
         Plan.model_validate({name: value for name, value in content.items() if name not in refused})
     except ValidationError as further:
         found = explain(further, error.source, model=Plan)
         problems.lines += [line for line in found.lines if not line.endswith(": missing; it must be given")]
     return list(dict.fromkeys(problems.lines))
+
+
+def _meant(name: str, content: Mapping[str, Any]) -> str:
+    """The field of a plan that a misspelt name stands for, where it is not given as well."""
+    meant = closest(name, Plan.model_fields)
+    return name if name in Plan.model_fields or meant is None or meant in content else meant
 
 
 class _Sections:

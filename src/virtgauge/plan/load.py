@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from virtgauge.errors import UsageError, nearest
+from virtgauge.errors import UsageError, closest, nearest
 from virtgauge.plan.model import Plan
 
 
@@ -65,13 +65,24 @@ def explain(
     model: type[BaseModel] | None = None,
     content: Mapping[str, Any] | None = None,
 ) -> PlanError:
-    """All complaints of a validation, one line each.
+    """All complaints of a validation, one line each; a mistake is told once, without what follows from it.
 
     The validated section stands at ``path`` in the plan; fields of ``model`` are suggested for an unknown one.
     ``content`` is what was validated, if it is a whole plan.
     """
-    complaints = (_line((*path, *complaint["loc"]), complaint, model) for complaint in error.errors())
+    found = error.errors()
+    complaints = (_line((*path, *one["loc"]), one, model) for one in found if not _follows(one, found, model))
     return PlanError(source, [line for text in complaints for line in text.splitlines()], content)
+
+
+def _follows(complaint: Any, others: Sequence[Any], model: type[BaseModel] | None) -> bool:
+    """Whether it is about a field that was given under a misspelt name, or a list whose elements were refused."""
+    where, kind = complaint["loc"], complaint["type"]
+    if kind == "too_short":
+        return any(len(one["loc"]) > len(where) and one["loc"][: len(where)] == where for one in others)
+    known = _fields_at(where, model, len(where)) if kind == "missing" else []
+    unknown = (one["loc"] for one in others if one["type"] == "extra_forbidden")
+    return any(loc[:-1] == where[:-1] and closest(str(loc[-1]), known) == where[-1] for loc in unknown)
 
 
 def _line(location: Sequence[str | int], complaint: Any, model: type[BaseModel] | None) -> str:
