@@ -74,4 +74,4 @@ def test_what_a_few_repetitions_leave_undecided_stays_open_unless_they_are_silen
 def test_what_is_far_from_its_bound_is_told_as_a_multiple_of_it() -> None:
     assert margin_text(verdict(figures=18, silent=0, value=2900, end="at_least").decisive) == "29.0 times the bound"
     assert margin_text(verdict(figures=18, silent=0, value=1190).decisive) == "11.9 times the bound"
-    assert margin_text(verdict(figures=18, silent=0, value=150).decisive) == "50.1 % beyond"
+    assert margin_text(verdict(figures=18, silent=0, value=150).decisive) == "50.1 % beyond the bound"

@@ -111,12 +111,12 @@ def _reported(one: BoundRequirement) -> ReportedRequirement:
 
 
 def margin_text(cell: CellVerdict | None) -> str:
-    """``38 % within``, ``4.1 % beyond``, ``11.9 times the bound``; a dash where there is none."""
+    """``38 % to spare``, ``4.1 % beyond the bound``, ``11.9 times the bound``; a dash where there is none."""
     if cell is None or cell.margin is None:
         return NONE
     if abs(cell.margin) > 1:
         return f"{significant(1 + abs(cell.margin))} times the bound"
-    return f"{share(abs(cell.margin))} {'within' if cell.margin >= 0 else 'beyond'}"
+    return f"{share(abs(cell.margin))} {'to spare' if cell.margin >= 0 else 'beyond the bound'}"
 
 
 def conditions_text(cell: CellVerdict | None) -> str:
