@@ -144,7 +144,8 @@ def test_what_is_wrong_is_said_before_anything_is_started(program: Any, words: t
     ],
 )
 def test_values_out_of_range_are_wrong_usage(words: tuple[str, ...]) -> None:
-    assert invoke(*words).exit_code == ExitCode.USAGE
+    refused = invoke(*words).exception
+    assert isinstance(refused, UsageError) and refused.exit_code == ExitCode.USAGE and refused.remedy
 
 
 def test_a_missing_program_is_named_with_the_command_that_builds_it(

@@ -1,14 +1,22 @@
-"""Help texts as they are written: no word in brackets is lost, and an option's value has a name instead of a type."""
+"""Help texts as they are written: no word in brackets is lost, and an option's value has a name instead of a type.
+
+What is refused of a command's words is an error as all others are, with a way on.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import typer
 from rich.markup import escape
 from typer.core import TyperArgument, TyperGroup
+
+from virtgauge.errors import UsageError, nearest
 
 _VALUES: dict[type, str] = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
@@ -20,12 +28,43 @@ class PlainHelp(TyperGroup):
         super().__init__(**arguments)
         _finish(self)
 
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """The context of the whole command. Raises UsageError: its words were refused."""
+        with _refusals():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Carry out the command that was named. Raises UsageError: its words were refused."""
+        with _refusals():
+            return super().invoke(ctx)
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Its parameters, with the options of completion, which Typer adds at the end."""
         found = super().get_params(ctx)
         for parameter in found:
             _name_value(parameter)
         return found
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except typer.BadParameter.__base__ as error:  # type: ignore[misc]  # of Typer's own copy of click, where it has one
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        names: list[str] = []
+        place = error.ctx
+        while place is not None and place.parent is not None:
+            names.insert(0, place.info_name)
+            place = place.parent
+        message = error.format_message()
+        if message.startswith("No such option"):
+            known = [one for parameter in error.ctx.command.get_params(error.ctx) for one in parameter.opts]
+            message = f"no such option: {error.option_name}{nearest(error.option_name, known)}"
+        message = message[:1].lower() + message[1:].rstrip(".")
+        told = f"{' '.join(names)}: {message}" if names else message
+        raise UsageError(told, f"`{' '.join(['virtgauge', *names])} --help` says what can be given") from None
 
 
 def _finish(command: Any) -> None:
