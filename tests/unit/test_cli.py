@@ -213,6 +213,15 @@ def test_other_platforms_of_a_plan_may_be_missing(invoke, tmp_path, private_stat
     assert alone.exit_code == 0
 
 
+def test_a_run_without_a_plan_says_first_what_it_measures_and_how_to_choose_another(invoke):
+    refused = ("--platform", "none-such", "--progress", "lines")  # so that nothing is started
+    told = invoke("run", *refused).output
+    for words in ("no plan was named: quick", "under ten minutes", "`virtgauge plan list` has others"):
+        assert words in told
+    assert "no plan was named" not in invoke("run", "quick", *refused).output
+    assert "no plan was named" not in invoke("run", *refused, "--quiet").output
+
+
 def test_a_misspelt_platform_option_is_answered_with_the_nearest(invoke):
     assert "did you mean 'gvisor'?" in str(invoke("run", "quick", "--platform", "gviser").exception)
 

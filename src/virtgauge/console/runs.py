@@ -40,7 +40,9 @@ NoProvision = Annotated[
 
 @app.command(epilog="Example: virtgauge run quick --out runs/today --platform host --platform gvisor")
 def run(
-    plan: Annotated[str, typer.Argument(help="Preset (see `virtgauge plan list`) or plan file.")] = "quick",
+    plan: Annotated[
+        str | None, typer.Argument(help="Preset (see `virtgauge plan list`) or plan file; quick without one.")
+    ] = None,
     out: NewRunFolder = None,
     repetitions: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None,
     minutes: Minutes = None,
@@ -67,7 +69,12 @@ def run(
     from virtgauge.plan.load import full_form, load_plan
     from virtgauge.plan.requirements import load_profile
 
-    loaded, source = load_plan(full_form(plan) if full else plan)
+    named, style = plan or "quick", ProgressStyle.NONE if quiet else progress
+    loaded, source = load_plan(full_form(named) if full else named)
+    if plan is None:
+        with closing(create_display(style)) as display:
+            others = "`virtgauge plan list` has others, `virtgauge run NAME` measures one"
+            display.show(Notice(f"no plan was named: quick. {loaded.description}. {others}", warning=False))
     loaded = _overridden(loaded, source, repetitions, seed, platform)
     if profile:
         for name in profile:
@@ -76,7 +83,6 @@ def run(
     if allow_drop:
         loaded = _dropping(loaded, source)
     folder = run_folder(out, loaded.name)
-    style = ProgressStyle.NONE if quiet else progress
     if not no_provision:
         _set_up(loaded, source, folder, style)
     with closing(create_display(style)) as display:
