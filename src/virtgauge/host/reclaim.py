@@ -22,6 +22,7 @@ from pathlib import Path
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.domains import destroy_domains, destroy_tagged_domains
 from virtgauge.host.frequency import GOVERNORS_FILE, put_back_governors
+from virtgauge.host.lending import HOME, give_all_back
 from virtgauge.host.mounts import detach_below, mounts
 from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, wait_until_gone
 from virtgauge.host.tag import (
@@ -211,6 +212,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     if folder is not None:
         lines += put_back_governors(folder) if is_own_file(folder / GOVERNORS_FILE) else []
         lines += [f"unmounted {point}" for point in detach_below(folder)]
+        lines += give_all_back(folder)  # before the namespaces go, and a virtual interface with them
     lines += _remove_cgroups(tag)
     lines += _remove_network(tag)
     lines += _remove_scratch(tag)
@@ -288,7 +290,8 @@ def _remove_network(tag: str) -> list[str]:
         for name in namespaces:
             with contextlib.suppress(OSError):
                 netns.remove(name)
-                lines.append(f"removed the network namespace {name}")
+                if not name.endswith(HOME):  # that one was not made by a scope, and stays
+                    lines.append(f"removed the network namespace {name}")
     if interfaces:
         # the library of netlink cannot be used in a thread whose event loop runs, as a controller's does
         with ThreadPoolExecutor(1) as executor:

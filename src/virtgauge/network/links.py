@@ -16,12 +16,10 @@ from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
 
+from virtgauge.host.lending import ask_ethtool
 from virtgauge.host.process import all_pids, process_name
 from virtgauge.network.namespace import Namespace, folder_locked
 from virtgauge.network.nic import NetworkError, Nic
-
-_SIOCETHTOOL = 0x8946
-
 
 # Commands that set a feature (``linux/ethtool.h``); segmentation first, as it needs the checksums.
 _SEGMENTATION, _GENERIC_SEGMENTATION, _GENERIC_RECEIVE, _CHECKSUMS = 0x1F, 0x24, 0x2C, 0x17
@@ -33,10 +31,7 @@ def _switch(interface: str, offload: int, on: bool) -> None:
     Raises:
         OSError: there is no such interface, or it cannot.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        value = array.array("I", [offload, on])
-        request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])
-        fcntl.ioctl(control, _SIOCETHTOOL, request)
+    ask_ethtool(interface, array.array("I", [offload, on]))
 
 
 def disable_all(interfaces: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from typing import Self, TypeVar
 
 from pyroute2 import IPRoute, netns
 
+from virtgauge.host.lending import HOME
 from virtgauge.host.process import LIBC, checked
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
@@ -52,6 +53,7 @@ class Namespace:
         Raises:
             NetworkError: the name is taken or not possible, or this user may make none.
         """
+        self.scope = scope
         self.name = f"{scope.tag}-{name}"  # as ``ip netns`` lists it
         self.path = FOLDER / self.name  # the file that keeps it alive
         if "/" in name or not name or len(self.name) > _NAME_LIMIT:
@@ -145,8 +147,25 @@ class Namespace:
 
     def _unshare(self) -> None:
         checked(LIBC.unshare(_CLONE_NEWNET))
-        own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
-        checked(LIBC.mount(own.encode(), bytes(self.path), b"none", _MS_BIND, None))
+        _keep_own(self.path)
+
+
+def home_of(scope: Scope) -> Path:
+    """A file that keeps the calling thread's namespace under a name of the scope's: it is found after a kill -9.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    home = FOLDER / f"{scope.tag}{HOME}"
+    if not home.exists():
+        home.touch(mode=0o444)
+        _keep_own(home)
+    return home
+
+
+def _keep_own(file: Path) -> None:
+    own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
+    checked(LIBC.mount(own.encode(), bytes(file), b"none", _MS_BIND, None))
 
 
 def in_thread(work: Callable[[], _Result]) -> _Result:

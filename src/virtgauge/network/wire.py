@@ -11,14 +11,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import ipaddress
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
+from virtgauge.host.lending import Loan, features_of, give_back
 from virtgauge.network.links import disable_all, with_a_free_name
-from virtgauge.network.namespace import Namespace, in_thread
+from virtgauge.network.namespace import Namespace, home_of, in_thread
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge
 
@@ -27,43 +30,91 @@ from virtgauge.network.switch import LinuxBridge
 def lent(lab: Namespace, name: str) -> Iterator[None]:
     """Have an interface of the machine in a lab during the block, up and under its own name; then as it was.
 
-    A hardware interface comes back by itself when the namespace goes, which is what happens after a kill -9.
+    Its frames are frames there, without offloads.  After a kill -9 the reclaim gives it back.
 
     Raises:
         NetworkError: there is none of that name, the machine itself uses it, or the kernel does not let it go.
     """
-    try:
-        was_up = in_thread(lambda: _move_in(lab, name))
-    except (NetlinkError, OSError) as error:
-        raise NetworkError(f"the interface {name} cannot be lent to a lab: {error}") from error
-    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    require_free(name)
+    with contextlib.ExitStack() as undo:
+        try:
+            record = in_thread(lambda: _record(lab, name))
+            undo.callback(give_back, record)
+            in_thread(lambda: _move_in(lab, name))
+            lab.netlink(lambda route: _begin(route, name))
+        except (NetlinkError, OSError) as error:
+            raise NetworkError(f"the interface {name} cannot be lent to a lab: {error}") from error
         yield
-    finally:
-        with contextlib.suppress(NetlinkError, OSError, NetworkError):  # gone with its driver, or with the lab already
-            lab.netlink(lambda route: _set(route, name, net_ns_fd=own))
-        os.close(own)
-        with contextlib.suppress(NetlinkError, OSError, NetworkError):
-            in_thread(lambda: _set_up(name, was_up))
 
 
-def _move_in(lab: Namespace, name: str) -> bool:
+def _record(lab: Namespace, name: str) -> Path:
+    with IPRoute() as route:
+        up = _link(route, name)["state"] == "up"
+    loan = Loan(name, str(lab.path), str(home_of(lab.scope)), up, tuple(features_of(name)))
+    return loan.record(lab.scope.folder)
+
+
+def _move_in(lab: Namespace, name: str) -> None:
+    with lab.descriptor() as inside, IPRoute() as route:
+        _set(route, name, net_ns_fd=inside)
+
+
+def _begin(route: IPRoute, name: str) -> None:
+    with contextlib.suppress(OSError):  # some hardware has none that could be switched off
+        disable_all([name])
+    _set(route, name, state="up")
+
+
+def require_free(name: str) -> str:
+    """The hardware address of an interface of this machine that could be lent.
+
+    Raises:
+        NetworkError: there is none of that name, or the machine itself uses it.
+    """
+    mac, uses = in_thread(lambda: _uses_of(name))
+    if uses:
+        raise NetworkError(
+            f"the machine itself uses the interface {name}: {', '.join(uses)}",
+            "name an interface that is cabled to the tester only",
+        )
+    return mac
+
+
+_BESIDE_IT = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap")
+
+
+def _uses_of(name: str) -> tuple[str, list[str]]:
     with IPRoute() as route:
         link = _link(route, name)
-        if any(True for _ in route.get_addr(index=link["index"], family=2)) or link.get("master"):
-            raise NetworkError(
-                f"the machine itself uses the interface {name}: it has an address or is part of a bridge",
-                "name an interface that is cabled to the tester only",
-            )
-        with lab.descriptor() as inside:
-            _set(route, name, net_ns_fd=inside)
-    lab.netlink(lambda inner: _set(inner, name, state="up"))
-    return bool(link["state"] == "up")
+        # an address that an interface gives itself is no use of it
+        found = [one for one in route.get_addr(index=link["index"]) if one["family"] == 2 or one["scope"] == 0]
+        addresses = [str(one.get("address")) for one in found]
+        above = [one for one in route.get_links() if one.get("link") == link["index"]]
+    uses = [f"it has an address ({address})" for address in addresses]
+    if (ours := os.environ.get("SSH_CONNECTION", "").split()[2:3]) and ours[0] in addresses:
+        uses.append("your ssh login comes by it")
+    routes = [network for through, network in read_routes(_ROUTES.read_text()) if through == name]
+    if any(not network.prefixlen for network in routes):
+        uses.append("it carries the default route")
+    elif routes and not addresses:
+        uses.append(f"it carries the route to {routes[0]}")
+    if link.get("master"):
+        uses.append("it is part of a bridge or a bond")
+    if on_it := [one.get("ifname") for one in above if one.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") in _BESIDE_IT]:
+        uses.append(f"{', '.join(on_it)} is made of it")
+    return str(link.get("address")), uses
 
 
-def _set_up(name: str, up: bool) -> None:
-    with IPRoute() as route:
-        _set(route, name, state="up" if up else "down")
+_ROUTES = Path("/proc/thread-self/net/route")
+
+
+def read_routes(text: str) -> list[tuple[str, ipaddress.IPv4Network]]:
+    """Interface and destination of every route in ``/proc/net/route``."""
+    found = []
+    for fields in (line.split() for line in text.splitlines()[1:]):
+        to, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
+        found.append((fields[0], ipaddress.IPv4Network((to, mask.bit_count()))))
+    return found
 
 
 def _set(route: IPRoute, name: str, **changed: Any) -> None:

@@ -1,0 +1,126 @@
+"""Interfaces of this machine that are lent to a laboratory, and given back as they were even after a kill -9."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import dataclasses
+import fcntl
+import json
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from virtgauge.host.process import LIBC, checked
+from virtgauge.host.tag import is_own_file
+
+_SIOCETHTOOL = 0x8946
+_GET_FEATURES, _SET_FEATURES = 0x3A, 0x3B  # ``linux/ethtool.h``
+_FEATURE_WORDS = 8  # 32 features each; the kernel has two, and says how many it fills
+_CLONE_NEWNET = 0x40000000
+
+HOME = "-home"  # After a scope's tag: the name of the namespace that what it was lent belongs to
+
+_Result = TypeVar("_Result")
+
+
+def ask_ethtool(interface: str, request: array.array[int]) -> None:
+    """Hand a request to an interface of the calling thread's namespace; the answer is in its place.
+
+    Raises:
+        OSError: there is no such interface, or it cannot.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode(), request.buffer_info()[0]))
+
+
+def features_of(interface: str) -> list[tuple[int, int]]:
+    """What of an interface's features can be changed, and what of it is wanted, 32 bits each.  Raises OSError: none."""
+    request = array.array("I", [_GET_FEATURES, _FEATURE_WORDS, *([0] * 4 * _FEATURE_WORDS)])
+    ask_ethtool(interface, request)
+    words = [request[2 + 4 * number : 6 + 4 * number] for number in range(min(request[1], _FEATURE_WORDS))]
+    return [(available, wanted) for available, wanted, _, _ in words]
+
+
+def _want_features(interface: str, features: Sequence[tuple[int, int]]) -> None:
+    words = [word for available, wanted in features for word in (available, wanted & available)]
+    ask_ethtool(interface, array.array("I", [_SET_FEATURES, len(features), *words]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Loan:
+    """An interface, where it is and where it belongs, and how it was."""
+
+    name: str
+    # the files that keep two namespaces alive: that which it is lent to, and that which it belongs to
+    lab: str
+    home: str
+    up: bool
+    features: tuple[tuple[int, int], ...]  # as :func:`features_of` has them
+
+    def record(self, scope_folder: Path) -> Path:
+        """Write down what is to be done, before anything is; :func:`give_back` reads it."""
+        record = scope_folder / f"lent-{self.name}.json"
+        record.write_text(json.dumps(dataclasses.asdict(self)))
+        return record
+
+    def _come_back(self) -> bool:
+        from pyroute2 import IPRoute
+
+        with Path(self.home).open() as home, IPRoute() as route:
+            found = route.link_lookup(ifname=self.name)
+            for index in found:
+                route.link("set", index=index, net_ns_fd=home.fileno())
+            return bool(found)
+
+    def _become_as_it_was(self) -> None:
+        from pyroute2 import IPRoute
+
+        with contextlib.suppress(OSError):
+            _want_features(self.name, self.features)
+        with IPRoute() as route:
+            for index in route.link_lookup(ifname=self.name):
+                route.link("set", index=index, state="up" if self.up else "down")
+
+    def give_back(self) -> list[str]:
+        """A line for people.  A hardware interface whose laboratory is gone has come back by itself."""
+        from pyroute2 import NetlinkError
+
+        came = False
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                came = _inside(self.lab, self._come_back)
+            _inside(self.home, self._become_as_it_was)
+        except (NetlinkError, OSError) as error:
+            return [f"could not give the interface {self.name} back: {error}"]
+        return [f"gave the interface {self.name} back"] if came else []
+
+
+def give_back(record: Path) -> list[str]:
+    """Give back an interface by its record, which is of no further use then; what was done, a line for people each."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        if is_own_file(record):
+            lines = Loan(**json.loads(record.read_text())).give_back()
+            record.unlink()
+            return lines
+    return []
+
+
+def give_all_back(scope_folder: Path) -> list[str]:
+    """The same of all that a scope was lent."""
+    return [line for record in sorted(scope_folder.glob("lent-*.json")) for line in give_back(record)]
+
+
+def _inside(namespace: str, work: Callable[[], _Result]) -> _Result:
+    """In a thread that enters a namespace and ends with it; netlink's library needs one without an event loop."""
+
+    def enter() -> _Result:
+        with Path(namespace).open() as opened:
+            checked(LIBC.setns(opened.fileno(), _CLONE_NEWNET))
+        return work()
+
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(enter).result()
