@@ -113,6 +113,35 @@ def test_a_path_as_it_is_is_of_two_machines_that_exist_already() -> None:
         between_two("", 'kind = "host"')
 
 
+DEVICE = 'guests = 1\nswitch = "none"\nvectors = ["equal"]'
+PORTS = 'ports = { here = ["ens1", "ens2"], there = ["eth1", "eth2"]'
+
+
+def between_ports(ports: str, settings: str = DEVICE, kind: str = 'kind = "attached"\nvia = "ssh"\nhost = "h"') -> None:
+    far = PLAN.format(suite="forwarding", settings=settings)
+    far = far.replace('kind = "attached"\nvia = "ssh"\nhost = "192.0.2.1"', f"{kind}\n{ports}")
+    assert check_plan(parse_plan(far, "p"), "p").cells
+
+
+def test_a_device_between_two_ports_is_a_machine_that_exists_already() -> None:
+    between_ports(PORTS + " }")
+    between_ports("", kind='kind = "simulated"')
+    with pytest.raises(UsageError, match="with switch = 'none': it is between no two interfaces of this host; name"):
+        between_ports("")
+    with pytest.raises(UsageError, match=r"'far' cannot be measured .* that is of a machine that exists already"):
+        between_ports("", kind='kind = "host"')
+    with pytest.raises(UsageError, match=r'an attached machine has no interfaces .*; give guests = 1, switch = "none"'):
+        between_ports(PORTS + " }", 'guests = 1\nswitch = "bridge"')
+    with pytest.raises(UsageError, match="one machine is between the two ports; give guests = 1"):
+        between_ports(PORTS + " }", 'switch = "none"')
+    with pytest.raises(UsageError, match="the machine exists already; leave cpu_limit out"):
+        between_ports(PORTS + " }", DEVICE + '\ncpu_limit = "fair"')
+    with pytest.raises(UsageError, match="'ens1' is named twice"):
+        between_ports(PORTS.replace("ens2", "ens1") + " }")
+    with pytest.raises(UsageError, match="set_up: the agent sets up routers only"):
+        between_ports(PORTS + ', forwards = "bridge", set_up = true }')
+
+
 def pair(hypervisor: str, **design: object) -> tuple[IsolationSuite, Platform]:
     machine = {"via": "ssh", "host": "tested.example"} | ({"hypervisor": hypervisor} if hypervisor else {})
     peer = machine | {"host": "192.0.2.2", "vm": "its neighbour"}

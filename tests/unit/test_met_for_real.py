@@ -26,6 +26,8 @@ PLATFORMS = {
         "::test_an_estimate_of_the_path_between_two_machines_is_what_its_router_lets_pass",
         "platforms/test_attached_pairs.py"
         "::test_a_limit_that_was_set_by_hand_is_seen_from_inside_and_one_that_was_not_counts_for_nothing[set]",
+        "platforms/test_attached_forwarding.py"
+        "::test_a_machine_forwards_between_two_lent_ports_and_what_it_drops_is_seen[router]",
         "platforms/test_image_boots.py::test_a_disk_boots_with_the_devices_of_esxi",
     ],
     "libvirt": [f"platforms/test_libvirt.py::{ANSWERS}[qemu]", f"platforms/test_libvirt.py::{ANSWERS}[lxc]"],

@@ -280,7 +280,7 @@ def _require_testbeds(design: Design, source: str) -> None:
             )
 
 
-_TOLD = ("load", "capacity_mbps")  # Factors by which such a refusal names its cell
+_TOLD = ("load", "capacity_mbps", "switch")  # Factors by which such a refusal names its cell
 
 
 def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
@@ -297,12 +297,19 @@ def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
         if cell.suite == "bandwidth" and platform.peer_address is None:
             return "its peer has no address on the path", "give peer.address, to which the packets are sent"
         return None
+    if cell.as_is == "device":
+        if platform.simulated or platform.cabling is not None:
+            return None
+        if platform.only_plain is None:
+            return "that is of a machine that exists already", f"limit {_ALONE}"
+        return "it is between no two interfaces of this host", "name them: ports = { here = [...], there = [...] }"
     if platform.only_plain is None or cell.testbed == PLAIN_BENCH:
         return None
     return platform.only_plain, f"{_AS_IS.get(cell.suite, 'leave it out')}, limit {_ALONE}"
 
 
 _AS_IS = {
+    "forwarding": 'give guests = 1, switch = "none" and the two ports that the machine is between',
     "bandwidth": 'give capacities_mbps = ["as-is"] and a peer',
     "isolation": "give policy_set_by_hand = true and a peer",
     "storage": "give databases = [] and a [[suite.storage.server]] of the machine",

@@ -267,6 +267,17 @@ class Guest(abc.ABC):
         """End the guest and remove everything made for it.  Idempotent; never raises for a guest already dead."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Cabling:
+    """A machine that exists already, between two interfaces of this host."""
+
+    # frames leave this host by the first and enter the machine by its first; they come back by the second of each
+    here: tuple[str, str]
+    there: tuple[str, str]
+    bridges: bool  # the machine hands frames over as a bridge does; else it routes them
+    set_up: bool = False  # its agent is to set up the routing, as it does in guests that are launched
+
+
 class Platform(abc.ABC):
     """A way of running code.  Constructed from its section of the plan; holds no running state."""
 
@@ -282,6 +293,7 @@ class Platform(abc.ABC):
     # the second of two machines that exist already, as a platform of its own; None where there is none
     peer: Platform | None = None
     peer_address: str | None = None  # of that one, on the path between the two
+    cabling: Cabling | None = None  # how its guest is between two interfaces of this host; None where it is not
 
     @property
     def emulated(self) -> bool:

@@ -51,8 +51,9 @@ def design_of(cell: Cell) -> str:
     guests, limit = cell.factors.get("guests", ""), cell.factors.get("cpu_limit", "none")
     limited = {"none": "", "fair": " with a fair share of the CPUs each"}.get(limit, f" of {limit} CPU")
     plural = "" if guests == "1" else "s"
-    search = cell.factors.get("search", "")
-    return f"{guests} guest{plural}{limited}, {cell.factors.get('switch', '')}, {_SEARCHES.get(search, search)}"
+    search, switch = (cell.factors.get(name, "") for name in ("search", "switch"))
+    laboratory = "a machine between two ports" if switch == "none" else f"{guests} guest{plural}{limited}, {switch}"
+    return f"{laboratory}, {_SEARCHES.get(search, search)}"
 
 
 # -- what results say beside measures --------------------------------------------------------------------

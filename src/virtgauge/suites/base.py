@@ -44,7 +44,8 @@ class Cell:
     timeout_s: float  # a trial that has not ended by then is failed and its guest is ended
     testbed: str = PLAIN_BENCH  # cells of the same name share a testbed; see :meth:`Suite.set_up`
     expected_s: float = 1.0  # about how long a trial takes, as far as the plan alone says
-    # measured on what exists already, as it is: a ``pair`` of machines (:attr:`Platform.peer`), or a ``server``
+    # measured on what exists already, as it is: a ``pair`` of machines (:attr:`Platform.peer`), a ``server``, or a
+    # ``device`` between two interfaces of this host (:attr:`Platform.cabling`)
     as_is: str = ""
 
     @property

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,9 +22,12 @@ from virtgauge.errors import UnavailableError
 from virtgauge.extras import require
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.scope import Scope
+from virtgauge.network.nic import NetworkError
+from virtgauge.network.wire import require_free
 from virtgauge.platforms.base import (
     Accounting,
     Availability,
+    Cabling,
     Emulation,
     Guest,
     GuestSpec,
@@ -186,8 +190,45 @@ class PeerSettings(MachineSettings):
         return None if value is None else str(ipaddress.IPv4Address(value))
 
 
+InterfaceName = Annotated[str, Field(pattern=r"^[^\s/:]{1,15}$")]
+
+
+class PortsSettings(BaseModel):
+    """Two interfaces of this host, each cabled to one of the machine's, for the suite ``forwarding``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    here: tuple[InterfaceName, InterfaceName]
+    """Interfaces of this host: frames leave by the first and come back by the second. They are lent to the tester and
+    given back as they were."""
+    there: tuple[InterfaceName, InterfaceName]
+    """Interfaces of the machine: what the first of ``here`` is cabled to, and what the second is."""
+    forwards: Literal["router", "bridge"] = "router"
+    """How the machine hands frames over, which is yours to set up there; the run prints the commands."""
+    set_up: bool = False
+    """router: the agent sets it up instead (as root, and it stays): for guests of `virtgauge image`, which have no
+    shell."""
+
+    @field_validator("here", "there")
+    @classmethod
+    def _are_two(cls, value: tuple[str, str]) -> tuple[str, str]:
+        if value[0] == value[1]:
+            raise ValueError(f"{value[0]!r} is named twice; name two interfaces")
+        return value
+
+    @model_validator(mode="after")
+    def _routes(self) -> Self:
+        if self.set_up and self.forwards == "bridge":
+            raise ValueError("set_up: the agent sets up routers only; make the bridge yourself")
+        return self
+
+
 class AttachedSettings(MachineSettings):
     """A machine that exists already. The keys depend on ``via``."""
+
+    ports: PortsSettings | None = None
+    """The tester's two ports, with the machine between them; see
+    [attached.md](platforms/attached.md#forwarding-between-two-ports)."""
 
     peer: PeerSettings | None = None
     """A second machine, for what is measured between two; see [attached.md](platforms/attached.md#which-suites)."""
@@ -285,6 +326,8 @@ class AttachedPlatform(Platform):
         self.settings = settings
         if isinstance(settings, AttachedSettings) and settings.peer is not None:
             self.peer, self.peer_address = AttachedPlatform(settings.peer), settings.peer.address
+        if isinstance(settings, AttachedSettings) and (ports := settings.ports) is not None:
+            self.cabling = Cabling(ports.here, ports.there, ports.forwards == "bridge", ports.set_up)
 
     @property
     def label(self) -> str:
@@ -296,6 +339,14 @@ class AttachedPlatform(Platform):
         return {"kind": self.kind, **self.settings.model_dump(mode="json", exclude_defaults=True)}
 
     async def probe(self) -> Availability:
+        if self.cabling is not None:
+            try:
+                for name in self.cabling.here:
+                    require_free(name)
+            except NetworkError as error:
+                return Availability(False, error.message, error.remedy)
+            if os.geteuid() != 0:
+                return Availability(False, "only root can lend interfaces to a tester", "run virtgauge as root (sudo)")
         found = await self._probe()
         if self.peer is None or not found.usable:
             return found

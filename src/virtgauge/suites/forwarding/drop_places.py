@@ -10,7 +10,7 @@ not counted a second time.  The tester's own rings are counted by the trials.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.host.process import boot_id
@@ -21,6 +21,7 @@ from virtgauge.platforms.base import Guest
 
 _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/snmp"
 _BOOT = "/proc/sys/kernel/random/boot_id"
+_COUNTERS = (_DEVICES, _BACKLOG, _IP, _BOOT)
 _READ_S = 10.0
 # Of the IP layer: frames that it would not route.
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails")
@@ -28,23 +29,43 @@ _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoR
 
 async def read_drops(guests: Sequence[Guest], switch: Switch, lab: Namespace) -> list[DropCounter]:
     """All drop counters of a laboratory now, guests in the order of their flows; places are the same at every call."""
-    paths = [_DEVICES, _BACKLOG, _IP, _BOOT]
-    asked = (guest.channel.request("read", paths=paths, timeout_s=_READ_S) for guest in guests)
-    held = [reply.value["files"] for reply in await asyncio.gather(*asked)]
+    held = await asyncio.gather(*(files_of(guest, _COUNTERS) for guest in guests))
     counts = link_counts(lab)
     counters = _of_bridges(switch, counts)
-    for flow, texts in enumerate(held):
-        files = {path: (text or b"").decode(errors="replace") for path, text in texts.items()}
-        guest, links = f"guest {flow}", read_counts(files[_DEVICES])
-        for interface, link in links.items():
-            counters.append(DropCounter(f"{guest} {interface}", link.rx_dropped + link.tx_dropped, flow))
-        ip_dropped = ip_drops(files[_IP])
-        counters.append(DropCounter(f"{guest} IP layer", ip_dropped, flow))
+    for flow, files in enumerate(held):
         ports = [count for port, count in counts.items() if _flow_of(port) == flow]
-        counters += _by_difference(guest, list(links.values()), ip_dropped, ports, flow)
+        given = sum(port.tx_frames for port in ports)
+        come = sum(port.rx_frames + port.rx_dropped for port in ports)
+        counters += _of_guest(flow, files, list(read_counts(files[_DEVICES])), given, come)
         if files[_BOOT].strip() != boot_id():  # else the backlog is the host's
-            counters.append(DropCounter(f"{guest} backlog", backlog_drops(files[_BACKLOG]), flow))
+            counters.append(DropCounter(f"guest {flow} backlog", backlog_drops(files[_BACKLOG]), flow))
     return counters
+
+
+async def read_device_drops(device: Guest, interfaces: Sequence[str], given: int, come: int) -> list[DropCounter]:
+    """The same of a machine between two interfaces: what it was given and what came back, the tester counts.
+
+    Its backlog is that of all its traffic, and what it drops of ours is in the difference of what it took and sent.
+    """
+    return list(_of_guest(0, await files_of(device, (_DEVICES, _IP)), interfaces, given, come))
+
+
+async def files_of(guest: Guest, paths: Sequence[str]) -> dict[str, str]:
+    """The text of files of a guest; empty where there is none."""
+    reply = await guest.channel.request("read", paths=list(paths), timeout_s=_READ_S)
+    return {path: (text or b"").decode(errors="replace") for path, text in reply.value["files"].items()}
+
+
+def _of_guest(
+    flow: int, files: Mapping[str, str], interfaces: Sequence[str], given: int, come: int
+) -> Iterator[DropCounter]:
+    guest, links = f"guest {flow}", read_counts(files[_DEVICES])
+    inside = [links[interface] for interface in interfaces]
+    for interface, link in zip(interfaces, inside, strict=True):
+        yield DropCounter(f"{guest} {interface}", link.rx_dropped + link.tx_dropped, flow)
+    ip_dropped = ip_drops(files[_IP])
+    yield DropCounter(f"{guest} IP layer", ip_dropped, flow)
+    yield from _by_difference(guest, inside, ip_dropped, given, come, flow)
 
 
 def _of_bridges(switch: Switch, counts: Mapping[str, LinkCount]) -> list[DropCounter]:
@@ -70,11 +91,9 @@ def _sum_of(counts: Sequence[int | None]) -> int | None:
 
 
 def _by_difference(
-    guest: str, inside: Sequence[LinkCount], ip_dropped: int, ports: Sequence[LinkCount], flow: int
+    guest: str, inside: Sequence[LinkCount], ip_dropped: int, given: int, come: int, flow: int
 ) -> list[DropCounter]:
     """What the lab gave and the guest never saw, what the guest lost, and what the lab never saw of what it sent."""
-    given = sum(port.tx_frames for port in ports)
-    come = sum(port.rx_frames + port.rx_dropped for port in ports)
     taken, sent = sum(link.rx_frames for link in inside), sum(link.tx_frames for link in inside)
     unsent = sum(link.tx_dropped for link in inside)
     places = {

@@ -37,9 +37,9 @@ _LAUNCHED_AT_A_TIME = 4
 _READY_S = 60.0
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # A guest may use up to two of them in a span that begins in the middle of one
 _BEYOND = 1.5  # Times what is allowed is beyond what slices and rounding explain
-_LOOP_END = "loop"
-_TRANSMIT_MAC, _LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03"
-_LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
+LOOP_END = "loop"
+_TRANSMIT_MAC, LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03"
+LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
 _REST_S, _REST_LIMIT_S = 0.03, 3.0
@@ -140,9 +140,9 @@ class GuestLab(ForwardingLab):
         tested = functools.partial(Tester, tester.channel, settings.port, transmit_cpu=transmit, receive_cpu=receive)
         self._routers = [Router.of(number) for number in range(settings.guests)]
         paths = [Path(_TRANSMIT_MAC, router.ingress.mac, SOURCE, DESTINATION) for router in self._routers]
-        loop = [Path(_LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
+        loop = [Path(LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
         self._tester = tested("eth0", "eth1", paths, drain_ns=round(Tester.drain_ns * self.timeout_factor))
-        self._loop = tested("eth2", _LOOP_END, loop, drain_ns=_LOOP_DRAIN_NS)
+        self._loop = tested("eth2", LOOP_END, loop, drain_ns=LOOP_DRAIN_NS)
         self._sent = self._arrived = 0
         self.own_processors = cpus.has_one_for_each(settings)
         _, self._cpu_limit = cpus.of_guest(0, settings)
@@ -162,7 +162,7 @@ class GuestLab(ForwardingLab):
                 "tester-agent",
                 nics=(Nic(port=TRANSMIT_PORT, mac=_TRANSMIT_MAC), Nic(port=RECEIVE_PORT, mac=RECEIVE_MAC)),
                 lab=lab,
-                loop=Nic(port=_LOOP_END, mac=_LOOP_MAC),
+                loop=Nic(port=LOOP_END, mac=LOOP_MAC),
                 cpus=cpus.tester or None,
             )
             await launch_routers(settings, stage, lab, cpus)

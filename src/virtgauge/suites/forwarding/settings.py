@@ -26,8 +26,9 @@ class ForwardingSettings(BaseModel):
 
     guests: Annotated[int, Field(ge=1, le=64)] = 12
     """N, the number of virtual routers."""
-    switch: Literal["openvswitch", "bridge"] = "openvswitch"
-    """What br0 and br1 are: Open vSwitch with one rule per flow, or Linux bridges."""
+    switch: Literal["openvswitch", "bridge", "none"] = "openvswitch"
+    """What br0 and br1 are: Open vSwitch with one rule per flow, or Linux bridges; ``none``: the tester is cabled to a
+    machine that exists already (``ports`` of its platform), with ``guests = 1``."""
     cpu_limit: Annotated[float, Field(gt=0, le=64)] | Literal["fair"] | None = None
     """CPU limit of each guest in processors; ``fair``: a processor of its own for each guest where there are as many,
     else its fair share of those there are. Without a limit J matters little."""
@@ -115,6 +116,11 @@ class ForwardingSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> ForwardingSettings:
+        if self.switch == "none":
+            if self.guests != 1:
+                raise ValueError('switch = "none": one machine is between the two ports; give guests = 1')
+            if given := [key for key in ("cpu_limit", "memory_mib") if getattr(self, key) is not None]:
+                raise ValueError(f'switch = "none": the machine exists already; leave {given[0]} out')
         if not self.vectors and not self.user_vectors:
             raise ValueError("vectors is empty: choose at least one, or give user_vectors")
         if clash := self.user_vectors.keys() & {"equal", "zipf", WORST, *(f"k={k}" for k in range(1, 65))}:

@@ -25,8 +25,10 @@ from virtgauge.analysis.forwarding import (
     wire_frames_per_s,
 )
 from virtgauge.ledger.records import Flag
+from virtgauge.platforms.base import Platform
 from virtgauge.suites.answers import added_up
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
+from virtgauge.suites.forwarding.device_lab import DeviceLab, to_do
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab
 from virtgauge.suites.forwarding.latency import BackToBack, LatencyAtLoad, back_to_back, latency_at_loads
@@ -85,13 +87,19 @@ class ForwardingSuite(Suite):
             timeout_s=_OVERHEAD * longest_s + _TRIAL_OVERHEAD_S * trials + _SET_UP_S,
             testbed=f"forwarding-{s.guests}-{s.switch}-{_limit_level(s.cpu_limit)}-{s.memory_mib or 0}-{s.port}",
             expected_s=searches * search_s + latency_s + s.soak_s + 5 * s.calibration_s,
+            as_is="device" if s.switch == "none" else "",
         )
+
+    def to_do(self, platform: Platform) -> tuple[str, ...]:
+        return to_do(platform) if self._settings.switch == "none" else ()
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         lab: ForwardingLab
         if stage.platform.simulated:
             await stage.launch()
             lab = SimulatedLab(self._settings, stage)
+        elif self._settings.switch == "none":
+            lab = await DeviceLab.create(self._settings, stage)
         else:
             lab = await GuestLab.create(self._settings, stage)
         await lab.check()
