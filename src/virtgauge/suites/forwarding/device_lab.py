@@ -41,8 +41,9 @@ def to_do(platform: Platform) -> tuple[str, ...]:
         mac = require_free(cabling.here[1])
     except NetworkError:
         return ()  # its platform is not usable, with this reason
-    return (f"{platform.label} must forward from {' to '.join(cabling.there)}; if it does not yet, there as root:"
-            f"{_listed(_missing(cabling, mac, None))}",)  # fmt: skip
+    ways = " to ".join(cabling.there)
+    commands = _listed(_missing(cabling, mac, None))
+    return (f"{platform.label} must forward from {ways}; if it does not yet, there as root:{commands}",)
 
 
 def _listed(commands: Iterator[str]) -> str:
@@ -70,11 +71,17 @@ def _missing(cabling: Cabling, next_mac: str, files: Mapping[str, str] | None) -
     for address, name in ((SOURCE, way_in), (DESTINATION, way_out)):  # the source's, for reverse path filters
         if _way_to(address, held.get(_ROUTES, "")) != name:
             yield f"ip route replace {address}/32 dev {name}"
-    for line in held.get(_NEIGHBOURS, "").splitlines()[1:]:
-        address, _, flags, mac, _, name = line.split()
-        if (address, mac, name) == (DESTINATION, next_mac, way_out) and int(flags, 16) & _PERMANENT:
+    for known in (line.split() for line in held.get(_NEIGHBOURS, "").splitlines()[1:]):
+        # IP address, type, flags, hardware address, mask, interface
+        if (known[0], known[3], known[-1]) == (DESTINATION, next_mac, way_out) and int(known[2], 16) & _PERMANENT:
             return
     yield f"ip neighbour replace {DESTINATION} lladdr {next_mac} dev {way_out} nud permanent"
+
+
+def _files(cabling: Cabling) -> list[str]:
+    names = cabling.there
+    paths = [_DEVICES, _ROUTES, _NEIGHBOURS, _forwarding(names[0]), *(_silence(name) for name in names)]
+    return paths + [_of(name, what) for name in names for what in ("address", "flags", "master/ifindex")]
 
 
 def _of(name: str, what: str) -> str:
@@ -101,9 +108,7 @@ async def _require_ready(device: Guest, cabling: Cabling, next_mac: str) -> str:
     names = cabling.there
     if cabling.set_up:
         await _set_up(device, names, next_mac)
-    paths = [_DEVICES, _ROUTES, _NEIGHBOURS, _forwarding(names[0]), *(_silence(name) for name in names)]
-    paths += [_of(name, what) for name in names for what in ("address", "flags", "master/ifindex")]
-    files = await files_of(device, paths)
+    files = await files_of(device, _files(cabling))
     present = read_counts(files[_DEVICES])
     if absent := [name for name in names if name not in present]:
         raise LaunchError("device", f"{device.label} has no interface {absent[0]}; it has {', '.join(present)}")
