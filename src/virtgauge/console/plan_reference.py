@@ -160,6 +160,7 @@ def _words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         return f"{least} of: {_words(items, definitions)}"
     if schema.get("type") == "object":
         values = schema.get("additionalProperties", {})
+        values = {} if values is True else values  # of a table that may hold anything
         inner = "tables, see below" if _is_table(values, definitions) else _words(values, definitions)
         return f"table by name of: {inner}"
     limits = [sign.format(_number(schema[name])) for name, sign in _SIGNS.items() if name in schema]

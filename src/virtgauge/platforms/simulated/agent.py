@@ -36,7 +36,7 @@ _ANSWERS = {
     "clock-step": ("clock-step", None),
 }
 """Faults that are nothing but an error answer: its code and errno."""
-_OF_PROBES = {"hang", "crash", "garbage", "clock-drift", "out-of-memory", "killed", *_ANSWERS}
+_OF_PROBES = {"hang", "crash", "garbage", "clock-drift", "clock-ahead", "out-of-memory", "killed", *_ANSWERS}
 _OF_LOADS = {"loader-dies", "loader-idle", "loader-lost", "out-of-memory", "killed"}
 _MOST_SAMPLES = 20_000
 """A simulated trial draws no more values than this, whatever was asked: the rest would say the same again."""
@@ -135,27 +135,30 @@ class SimulatedAgent:
             code, errno_ = _ANSWERS[fault]
             await self._refuse(message, AgentError(code, "simulated", errno_))
             return True
-        start = _clocks(0)
+        start = _clocks()
         await self._send({"type": "started", "id": message["id"], "clocks": start})
         if message["name"] == "packet_trial":
             await self._result(message, packet_trial(self._forwarding, message["params"]))
             return True
-        drift_ns = 2_000_000 if fault == "clock-drift" else 0
+        size_ns = next((round(one.size_ms * 1e6) for one in self._faults if one.kind == fault), 0)
+        off = {fault: size_ns} if fault in {"clock-drift", "clock-ahead"} else {}
         try:
             if message["name"] == "bandwidth":
                 value = self._bandwidth.probe(params)
             elif message["name"] == "kernel":
                 value = kernel_trial(self._tenant, params)
             else:
-                await self._report(message, function, start, drift_ns=drift_ns)
+                await self._report(message, function, start, off)
                 return True
         except AgentError as failure:
             await self._refuse(message, failure)
         else:
-            await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(drift_ns)})
+            await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(off)})
         return True
 
-    async def _report(self, message: dict[str, Any], function: str, start: dict[str, Any], drift_ns: int) -> None:
+    async def _report(
+        self, message: dict[str, Any], function: str, start: dict[str, Any], off: Mapping[str, int]
+    ) -> None:
         params = message["params"]
         name = function if function in self._truth else "*"
         loaded = message.get("load") is not None
@@ -177,7 +180,7 @@ class SimulatedAgent:
                 "requested": n,
                 "method": "simulated",
                 "clocks_start": start,
-                "clocks_end": _clocks(drift_ns),
+                "clocks_end": _clocks(off),
                 "usage": {"cpu_ns": 0, "steal_ns": None, "elapsed_ns": elapsed_ns},
             },
         )
@@ -235,6 +238,13 @@ class SimulatedAgent:
         await self._writer.drain()
 
 
-def _clocks(drift_ns: int) -> dict[str, Any]:
-    now = time.monotonic_ns()
-    return {"monotonic_ns": now, "monotonic_raw_ns": now + drift_ns, "tsc_ns": None, "bracket_ns": 0}
+def _clocks(off: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """What the clocks say; faults that they suffer are given with their sizes (ns)."""
+    told = off or {}
+    now = time.monotonic_ns() + told.get("clock-ahead", 0)
+    return {
+        "monotonic_ns": now,
+        "monotonic_raw_ns": now + told.get("clock-drift", 0),
+        "tsc_ns": None,
+        "bracket_ns": 0,
+    }

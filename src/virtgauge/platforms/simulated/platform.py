@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from virtgauge.agent.channel import Channel
 from virtgauge.host.cgroup_policy import Throttling
@@ -28,6 +28,15 @@ from virtgauge.platforms.simulated.storage import StorageTruth
 from virtgauge.platforms.simulated.truth import BurstMachine, Bursts, Distribution, Fault, Positive, Truth
 
 _NEIGHBOURS = ("tested", "loading")  # How the names of two guests end that share a machine
+
+
+class Change(Truth):
+    """From a guest on, other settings hold: what happens to a host in the middle of a run."""
+
+    from_guest: Annotated[int, Field(ge=1)]
+    """That guest, counted from 1 as they are launched."""
+    settings: dict[str, Any]
+    """What holds from there on, instead of the same settings of the platform."""
 
 
 class SimulatedSettings(Truth):
@@ -51,10 +60,23 @@ class SimulatedSettings(Truth):
     """What others take of the machine while clocks and sleeps are measured; none: all is done in no time."""
     faults: tuple[Fault, ...] = ()
     """What goes wrong, and how often."""
+    changes: tuple[Change, ...] = ()
+    """What is different from some guest on."""
     usable: bool = True
     """``false``: the platform reports itself as unusable."""
     emulated: bool = False
     """``true``: the figures are labelled emulated."""
+
+    @model_validator(mode="after")
+    def _changes_hold(self) -> SimulatedSettings:
+        for change in self.changes:
+            self.at(change.from_guest)
+        return self
+
+    def at(self, guest: int) -> SimulatedSettings:
+        """The settings of a guest, by its number."""
+        changed = {name: one for c in self.changes if guest >= c.from_guest for name, one in c.settings.items()}
+        return self.model_validate(self.model_dump(exclude={"changes"}) | changed) if changed else self
 
 
 class SimulatedGuest(Guest):
@@ -134,19 +156,20 @@ class SimulatedPlatform(Platform):
     async def launch(self, spec: GuestSpec) -> Guest:
         began = time.monotonic_ns()
         self._launched += 1
+        settings = self._settings.at(self._launched)
         seed = int(self._seeds.integers(2**63))
-        faults = [f for f in self._settings.faults if not f.first_guests or self._launched <= f.first_guests]
+        faults = [f for f in settings.faults if not f.first_guests or self._launched <= f.first_guests]
         random = np.random.default_rng(seed)
         if any(f.kind == "no-launch" and random.random() < f.probability for f in faults):
             raise LaunchError("boot", "the simulation was told not to come up")
-        tenant = self._machine(spec, seed).tenant(spec.cpus or os.sched_getaffinity(0))
-        link = self._link(spec.scope, spec.name, seed)
+        tenant = self._machine(spec, settings, seed).tenant(spec.cpus or os.sched_getaffinity(0))
+        link = self._link(spec.scope, spec.name, settings, seed)
         here, there = socket.socketpair()
         agent = SimulatedAgent(
-            truth=self._settings.truth,
-            load_factor=self._settings.load_factor,
-            forwarding=self._settings.forwarding,
-            storage=self._settings.storage,
+            truth=settings.truth,
+            load_factor=settings.load_factor,
+            forwarding=settings.forwarding,
+            storage=settings.storage,
             tenant=tenant,
             bandwidth=BandwidthEnd(link),
             machine=self._burst_machine,
@@ -159,18 +182,18 @@ class SimulatedPlatform(Platform):
         channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
         return SimulatedGuest(channel, task, tenant, time.monotonic_ns() - began, self._burst_machine)
 
-    def _machine(self, spec: GuestSpec, seed: int) -> Machine:
+    def _machine(self, spec: GuestSpec, settings: SimulatedSettings, seed: int) -> Machine:
         """The machine of a guest: one for each testbed's ``tested`` and ``loading`` guest, else one of its own."""
-        own = Machine(self._settings.isolation, seed)
+        own = Machine(settings.isolation, seed)
         return self._machines.setdefault(_at(spec.scope, spec.name, _NEIGHBOURS), own)
 
     def link_of(self, scope: Scope, name: str) -> SimulatedLink:
         """The path that a running guest of this name is at."""
         return self._links[_at(scope, name, ENDS)]
 
-    def _link(self, scope: Scope, name: str, seed: int) -> SimulatedLink:
+    def _link(self, scope: Scope, name: str, settings: SimulatedSettings, seed: int) -> SimulatedLink:
         """The path of a guest: one for each testbed, of guests that are named as its ends, else one of its own."""
-        return self._links.setdefault(_at(scope, name, ENDS), SimulatedLink(self._settings.bandwidth, seed))
+        return self._links.setdefault(_at(scope, name, ENDS), SimulatedLink(settings.bandwidth, seed))
 
 
 def _at(scope: Scope, name: str, parts: Collection[str]) -> tuple[str, str]:
