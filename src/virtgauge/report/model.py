@@ -19,6 +19,7 @@ from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, Manifest, TrialStatus, course_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import AA_SUFFIX, scopes_of
+from virtgauge.report.course import course_caveats
 from virtgauge.report.hosts import HostFindings, hosts_of
 from virtgauge.report.left_out import LeftOut, Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.replay import Replay, replay_of
@@ -104,6 +105,7 @@ def build(ledger: Ledger) -> Report:
         blocks=blocks,
         caveats=(
             *_caveats(manifest, suites, agrees, events, blocks),
+            *course_caveats(table),
             *left_out_caveats(left_out, tallies),
             *untold_steal_caveats(manifest.fingerprint, tallies),
             *(hosts.caveats if hosts else ()),

@@ -1,0 +1,61 @@
+"""Whether an arm's figures changed in the midst of a run, so that an interval over all of it is of neither part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from virtgauge.analysis.change_points import candidate
+from virtgauge.analysis.ranks import midranks
+from virtgauge.measures.catalogue import headline_measures
+from virtgauge.results.measure import Better
+from virtgauge.results.table import ResultTable
+
+_CHANCE = 0.05  # How often at most a run in which nothing changes is said to have changed, over all its arms
+_FEWEST = 8  # Repetitions below which no order of them is rare enough
+_GROUPS, _PERMUTATIONS = 40, 1999  # Neighbouring repetitions are taken together to so many groups: it bounds the time
+
+
+def course_caveats(table: ResultTable) -> Iterator[str]:
+    """For each arm whose repetitions are not exchangeable: from where to where they differ.
+
+    A repetition's place is its mean rank over all cells and headline measures, better ones higher; what the cells of a
+    repetition have in common is kept, because repetitions are permuted as wholes.
+    """
+    arms = [] if table.manifest.hosts else [arm.name for arm in table.arms if arm.usable]
+    for arm in arms:
+        blocks, places = _places(table, arm)
+        if len(blocks) < _FEWEST or np.ptp(places) == 0:
+            continue
+        groups = np.array_split(places, min(len(places), _GROUPS))
+        found = candidate(groups, seed=0, permutations=_PERMUTATIONS)
+        if found.p > _CHANCE / len(arms):
+            continue
+        starts = np.cumsum([0, *(len(group) for group in groups)])
+        first, last = starts[found.start], starts[found.stop]
+        if not found.start:  # what differs from the beginning is what the rest changed from
+            first, last = last, len(blocks)
+        better = (found.statistic > 0) == (found.start > 0)
+        until = "on" if last == len(blocks) else f"to {blocks[last - 1] + 1}"
+        yield (
+            f"The figures of {arm} changed in the midst of the run (p = {found.p:.2g}): from repetition "
+            f"{blocks[first] + 1} {until} they are {'better' if better else 'worse'}. This is hardly "
+            "chance; a figure over the whole run is of neither part."
+        )
+
+
+def _places(table: ResultTable, arm: str) -> tuple[list[int], npt.NDArray[np.float64]]:
+    """The repetitions that have every figure that most have, ascending, and the mean rank of each."""
+    columns = []
+    for measure in headline_measures():
+        sign = -1.0 if measure.better is Better.LOWER else 1.0
+        for cell in table.cells(measure.suite):
+            if values := table.values(measure, cell, arm):
+                columns.append({block: sign * value for block, value in values.items()})
+    most = max((len(column) for column in columns), default=0)
+    full = [column for column in columns if len(column) == most]
+    blocks = sorted(set.intersection(*(set(column) for column in full))) if full else []
+    ranks = [midranks(np.array([column[block] for block in blocks])) for column in full]
+    return blocks, np.mean(ranks, axis=0) if ranks else np.zeros(0)
