@@ -14,7 +14,7 @@ import typer
 from virtgauge import __version__
 from virtgauge.console import bandwidth, exchange, fleet, guests, machine, plans, reports, runs
 from virtgauge.console.help import PlainHelp
-from virtgauge.errors import ExitCode, VirtgaugeError
+from virtgauge.errors import ExitCode, VirtgaugeError, printable
 from virtgauge.shim import __main__ as shim_command
 
 _EPILOG = (
@@ -60,7 +60,7 @@ def main() -> None:
     try:
         app()
     except VirtgaugeError as error:
-        print(f"virtgauge: {error}", file=sys.stderr)
+        print(f"virtgauge: {printable(str(error), lines=True)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)

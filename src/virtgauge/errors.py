@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -61,6 +62,23 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
-def printable(text: str) -> str:
-    """Without control characters: a name must not steer the terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
+def printable(text: str, longest: int | None = None, *, lines: bool = False) -> str:
+    """Without what could steer a terminal or turn the direction of writing, and at most so many characters.
+
+    Control characters, bidirectional marks and whatever else does not print become a visible mark; ``lines`` keeps the
+    ends of lines and tabs.
+    """
+    cut = text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+    return cut if cut.isprintable() else cut.translate(_LINES if lines else _ONE_LINE)
+
+
+class _Shown(dict[int, str]):
+    """What stands for a character, by its number."""
+
+    def __missing__(self, number: int) -> str:
+        one = chr(number)
+        self[number] = one if one.isprintable() or unicodedata.category(one) == "Zs" else "�"
+        return self[number]
+
+
+_ONE_LINE, _LINES = _Shown(), _Shown({ord(one): one for one in "\n\t"})

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import socket
 
+import msgpack
 import numpy as np
 import pytest
 
+from virtgauge.agent import answers
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
 
@@ -118,8 +120,8 @@ async def test_a_time_out_cancels_the_request_in_the_agent():
         peer.send(type="error", id=asked["id"], code="cancelled", message="", errno=None)  # late: ignored
         again = asyncio.create_task(channel.facts())
         asked = await peer.receive()
-        peer.send(type="result", id=asked["id"], value={"late": False})
-        assert await again == {"late": False}
+        peer.send(type="result", id=asked["id"], value={"init": False})
+        assert await again == {"init": False}
 
 
 async def test_a_peer_that_goes_away_ends_open_requests():
@@ -209,3 +211,147 @@ async def test_closing_twice_is_harmless():
         await channel.close()
         await channel.shutdown()
         assert channel.closed
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "later"])
+async def test_a_second_answer_ends_the_session(late):
+    async with connected() as (peer, channel):
+        request = asyncio.create_task(channel.request("facts"))
+        asked = await peer.receive()
+        peer.send(type="result", id=asked["id"], value={})
+        if late:
+            assert (await request).value == {}
+            request = asyncio.create_task(channel.request("facts"))
+            await peer.receive()
+        peer.send(type="result", id=asked["id"], value={})
+        with pytest.raises(ProtocolError, match="answered before"):
+            if not late:
+                assert (await request).value == {}
+                await channel.request("facts", timeout_s=5.0)
+            await request
+
+
+async def test_an_answer_of_an_earlier_request_is_not_taken_for_this_ones():
+    async with connected() as (peer, channel):
+        for number in range(3):
+            request = asyncio.create_task(channel.request("facts"))
+            asked = await peer.receive()
+            peer.send(type="result", id=asked["id"], value={"uid": number})
+            assert (await request).value == {"uid": number}
+        request = asyncio.create_task(channel.request("facts"))
+        await peer.receive()
+        peer.send(type="samples", id=2, series="reservoir", values=bytes(8))
+        with pytest.raises(ProtocolError, match="answers the request 2, which was answered before"):
+            await request
+
+
+async def test_what_a_given_up_request_brings_is_counted_and_kept_by_nobody():
+    async with connected() as (peer, channel):
+        with pytest.raises(TimeoutError):
+            await channel.request("probe", name="x", params={}, timeout_s=0.01)
+        asked, _ = await peer.receive(), await peer.receive()
+        with contextlib.suppress(ConnectionError):
+            for _ in range(20):
+                peer.send(type="samples", id=asked["id"], series="reservoir", values=bytes(4_000_000))
+                await peer.writer.drain()
+        with pytest.raises(ProtocolError, match="not acceptable"):
+            await channel.request("facts", timeout_s=5.0)
+
+
+async def test_a_flood_of_small_messages_is_refused(monkeypatch):
+    monkeypatch.setattr(answers, "_MOST_MESSAGES", 100)
+    async with connected() as (peer, channel):
+        request = asyncio.create_task(channel.request("probe", name="x", params={}))
+        asked = await peer.receive()
+        for _ in range(101):
+            peer.send(type="progress", id=asked["id"], done=0.5)
+        with pytest.raises(ProtocolError, match="more than 100 messages"):
+            await request
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"n": float("nan")}, {"n": float("inf")}, {"n": msgpack.Timestamp(1)}, {"n": msgpack.ExtType(3, b"x")}],
+    ids=str,
+)
+async def test_what_is_no_number_and_no_text_ends_the_session(value):
+    async with connected() as (peer, channel):
+        request = asyncio.create_task(channel.request("probe", name="x", params={}))
+        asked = await peer.receive()
+        peer.send(type="result", id=asked["id"], value=value)
+        with pytest.raises(ProtocolError):
+            await request
+
+
+async def test_a_nest_of_lists_and_a_crowd_of_them_end_the_session():
+    nest = []
+    for _ in range(100):
+        nest = [nest]
+    for value in ({"n": nest}, {"n": [{}] * 70_000}):
+        async with connected() as (peer, channel):
+            request = asyncio.create_task(channel.request("probe", name="x", params={}))
+            asked = await peer.receive()
+            peer.send(type="result", id=asked["id"], value=value)
+            with pytest.raises(ProtocolError, match=r"nested deeper|maps and lists"):
+                await request
+
+
+STEERING = "\x1b[2J\x9b31m\x07\u202egnp.exe\u2066\u200f\r\nvirtgauge: all is well"
+
+
+async def test_text_of_a_guest_is_cleaned_where_it_enters():
+    async with connected() as (peer, channel):
+        request = asyncio.create_task(channel.request("probe", name="x", params={}))
+        asked = await peer.receive()
+        peer.send(type="result", id=asked["id"], value={STEERING: [STEERING, "x" * 100_000, "500 µs – ok"]})
+        ((name, (text, long, kept)),) = (await request).value.items()
+        assert name == text == "�[2J�31m��gnp.exe����virtgauge: all is well"
+        assert (len(long), long[-1], kept) == (8192, "…", "500 µs – ok")
+
+        request = asyncio.create_task(channel.request("probe", name="x", params={}))
+        asked = await peer.receive()
+        peer.send(type="error", id=asked["id"], code="os", message=STEERING, errno=None)
+        with pytest.raises(AgentError) as caught:
+            await request
+        assert str(caught.value) == f"os: {text}"
+
+
+def test_what_a_program_of_a_guest_printed_becomes_one_clean_line():
+    assert str(AgentError("program", f"it said\n {STEERING}")).isprintable()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"hypervisor": "kvm"},
+        {"cpu": {"model": 7}},
+        {"cpu": {"flags": ["tsc", 1]}},
+        {"tsc": {"frequency_hz": True}},
+        {"idle": {"states": [{"name": "C1", "latency_us": "2"}]}},
+        {"mitigations": {"meltdown": None, "mds": []}},
+        {"more": b"bytes"},
+        {"more": ["x" * 8000] * 200},
+    ],
+    ids=lambda facts: f"{facts!r:.40}",
+)
+async def test_facts_of_another_type_are_refused(facts):
+    async with connected() as (peer, channel):
+        asking = asyncio.create_task(channel.facts())
+        asked = await peer.receive()
+        peer.send(type="result", id=asked["id"], value=facts)
+        with pytest.raises(ProtocolError, match="fact"):
+            await asking
+
+
+async def test_facts_may_be_missing_nil_or_more():
+    told = {
+        "hypervisor": {"present": True, "signature": None, "new": 1},
+        "cpu": None,
+        "tsc": {"error_ppm": 1},
+        "new": 2,
+    }
+    async with connected() as (peer, channel):
+        asking = asyncio.create_task(channel.facts())
+        asked = await peer.receive()
+        peer.send(type="result", id=asked["id"], value=told)
+        assert await asking == told

@@ -10,7 +10,7 @@ from synthetic import arm_record, cells, manifest, synthetic_ledger, trial
 
 from virtgauge.errors import UsageError
 from virtgauge.exchange import Format
-from virtgauge.exchange.trials import COLUMNS
+from virtgauge.exchange.trials import COLUMNS, csv_cell
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of, statistics_of
 from virtgauge.ledger.store import Ledger
@@ -111,7 +111,7 @@ def test_texts_of_a_trial_cannot_leave_their_field(tmp_path):
         ledger.add_trial(trial(arm, "no_such_probe", {}, 0, flags=(Flag("short", HOSTILE, fatal=False),)))
     with exported(tmp_path / "run", Format.CSV, tmp_path / "run.csv").open(newline="") as text:
         rows = list(csv.DictReader(text))
-    assert {row["error"] for row in rows} == {HOSTILE, ""}
+    assert {row["error"] for row in rows} == {HOSTILE.replace("\x1b", "�"), ""}
     assert json.loads(rows[0]["factors"])["function"] == HOSTILE
     assert [row["measure"] for row in rows if row["probe"] == "no_such_probe"] == [""]
 
@@ -129,3 +129,10 @@ def test_a_relation_of_two_trials_is_a_value_of_the_one_that_is_divided(tmp_path
     with path.open(newline="") as text:
         kept = [float(row["value"]) for row in csv.DictReader(text) if row["value"]]
     assert kept == [25.0, 25.5, 26.0]
+
+
+def test_no_text_is_a_formula_and_numbers_stay_numbers():
+    for text in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"):
+        assert csv_cell(text)[0] == "'", text
+    assert [csv_cell(value) for value in (-1, -0.5, None, True, "a=1", "")] == [-1, -0.5, None, "true", "a=1", ""]
+    assert csv_cell("a\u202eb\nc") == "a�b\nc"

@@ -1,6 +1,6 @@
 """The controller's end of the channel to an agent (docs/protocol.md).
 
-One :class:`Channel` per guest.  Requests may overlap; each is answered by ``result`` or ``error`` under its own id.
+One :class:`Channel` per guest.  Requests may overlap; each is answered once, by ``result`` or ``error`` under its id.
 A peer that breaks the protocol, goes away or never answers ends in an exception, never in a hang:
 :class:`ProtocolError`, :class:`ChannelClosedError` or the caller's own time-out.
 """
@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import secrets
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
+from virtgauge.agent.answers import AgentError as AgentError
+from virtgauge.agent.answers import Awaited, checked_facts, cleaned
+from virtgauge.agent.answers import Reply as Reply
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
 
 PROTOCOL_VERSION = 1
 _READ_SIZE = 256 * 1024
-_KEPT_SAMPLES = 64 * 1024 * 1024
-"""Bytes of samples accepted for one request, so that a rogue agent cannot fill the controller's memory."""
 
 
 class ChannelClosedError(Exception):
@@ -32,40 +29,6 @@ class ChannelClosedError(Exception):
 
 class HandshakeError(Exception):
     """The peer is no agent, one of another version, or not the binary that was sent."""
-
-
-class AgentError(Exception):
-    """The agent refused or failed a request.
-
-    Attributes:
-        code: one of the codes of docs/protocol.md.
-        errno: for code ``os``.
-    """
-
-    def __init__(self, code: str, message: str, errno: int | None = None) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-        self.message = message
-        self.errno = errno
-
-
-@dataclasses.dataclass(frozen=True)
-class Reply:
-    """What a request brought back."""
-
-    value: dict[str, Any]  # the result map
-    samples: dict[str, npt.NDArray[np.int64]]  # raw values by series (int64)
-    sent_ns: int  # controller's CLOCK_MONOTONIC before the request was sent
-    finished_ns: int  # the same at the receipt of ``result``
-
-
-class _Pending:
-    def __init__(self, on_progress: Callable[[float], None] | None) -> None:
-        self.future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.on_progress = on_progress
-        self.samples: dict[str, list[bytes]] = {}
-        self.sample_bytes = 0
-        self.sent_ns = time.monotonic_ns()
 
 
 class Channel:
@@ -83,7 +46,7 @@ class Channel:
         self._decoder = FrameDecoder()
         self._sequence = 0
         self._next_id = 1
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Awaited] = {}
         self._receiver: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self.welcome: dict[str, Any] = {}
@@ -91,13 +54,19 @@ class Channel:
 
     @classmethod
     async def open(
-        cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected_sha256: str, timeout_s: float
+        cls,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        expected_sha256: str,
+        timeout_s: float,
+        roots: Iterable[Path] = (),
     ) -> Self:
         """Shake hands with the agent on this stream.
 
         Args:
             expected_sha256: hash of the binary that was put into the guest.
             timeout_s: bound on the whole handshake.
+            roots: folders of the guest, below which alone its agent makes files.
 
         Raises:
             HandshakeError: no answer in time, another version, another binary.
@@ -107,7 +76,7 @@ class Channel:
         channel = cls(reader, writer)
         try:
             async with asyncio.timeout(timeout_s):
-                await channel._shake_hands(expected_sha256)
+                await channel._shake_hands(expected_sha256, [str(root) for root in roots])
         except TimeoutError:
             await channel.close()
             raise HandshakeError(f"no agent answered within {timeout_s:g} s") from None
@@ -141,14 +110,16 @@ class Channel:
         """
         self._require_open()
         within_s = None if timeout_s is None else timeout_s * self.timeout_factor
-        request_id = self._next_id
-        self._next_id += 1
-        pending = self._pending[request_id] = _Pending(on_progress)
+        request_id, pending = self._await_answer(on_progress)
         try:
             async with asyncio.timeout(within_s):
                 await self._send({"type": type_, "id": request_id, **fields})
-                return await pending.future
+                reply = await pending.future
+                if isinstance(self._failure, ProtocolError):  # it broke the protocol in the same breath
+                    raise self._failure
+                return reply
         except (asyncio.CancelledError, TimeoutError) as error:
+            pending.abandon()
             if not self.closed:
                 with contextlib.suppress(Exception):
                     await self._cancel(request_id)
@@ -156,13 +127,16 @@ class Channel:
                 raise TimeoutError(f"the agent did not answer the request {type_!r} within {within_s:g} s") from None
             raise
         finally:
-            self._pending.pop(request_id, None)
             if pending.future.done() and not pending.future.cancelled():
                 pending.future.exception()  # retrieved: a late failure is not reported twice
 
     async def facts(self, timeout_s: float = 20.0) -> dict[str, Any]:
-        """What the agent knows of its guest."""
-        return (await self.request("facts", timeout_s=timeout_s)).value
+        """What the agent knows of its guest.
+
+        Raises:
+            ProtocolError: that is not what docs/protocol.md says.
+        """
+        return checked_facts((await self.request("facts", timeout_s=timeout_s)).value)
 
     async def shutdown(self, timeout_s: float = 2.0) -> None:
         """Ask the agent to end (a virtual machine powers off); then close.  Never raises for an agent already gone."""
@@ -185,9 +159,15 @@ class Channel:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    async def _cancel(self, target: int) -> None:
+    def _await_answer(self, on_progress: Callable[[float], None] | None = None) -> tuple[int, Awaited]:
         request_id = self._next_id
         self._next_id += 1
+        pending = self._pending[request_id] = Awaited(on_progress)
+        return request_id, pending
+
+    async def _cancel(self, target: int) -> None:
+        request_id, pending = self._await_answer()
+        pending.abandon()
         async with asyncio.timeout(1.0):
             await self._send({"type": "cancel", "id": request_id, "target": target})
 
@@ -203,9 +183,9 @@ class Channel:
             self._fail(failure)
             raise failure from error
 
-    async def _shake_hands(self, expected_sha256: str) -> None:
+    async def _shake_hands(self, expected_sha256: str, roots: list[str]) -> None:
         token = secrets.token_hex(16)
-        await self._send({"type": "hello", "protocol": PROTOCOL_VERSION, "token": token})
+        await self._send({"type": "hello", "protocol": PROTOCOL_VERSION, "token": token, "roots": roots})
         messages: list[dict[str, Any]] = []
         while not messages:
             messages = await self._read()
@@ -232,13 +212,14 @@ class Channel:
         if not data:
             self._decoder.finish()
             raise ChannelClosedError("the agent went away")
-        return self._decoder.feed(data)
+        return [cleaned(message) for message in self._decoder.feed(data)]
 
     async def _receive(self) -> None:
         try:
             while True:
                 for message in await self._read():
                     self._dispatch(message)
+                await asyncio.sleep(0)  # whoever babbles without a pause does not keep the controller from its clock
         except (ProtocolError, ChannelClosedError) as error:
             self._fail(error)
             if not self._writer.is_closing():  # a pipe's transport cannot be aborted once it has seen the end itself
@@ -250,11 +231,11 @@ class Channel:
             raise ProtocolError(f"the agent ended the session: {message.get('code')}: {message.get('message')}")
         if type(request_id) is not int or not 0 < request_id < self._next_id:
             raise ProtocolError(f"{kind!r} answers a request that was never made: {request_id!r}")
-        if kind not in ("started", "progress", "samples", "result", "error"):
-            raise ProtocolError(f"unknown message type {kind!r}")
         pending = self._pending.get(request_id)
-        if pending is not None and not pending.future.done():  # else: the rest of a cancelled request
-            _take(pending, message)
+        if pending is None:
+            raise ProtocolError(f"{kind!r} answers the request {request_id}, which was answered before")
+        if pending.take(message):
+            del self._pending[request_id]
 
     def _require_open(self) -> None:
         if self._failure is not None:
@@ -266,37 +247,3 @@ class Channel:
         for pending in self._pending.values():
             if not pending.future.done():
                 pending.future.set_exception(error)
-
-
-def _take(pending: _Pending, message: dict[str, Any]) -> None:
-    match message["type"]:
-        case "started":
-            _field(message, "clocks", dict)  # its receipt may be late by any time, so it dates nothing
-        case "progress":
-            done = float(_field(message, "done", (float, int)))
-            if pending.on_progress is not None:
-                pending.on_progress(min(max(done, 0.0), 1.0))
-        case "samples":
-            values = _field(message, "values", bytes)
-            pending.sample_bytes += len(values)
-            if len(values) % 8 or pending.sample_bytes > _KEPT_SAMPLES:
-                found = f"samples of {len(values)} bytes ({pending.sample_bytes} in all)"
-                raise ProtocolError(f"{found} are not acceptable")
-            pending.samples.setdefault(_field(message, "series", str), []).append(values)
-        case "result":
-            value = _field(message, "value", dict)
-            samples = {
-                series: np.frombuffer(b"".join(parts), dtype="<i8").astype(np.int64)
-                for series, parts in pending.samples.items()
-            }
-            pending.future.set_result(Reply(value, samples, pending.sent_ns, time.monotonic_ns()))
-        case "error":
-            code, text = _field(message, "code", str), _field(message, "message", str)
-            pending.future.set_exception(AgentError(code, text, message.get("errno")))
-
-
-def _field(message: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
-    value = message.get(name)
-    if not isinstance(value, kind):
-        raise ProtocolError(f"{message['type']!r} has no proper {name!r}: {value!r:.80}")
-    return value

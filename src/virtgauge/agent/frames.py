@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 
 MAX_FRAME = 4 * 1024 * 1024
+_MOST_CONTAINERS = 65_536  # maps and lists of one frame: an empty one of a byte takes 64 of memory
 _LENGTH = struct.Struct(">I")
 
 
@@ -73,8 +74,17 @@ class FrameDecoder:
         return payload
 
     def _message(self, payload: bytes) -> dict[str, Any]:
+        containers = 0
+
+        def counted(container: Any) -> Any:
+            nonlocal containers
+            containers += 1
+            if containers > _MOST_CONTAINERS:
+                raise ValueError(f"more than {_MOST_CONTAINERS} maps and lists")
+            return container
+
         try:
-            message = msgpack.unpackb(payload, raw=False, strict_map_key=True)
+            message = msgpack.unpackb(payload, raw=False, strict_map_key=True, object_hook=counted, list_hook=counted)
         except (ValueError, msgpack.UnpackException, TypeError, RecursionError) as error:
             raise ProtocolError(f"a frame is not MessagePack: {error}") from error
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
+from virtgauge.errors import printable
 from virtgauge.execution.progress import (
     GuestStarting,
     Notice,
@@ -165,7 +166,7 @@ class BarDisplay(ProgressDisplay):
         return self._console.width >= WIDE
 
     def _print(self, text: str, *, warning: bool) -> None:
-        self._console.print(Text(text, style="yellow" if warning else ""))
+        self._console.print(Text(printable(text, lines=True), style="yellow" if warning else ""))
 
     def _describe(self, wide: str, narrow: str) -> None:
         """What is under way, and how many trials were not valid, as far as there is room for them."""
@@ -211,7 +212,7 @@ class LinesDisplay(ProgressDisplay):
                 pass
 
     def _line(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        print(printable(text, lines=True), file=self._stream, flush=True)
 
 
 class JsonDisplay(ProgressDisplay):

@@ -237,9 +237,11 @@ def _condition(text: str) -> tuple[str, str]:
 
 def _print(answer: Answer, format: AnswerFormat) -> None:
     if format is AnswerFormat.CSV:
+        from virtgauge.exchange.trials import csv_cell
+
         writer = csv.writer(sys.stdout)
         writer.writerow(answer.columns)
-        writer.writerows(answer.rows)
+        writer.writerows([csv_cell(value) for value in row] for row in answer.rows)
     elif format is AnswerFormat.JSON:
         records = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
         print(json.dumps(records, ensure_ascii=False, default=str, indent=1))

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from virtgauge.errors import printable
 from virtgauge.exchange.figures import chosen_of
 from virtgauge.ledger.records import Histogram, HostRecord
 from virtgauge.ledger.statistics import NS_PER_UNIT
@@ -172,6 +173,9 @@ def _host_facts(host: HostRecord | None, fingerprint: Mapping[str, Any]) -> tupl
 
 _ROWS_AT_ONCE = 50_000
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""What a cell of a formula begins with, as spreadsheets read a CSV file."""
+
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _TYPES = {
     "emulated": pa.bool_(),
@@ -198,11 +202,24 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def write_csv(rows: Iterable[Row], out: IO[str]) -> None:
-    """RFC 4180, with a line of names; what is missing is empty, numbers have all their digits."""
+    """RFC 4180, with a line of names; what is missing is empty, numbers have all their digits.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it; what does not print is marked.
+    """
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
     for row in rows:
-        writer.writerow([str(value).lower() if isinstance(value, bool) else value for value in row])
+        writer.writerow(map(csv_cell, row))
+
+
+def csv_cell(value: object) -> object:
+    """What stands in a cell of a CSV file: numbers as they are, texts so that no spreadsheet computes them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return value
+    text = printable(value, lines=True)
+    return f"'{text}" if value.startswith(_FORMULA) else text
 
 
 def write_parquet(rows: Iterable[Row], path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from xml.etree import ElementTree
@@ -13,7 +12,7 @@ import numpy as np
 
 from virtgauge import __version__
 from virtgauge.decisions.verdicts import Verdict
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, printable
 from virtgauge.exchange.figures import Figure
 from virtgauge.exchange.trials import reason_of
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
@@ -23,13 +22,10 @@ from virtgauge.results.columns import Cell, Tried, read_marks
 from virtgauge.results.measure import Better
 from virtgauge.results.table import ResultTable
 
-_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML 1.0 document may hold, not even as a reference."""
-
 
 def xml_text(text: str) -> str:
-    """The text with a replacement for every character that XML cannot hold."""
-    return _FORBIDDEN.sub("�", text)
+    """The text with a replacement for all that does not print, which is also what XML cannot hold."""
+    return printable(text, lines=True)
 
 
 def child(parent: ElementTree.Element, tag: str, text: str | None = None, /, **attributes: str) -> ElementTree.Element:

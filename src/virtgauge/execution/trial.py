@@ -31,6 +31,7 @@ a request and begins cold, and on a noisy one short enough to fit between bursts
 _GROWTH, _GROWTH_BESIDE_NOISE = 2.0, 1.2
 _WATCHED_S = 0.02  # Without steal and foreign load for so long is a quiet moment
 _RUN_PATIENCE_S, _RUN_PATIENCE_SHARE, _LEAST_PATIENCE_S = 60.0, 2.0, 0.001
+_OF_ALL_TAKES = 2.0  # Times the bound of one: a guest whose slices never add up to a trial does not go on for ever
 _ENOUGH = 0.5  # Of what a sliced trial wants has to be kept when its patience has ended
 
 
@@ -236,6 +237,7 @@ async def run_trial(
     Only cancellation gets out as an exception.
     """
     takes, began_ns, within_s = Takes(testbed, limits), time.monotonic_ns(), cell.timeout_s * testbed.timeout_factor
+    in_all_s = _OF_ALL_TAKES * within_s + limits.patience_s
 
     def failure(status: TrialStatus, error: str, *flags: Flag, guest_lost: bool) -> Outcome:
         return Outcome(status, flags, {}, takes.accounting(), error, time.monotonic_ns() - began_ns, guest_lost)
@@ -253,10 +255,12 @@ async def run_trial(
         joined = sliced.joined()
         return dataclasses.replace(joined, flags=(*joined.flags, *flags))
 
+    of_all = asyncio.timeout(in_all_s)
     try:
-        measurement = await measured()
+        async with of_all:
+            measurement = await measured()
     except TimeoutError:
-        flag = Flag("time-out", f"no result within {within_s:g} s")
+        flag = Flag("time-out", f"no result within {in_all_s if of_all.expired() else within_s:g} s")
         return failure(TrialStatus.FAILED, flag.detail, flag, guest_lost=True)
     except AgentError as error:
         if error.code == "unsupported":

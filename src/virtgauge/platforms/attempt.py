@@ -14,6 +14,7 @@ from pathlib import Path
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
 from virtgauge.agent.frames import ProtocolError
+from virtgauge.errors import printable
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
@@ -172,7 +173,7 @@ class LaunchAttempt:
             LaunchError: the guest died, said something else, or nothing at all in time.
         """
         try:
-            return await Channel.open(reader, writer, self.spec.agent.sha256, self.remaining_s)
+            return await Channel.open(reader, writer, self.spec.agent.sha256, self.remaining_s, self.spec.roots)
         except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
             if isinstance(error, (ChannelClosedError, OSError)):
                 await self.settle()
@@ -262,12 +263,11 @@ def ending(code: int) -> str:
 
 
 def log_tail(path: Path) -> str:
-    """The last lines of a log, cleaned of control characters; empty when there is none."""
+    """The last lines of a log, without what could steer a terminal; empty when there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    cleaned = "".join(c for c in text.replace("\r\n", "\n").replace("\r", "\n") if c == "\n" or c.isprintable())
-    return "\n".join(cleaned.splitlines()[-25:])
+    return "\n".join(printable(line.expandtabs()) for line in text.splitlines()[-25:])

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel
-from virtgauge.errors import UnavailableError
+from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
@@ -181,6 +181,12 @@ class GuestSpec:
             if not disk.folder.is_relative_to(self.scope.folder):
                 raise ValueError(f"the disk of {self.name} belongs below {self.scope.folder}, not in {disk.folder}")
 
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Folders of the guest, below which alone its agent makes files."""
+        disk = () if self.disk is None else (self.disk.folder,)
+        return (*(share.path for share in self.shares if share.writable), *disk)
+
 
 @dataclasses.dataclass(frozen=True)
 class Accounting:
@@ -210,7 +216,8 @@ class LaunchError(Exception):
     """A guest did not come up: the stage that failed, and the tail of what it printed."""
 
     def __init__(self, stage: str, message: str, log_tail: str = "") -> None:
-        super().__init__(f"{stage}: {message}" + (f"\n{log_tail.rstrip()}" if log_tail.strip() else ""))
+        told = f"{stage}: {message}" + (f"\n{log_tail.rstrip()}" if log_tail.strip() else "")
+        super().__init__(printable(told, lines=True))
         self.stage = stage
         self.log_tail = log_tail
 

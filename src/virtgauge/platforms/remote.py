@@ -158,7 +158,7 @@ class RemoteHost(Platform):
             except NetworkError as error:
                 raise LaunchError("network", str(error)) from error
             try:
-                channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
+                channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s, spec.roots)
             except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
                 raise LaunchError("handshake", f"{spec.name} on {self.label}: {error}") from error
             undo.pop_all()

@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 import virtgauge
 from virtgauge.claims.papers import SOURCES, printed_beside_table
 from virtgauge.claims.verdicts import counted
-from virtgauge.errors import UnavailableError
+from virtgauge.errors import UnavailableError, printable
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import replay, requirements, trials
 from virtgauge.report.answers import answers, identical_arms
@@ -154,7 +154,9 @@ class Page:
             style=Markup(asset("page.css")),
             library=Markup(library),
             boot=Markup(boot),
-            data=htmlsafe_json_dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")),
+            data=Markup(
+                printable(htmlsafe_json_dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+            ),
             policy=content_policy(library, boot),
         )
 
@@ -188,6 +190,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: printable(value, lines=True) if type(value) is str else value,
     )
 
 

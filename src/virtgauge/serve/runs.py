@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from virtgauge.errors import VirtgaugeError
+from virtgauge.errors import VirtgaugeError, printable
 from virtgauge.ledger.read_only import LOG_NAME, ReadOnlyLedger
 from virtgauge.ledger.store import LEDGER_NAME
 
@@ -108,9 +108,7 @@ def read_or_say(folder: Path, read: Callable[[ReadOnlyLedger], Value]) -> Value 
 
 def plain(value: object, longest: int = 300) -> str:
     """Any value as one line; what does not print, marks that turn the direction of writing among it, is replaced."""
-    text = str(value)
-    cut = text if len(text) <= longest else text[: longest - 1] + "…"
-    return "".join(character if character.isprintable() else "�" for character in cut)
+    return printable(str(value), longest)
 
 
 def moment(value: object) -> str:

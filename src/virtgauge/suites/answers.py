@@ -15,6 +15,7 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Elapsed
 
+_UNITS = ("ps", "ns", "permille")
 _CLOCKS = {"monotonic_raw_ns": "CLOCK_MONOTONIC_RAW", "monotonic_ns": "CLOCK_MONOTONIC", "tsc_ns": "TSC"}
 _Record = TypeVar("_Record")
 _adapter = functools.cache(TypeAdapter)
@@ -22,14 +23,14 @@ _adapter = functools.cache(TypeAdapter)
 
 @contextlib.contextmanager
 def documented(what: str, where: str = "docs/protocol.md") -> Iterator[None]:
-    """Read an answer in the block: what decodes one has a KeyError, TypeError or ValueError for what it is not.
+    """Read an answer in the block: what decodes one fails in its own ways where that is something else.
 
     Raises:
         ProtocolError: it is not what the document says.
     """
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise ProtocolError(f"{what} is not what {where} says: {error!r}") from error
 
 
@@ -42,8 +43,14 @@ def decoded(kind: type[_Record], value: Mapping[str, Any]) -> _Record:
 def decode_histogram(value: Mapping[str, Any]) -> Histogram:
     """A ``distribution``, its bins and counts as bytes or as lists."""
     values, counts = _numbers(value["values"]), _numbers(value["counts"])
-    if len(values) != len(counts) or np.any(np.diff(values) <= 0) or int(counts.sum()) != int(value["n"]):
-        raise ValueError("bins do not ascend, or do not add up to n")
+    if len(values) != len(counts) or np.any(np.diff(values) <= 0) or np.any(counts < 0):
+        raise ValueError("bins do not ascend, or count less than nothing")
+    if sum(counts.tolist()) != int(value["n"]):
+        raise ValueError("bins do not add up to n")
+    if value["unit"] not in _UNITS:
+        raise ValueError(f"the unit is {value['unit']!r}")
+    if not -(2**63) <= int(value["min"]) <= int(value["max"]) < 2**63:
+        raise ValueError(f"min and max are {value['min']} and {value['max']}")
     return Histogram(
         unit=str(value["unit"]),
         values=values,

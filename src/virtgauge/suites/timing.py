@@ -205,8 +205,9 @@ class TimingTrial(Sliced):
         if histogram is None:
             raise ValueError("no slice was kept")
         counts = [int(one.result["n"]) for one in self._kept]
-        result = _joined([one.result for one in self._kept], counts) | {"requested": self._wanted, "n": histogram.n}
-        flags = _flags(histogram, self._wanted, result)
+        with documented(f"the result of {self._cell.probe}"):
+            result = _joined([one.result for one in self._kept], counts) | {"requested": self._wanted, "n": histogram.n}
+            flags = _flags(histogram, self._wanted, result)
         if self.file_load is not None:
             result["load"] = self.file_load | {"achieved": result["usage"].get("machine")}
             flags += load_flags(self.file_load)
@@ -227,14 +228,15 @@ def _slice(cell: Cell, reply: Reply) -> Measurement:
         histogram = decode_histogram(value["distribution"])
         clocks = elapsed_by_clock(value["clocks_start"], value["clocks_end"])
         steal = value["usage"].get("steal_ns")
-        int(value["usage"]["elapsed_ns"])
+        if int(value["usage"]["elapsed_ns"]) < 0 or (steal is not None and int(steal) < 0):
+            raise ValueError(f"usage is {value['usage']}")
     return Measurement(
         result={k: v for k, v in value.items() if k not in _RAW} | {"n": histogram.n},
         histograms={cell.probe: histogram},
         samples=reply.samples,
         guest_clocks=clocks,
         controller_elapsed_ns=reply.finished_ns - reply.sent_ns,
-        guest_steal_ns=steal,
+        guest_steal_ns=None if steal is None else int(steal),
     )
 
 

@@ -294,7 +294,7 @@ class DialIn:
         while True:
             reader, writer = await listener.arrival()
             try:
-                return await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
+                return await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s, spec.roots)
             except ChannelClosedError:  # it has calls to spare
                 continue
             except (HandshakeError, ProtocolError) as error:

@@ -179,7 +179,7 @@ class SimulatedPlatform(Platform):
         )
         task = asyncio.create_task(agent.serve(*await asyncio.open_connection(sock=there)))
         reader, writer = await asyncio.open_connection(sock=here)
-        channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
+        channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s, spec.roots)
         return SimulatedGuest(channel, task, tenant, time.monotonic_ns() - began, self._burst_machine)
 
     def _machine(self, spec: GuestSpec, settings: SimulatedSettings, seed: int) -> Machine:
