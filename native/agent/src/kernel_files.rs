@@ -1,15 +1,14 @@
 //! Reading the kernel's own accounts of the guest, below `/proc` and `/sys`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
-use std::path::{Component, Path};
 
 use serde::Serialize;
 use serde_bytes::ByteBuf;
 
 use crate::channel::bounded::excerpt;
 use crate::failure::Failure;
+use crate::roots;
 
 /// Most files of one request.
 const MOST: usize = 64;
@@ -28,7 +27,7 @@ pub fn read(paths: &[String]) -> Result<Contents, Failure> {
     if paths.len() > MOST {
         return Err(Failure::bad_request(format!("paths has {} entries; accepted: at most {MOST}", paths.len())));
     }
-    if let Some(path) = paths.iter().find(|path| !is_the_kernels(path)) {
+    if let Some(path) = paths.iter().find(|path| !roots::is_the_kernels(path)) {
         return Err(Failure::bad_request(format!(
             "paths holds {:?}; accepted: absolute paths below /proc or /sys, without ..",
             excerpt(path)
@@ -37,14 +36,9 @@ pub fn read(paths: &[String]) -> Result<Contents, Failure> {
     Ok(Contents { files: paths.iter().map(|path| (path.clone(), contents(path))).collect() })
 }
 
-fn is_the_kernels(path: &str) -> bool {
-    let plain = Path::new(path).components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    plain && (path.starts_with("/proc/") || path.starts_with("/sys/"))
-}
-
 fn contents(path: &str) -> Option<ByteBuf> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    roots::open_kernels_own(path).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
     Some(ByteBuf::from(bytes))
 }
 
@@ -62,9 +56,11 @@ mod tests {
 
     #[test]
     fn nothing_else_is_read() {
-        for path in ["/etc/shadow", "proc/uptime", "/proc/../etc/shadow", "", "/process"] {
+        for path in ["/etc/shadow", "proc/uptime", "/proc/../etc/shadow", "", "/process", "/proc", "/sys/"] {
             assert_eq!(read(&[path.into()]).unwrap_err().code, Code::BadRequest, "{path}");
         }
+        let out = "/proc/self/root/etc/passwd".to_owned();
+        assert_eq!(read(std::slice::from_ref(&out)).unwrap().files[&out], None);
         assert!(read(&vec!["/proc/uptime".to_owned(); MOST + 1]).is_err());
     }
 }

@@ -21,5 +21,6 @@ pub mod probes;
 pub mod program;
 pub mod registry;
 pub mod relay;
+pub mod roots;
 pub mod usage;
 pub mod work;

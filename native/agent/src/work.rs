@@ -1,17 +1,19 @@
 //! Kernels by their parameters, for the probe that measures with them and the load that disturbs with them.
 
-use std::path::Path;
+use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kernels::disk::{Disk, Operation, Order};
 use kernels::memory::{Access, Element, Memory};
 use kernels::neighbours::{Cache, Fork};
 use kernels::{Kernel, chase::Chase, floating::Floating, integer::Integer, share::Share, wake::Wake};
+use nix::fcntl::OFlag;
 use serde::Deserialize;
 
 use crate::distribution::Distribution;
 use crate::failure::Failure;
 use crate::parameters::{Int, Seed, Text};
+use crate::roots::{Folder, Removal};
 
 /// Longest path of the folder in which a disk kernel makes its files.
 const LONGEST_PATH: usize = 4096;
@@ -114,7 +116,10 @@ impl Asked {
                 let folder = needed(self.folder.as_ref(), "folder")?;
                 let (operation, order) = (needed(self.operation, "operation")?, needed(self.order, "order")?);
                 let file_bytes = needed(self.file_bytes, "file_bytes")?.0;
-                let disk = Disk::new(Path::new(&folder.0), operation, order, block_bytes()?, file_bytes, seed, record)?;
+                let (file, past_cache, removal) = made_file(&folder.0, seed)?;
+                let kept = Box::new(removal);
+                let disk =
+                    Disk::new(file, past_cache, kept, operation, order, block_bytes()?, file_bytes, seed, record)?;
                 direct = Some(disk.direct());
                 Box::new(disk)
             }
@@ -125,4 +130,20 @@ impl Asked {
         };
         Ok(Made { kernel, direct })
     }
+}
+
+/// A file of a disk kernel's own, whether it leaves out the page cache, and what takes it away.  The file system may not
+/// know that way.
+fn made_file(folder: &str, seed: u64) -> Result<(File, bool, Removal), Failure> {
+    let folder = Arc::new(Folder::open(folder)?);
+    let name = format!("virtgauge-{}-{seed:016x}", std::process::id());
+    let failed = |error: std::io::Error| Failure::os(&format!("making {}/{name}", folder.path().display()), &error);
+    let (file, direct) = match folder.file(&name, OFlag::O_TRUNC | OFlag::O_DIRECT) {
+        Ok(file) => (file, true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            (folder.file(&name, OFlag::O_TRUNC).map_err(failed)?, false)
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    Ok((file, direct, Removal::of(folder, name)))
 }

@@ -36,6 +36,45 @@ fn anything_before_hello_and_a_second_hello_are_refused() {
 }
 
 #[test]
+fn roots_that_are_no_absolute_paths_are_refused() {
+    for root in ["tmp", "/tmp/../etc", ""] {
+        let mut controller = Controller::silent();
+        let roots = Value::Array(vec![root.into()]);
+        controller.send("hello", &[("protocol", 1.into()), ("token", "t".into()), ("roots", roots)]);
+        assert!(refused(&mut controller, "protocol").contains("accepted: absolute paths"), "{root}");
+    }
+}
+
+#[test]
+fn nothing_is_read_or_made_outside_the_roots() {
+    let folder = std::env::temp_dir().join(format!("virtgauge-outside-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink("/var", folder.join("link")).unwrap();
+    let mut controller = Controller::greeted();
+    let paths = ["/proc/uptime", "/proc/self/root/etc/passwd", "/proc/1/root/etc/passwd", "/proc/self/cwd/Cargo.toml"];
+    let asked = Value::Array(paths.map(Value::from).to_vec());
+    let answer = controller.ask(1, "read", &[("paths", asked)]);
+    let files = field(&answer, "value.files");
+    assert!(files["/proc/uptime"].is_bin(), "{answer}");
+    assert!(paths[1..].iter().all(|&path| files[path].is_nil()), "{answer}");
+
+    for (id, (path, code)) in
+        (2..).zip([("/var/tmp", "bad-request"), ("/proc/self/cwd", "bad-request"), ("link/virtgauge", "os")])
+    {
+        let params = map(&[
+            ("address", "127.0.0.1".into()),
+            ("port", 1.into()),
+            ("token", "t".into()),
+            ("folder", folder.join(path).to_str().unwrap().into()),
+        ]);
+        let answer = controller.ask(id, "load_start", &[("name", "file_server".into()), ("params", params)]);
+        assert_eq!((text(&answer, "type"), text(&answer, "code")), ("error", code), "{answer}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(!std::path::Path::new("/var/virtgauge").exists());
+}
+
+#[test]
 fn frames_without_payload_or_above_the_limit_are_refused_by_their_length_alone() {
     for length in [0, 4_194_305, u32::MAX] {
         let mut controller = Controller::greeted();

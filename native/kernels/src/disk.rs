@@ -3,10 +3,9 @@
 //! The guest's page cache is left out (`O_DIRECT`); where the file system does not have that, its cache is emptied before
 //! and the figures say so.  Every block read is checked against what was written there last.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 
 use failure::Failure;
 use hptime::OsClock;
@@ -45,8 +44,9 @@ const FILL_BYTES: usize = 1 << 20;
 
 /// The disk kernel.
 pub struct Disk<R: FnMut(u64) + Send> {
-    path: PathBuf,
     file: File,
+    /// Takes the file's name away when it is dropped.
+    _removal: Box<dyn Send>,
     direct: bool,
     operation: Operation,
     order: Order,
@@ -83,15 +83,19 @@ impl Aligned {
 }
 
 impl<R: FnMut(u64) + Send> Disk<R> {
-    /// Makes the file and fills it, then empties the cache of it.
+    /// Fills the file, then empties the cache of it.
     ///
     /// # Arguments
-    /// `took` is told how long each operation took, in nanoseconds, its flush included.
+    /// `file` is empty, open for reading and writing, past the page cache if it is `direct`; `removal` is dropped with the
+    /// kernel, and takes its name away.  `took` is told how long each operation took, in nanoseconds, its flush included.
     ///
     /// # Errors
-    /// The folder is not there or cannot be written, or the disk is full; the file is gone then.
+    /// The disk is full, or fails; the file is gone then.
+    #[allow(clippy::too_many_arguments, reason = "two for the file, four for the work, two for its record")]
     pub fn new(
-        folder: &Path,
+        file: File,
+        direct: bool,
+        removal: Box<dyn Send>,
         operation: Operation,
         order: Order,
         block_bytes: usize,
@@ -101,11 +105,9 @@ impl<R: FnMut(u64) + Send> Disk<R> {
     ) -> Result<Self, Failure> {
         let block_bytes = block_bytes.div_ceil(SECTOR_BYTES) * SECTOR_BYTES;
         let blocks = (file_bytes / block_bytes as u64).max(1);
-        let path = folder.join(format!("virtgauge-{}-{seed:016x}", std::process::id()));
-        let (file, direct) = open(&path)?;
         let mut disk = Self {
-            path,
             file,
+            _removal: removal,
             direct,
             operation,
             order,
@@ -198,18 +200,6 @@ fn mark_of(block: u64, generation: u32, sector: usize) -> u64 {
     mixed(block ^ u64::from(generation) << 40 ^ (sector as u64) << 28)
 }
 
-/// Opens a new file past the page cache, or through it where the file system knows no other way.
-fn open(path: &Path) -> Result<(File, bool), Failure> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(0o600);
-    let failed = |error: std::io::Error| Failure::os(format!("making {}", path.display()), error);
-    match options.clone().custom_flags(libc::O_DIRECT).open(path) {
-        Ok(file) => Ok((file, true)),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((options.open(path).map_err(failed)?, false)),
-        Err(error) => Err(failed(error)),
-    }
-}
-
 impl<R: FnMut(u64) + Send> Kernel for Disk<R> {
     fn unit(&self) -> &'static str {
         "bytes"
@@ -243,31 +233,47 @@ impl<R: FnMut(u64) + Send> Kernel for Disk<R> {
     }
 }
 
-impl<R: FnMut(u64) + Send> Drop for Disk<R> {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
+    struct Removal(PathBuf);
+
+    impl Drop for Removal {
+        fn drop(&mut self) {
+            fs::remove_file(&self.0).unwrap();
+        }
+    }
+
+    fn path(seed: u64) -> PathBuf {
+        std::env::temp_dir().join(format!("virtgauge-disk-{}-{seed}", std::process::id()))
+    }
+
+    fn opened(path: &Path) -> File {
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap()
+    }
+
     fn disk(operation: Operation, order: Order, seed: u64) -> Disk<impl FnMut(u64) + Send> {
-        Disk::new(&std::env::temp_dir(), operation, order, 8192, 1 << 20, seed, |_| ()).unwrap()
+        let path = path(seed);
+        let file = opened(&path);
+        Disk::new(file, false, Box::new(Removal(path)), operation, order, 8192, 1 << 20, seed, |_| ()).unwrap()
     }
 
     #[test]
     fn every_operation_in_either_order_comes_out_right_and_leaves_no_file() {
         for (number, operation) in [Operation::Read, Operation::Write, Operation::WriteFlush].into_iter().enumerate() {
             for order in [Order::Sequential, Order::Random] {
-                let mut disk = disk(operation, order, 10 + number as u64);
-                let path = disk.path.clone();
+                let seed = 10 + number as u64;
+                let mut disk = disk(operation, order, seed);
                 let moved: u64 = (0..200).map(|_| disk.pass().unwrap()).sum();
                 assert_eq!(moved, 200 * 8192);
                 disk.check().unwrap();
+                assert!(path(seed).exists());
                 drop(disk);
-                assert!(!path.exists());
+                assert!(!path(seed).exists());
             }
         }
     }
@@ -275,16 +281,10 @@ mod tests {
     #[test]
     fn a_block_that_somebody_else_wrote_is_found() {
         let mut disk = disk(Operation::Read, Order::Sequential, 99);
-        let other = OpenOptions::new().write(true).open(&disk.path).unwrap();
+        let other = OpenOptions::new().write(true).open(path(99)).unwrap();
         other.write_all_at(b"something else", 3 * 8192).unwrap();
         other.sync_all().unwrap();
         let found = (0..200).find_map(|_| disk.pass().err());
         assert!(matches!(found, Some(Failure::Wrong(_))), "{found:?}");
-    }
-
-    #[test]
-    fn a_folder_that_is_not_there_is_named() {
-        let made = Disk::new(Path::new("/nowhere"), Operation::Read, Order::Random, 4096, 1 << 20, 1, |_| ());
-        assert!(made.err().unwrap().to_string().contains("/nowhere"));
     }
 }

@@ -65,6 +65,9 @@ pub mod requests {
         pub protocol: u32,
         /// Echoed in the answer.
         pub token: String,
+        /// Folders below which files may be made.
+        #[serde(default)]
+        pub roots: Bounded<String>,
     }
 
     /// Fields of `facts`.

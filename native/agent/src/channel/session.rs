@@ -20,7 +20,7 @@ use crate::identity::Identity;
 use crate::loads::Loads;
 use crate::parameters::Parameters;
 use crate::probes::{self, Trial};
-use crate::{facts, kernel_files, network, program};
+use crate::{facts, kernel_files, network, program, roots};
 
 /// Most programs that run at a time.
 const MOST_PROGRAMS: usize = 16;
@@ -177,6 +177,7 @@ impl Session<'_> {
             self.part(Failure::new(Code::Version, message.clone()));
             return Err(Broken::Protocol(message));
         }
+        roots::give(&hello.roots.0).map_err(|message| self.refuse(message))?;
         self.greeted = true;
         self.writer.welcome(&hello.token, self.identity).map_err(|error| Broken::Channel(error.into()))
     }

@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_load_that_cannot_go_on_says_why() {
-        let folder = std::env::temp_dir().join(format!("virtgauge-load-{}", std::process::id()));
+        let folder = crate::roots::tests::give_temporary().join(format!("virtgauge-load-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let mut load = KernelLoad::start(asked(&json!({
             "kernel": "disk", "order": "random", "operation": "read",

@@ -125,7 +125,8 @@ impl Controller {
     /// Starts an agent and greets it.
     pub fn greeted() -> Self {
         let mut controller = Self::silent();
-        controller.send("hello", &[("protocol", 1.into()), ("token", "token".into())]);
+        let roots = Value::Array(vec![std::env::temp_dir().to_str().unwrap().into()]);
+        controller.send("hello", &[("protocol", 1.into()), ("token", "token".into()), ("roots", roots)]);
         let welcome = controller.receive();
         assert_eq!(text(&welcome, "type"), "welcome", "{welcome}");
         controller

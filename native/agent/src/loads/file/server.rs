@@ -1,20 +1,20 @@
 //! The agent's own file service.
 
 use std::fmt::Debug;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use hptime::OsClock;
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::statfs::{FsType, statfs};
+use nix::sys::statfs::{FsType, fstatfs};
 use serde::{Deserialize, Serialize};
 
 use super::own::{Operation, Request, WELCOME, read_greeting};
@@ -23,6 +23,7 @@ use crate::cancellation::Cancellation;
 use crate::failure::Failure;
 use crate::loads::Load;
 use crate::parameters::{Int, Parsed, Text};
+use crate::roots::Folder;
 
 /// How long a stranger may take to show the token.
 const GREETING_TIME: Duration = Duration::from_secs(5);
@@ -73,7 +74,7 @@ pub struct FileServerWork {
 /// What the connections share.
 #[derive(Debug)]
 struct Service {
-    folder: PathBuf,
+    folder: Folder,
     token: String,
     filesystem: Option<&'static str>,
     counts: Counts,
@@ -105,12 +106,7 @@ impl Load for FileServer {
     /// Listens on the address, and on no other.
     fn start(asked: Asked) -> Result<Self, Failure> {
         let address = SocketAddr::new(asked.address.0, asked.port.0 as u16);
-        let (token, folder) = (asked.token.0, PathBuf::from(asked.folder.0));
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|error| Failure::os(&format!("making {}", folder.display()), &error))?;
+        let (token, folder) = (asked.token.0, Folder::make(&asked.folder.0)?);
         let listener =
             TcpListener::bind(address).map_err(|error| Failure::os(&format!("listening on {address}"), &error))?;
         listener.set_nonblocking(true).map_err(|error| Failure::os("making a socket non-blocking", &error))?;
@@ -143,10 +139,9 @@ impl Load for FileServer {
             let _ = thread.join();
         }
         for file in 0..MOST_FILES as u16 {
-            let _ = fs::remove_file(self.service.path(file));
+            self.service.folder.remove(&name(file));
         }
-        // Only when nothing else is there.
-        let _ = fs::remove_dir(&self.service.folder);
+        self.service.folder.remove_if_empty();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.service.counts;
         FileServerWork {
@@ -161,6 +156,10 @@ impl Load for FileServer {
             refused: count(&counts.refused),
         }
     }
+}
+
+fn name(file: u16) -> String {
+    format!("file-{file}")
 }
 
 fn named(name: &str) -> thread::Builder {
@@ -183,10 +182,6 @@ fn accept(listener: &TcpListener, service: &Arc<Service>, stop: &Cancellation) {
 impl Service {
     fn connections(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn path(&self, file: u16) -> PathBuf {
-        self.folder.join(format!("file-{file}"))
     }
 
     /// Serves a connection on a thread of its own; closes it when there are too many.
@@ -218,13 +213,7 @@ impl Service {
             return Ok(());
         };
         stream.set_read_timeout(None)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(self.path(number))?;
+        let file = self.folder.file(&name(number), OFlag::empty())?;
         self.counts.connections.fetch_add(1, Ordering::Relaxed);
         stream.write_all(&[WELCOME])?;
         let mut block = Vec::new();
@@ -275,8 +264,8 @@ impl Service {
     }
 }
 
-/// The kind of filesystem that holds a folder, by its magic number (`statfs(2)`).
-fn filesystem(folder: &Path) -> Option<&'static str> {
+/// The kind of filesystem that holds a folder, by its magic number (`fstatfs(2)`).
+fn filesystem(folder: &Folder) -> Option<&'static str> {
     const KINDS: [(FsType, &str); 14] = [
         (FsType(0x0102_1994), "tmpfs"),
         (FsType(0x8584_58f6), "ramfs"),
@@ -293,6 +282,6 @@ fn filesystem(folder: &Path) -> Option<&'static str> {
         (FsType(0x7371_7368), "squashfs"),
         (FsType(0x4d44), "fat"),
     ];
-    let found = statfs(folder).ok()?.filesystem_type();
+    let found = fstatfs(folder).ok()?.filesystem_type();
     KINDS.iter().find(|&&(magic, _)| magic == found).map(|&(_, name)| name)
 }
