@@ -6,9 +6,10 @@
 //! before 5.6, gVisor, older filters of system calls), the path is walked name by name, and links are interpreted here.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -113,6 +114,11 @@ impl Folder {
 
     fn below(root: &Path, path: &Path, make: bool) -> nix::Result<Self> {
         const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY);
+        if make {
+            // A guest without the shares that it was to have makes them in its own file system.
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(root);
+            made.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+        }
         let top = handle(root)?;
         let mut folder = Self { path: root.join(path), handle: beneath(&top, Path::new("."), FOLDER)?, within: None };
         let mut reached = PathBuf::new();
@@ -471,6 +477,15 @@ pub(crate) mod tests {
         assert!(failure.message.contains("leads out of"), "{failure}");
         let missing = Folder::open(tree.root().join("missing").to_str().unwrap()).unwrap_err();
         assert_eq!(missing.errno, Some(Errno::ENOENT as i32));
+    }
+
+    #[test]
+    fn a_root_that_is_not_there_is_made_with_what_is_below() {
+        let tree = Tree::new("missing");
+        let root = tree.0.join("share/of/host");
+        assert_eq!(Folder::below(&root, Path::new("own"), false).unwrap_err(), Errno::ENOENT);
+        Folder::below(&root, Path::new("own"), true).unwrap();
+        assert!(root.join("own").is_dir());
     }
 
     #[test]
