@@ -116,8 +116,8 @@ impl Folder {
         const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY);
         if make {
             // A guest without the shares that it was to have makes them in its own file system.
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(root);
-            made.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+            let outcome = DirBuilder::new().recursive(true).mode(0o700).create(root);
+            outcome.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
         }
         let top = handle(root)?;
         let mut folder = Self { path: root.join(path), handle: beneath(&top, Path::new("."), FOLDER)?, within: None };

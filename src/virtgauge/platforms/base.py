@@ -184,8 +184,7 @@ class GuestSpec:
     @property
     def roots(self) -> tuple[Path, ...]:
         """Folders of the guest, below which alone its agent makes files."""
-        disk = () if self.disk is None else (self.disk.folder,)
-        return (*(share.path for share in self.shares if share.writable), *disk)
+        return (*(share.path for share in self.shares if share.writable), *(disk.folder for disk in self.disks))
 
 
 @dataclasses.dataclass(frozen=True)
