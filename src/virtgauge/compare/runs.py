@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sqlite3
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -98,25 +96,25 @@ class Side(NamedTuple):
 
 
 def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
-    """Read a run. Raises UsageError: there is none, of another ledger version, damaged, or without a valid trial."""
-    with ReadOnlyLedger.open(folder, _LIMIT_S) as ledger:
-        try:
-            table = ResultTable(ledger)
-            trials, wanted = table.trials, [measure for measure in measures if measure.suite in table.suites]
-            table.read(wanted)
-            figures = {
-                (measure.full_name, cell, arm): values
-                for measure in wanted
-                for cell in table.cells(measure.suite)
-                for arm in table.trials.arms
-                if (values := table.values(measure, cell, arm))
-            }
-            finished = course_of(ledger.events()) == "completed"
-            manifest = table.manifest
-        except (sqlite3.Error, zlib.error, ValueError, TypeError, KeyError) as error:
-            raise UsageError(
-                f"{folder}: its {LEDGER_NAME} cannot be read: {error}", "restore it from a copy, or leave this run out"
-            ) from error
+    """Read a run.
+
+    Raises:
+        UsageError: there is none, of another ledger version, or without a valid trial.
+        DamagedError: its ledger is not as it was written.
+    """
+    with ReadOnlyLedger.for_command(folder, _LIMIT_S) as ledger:
+        table = ResultTable(ledger)
+        trials, wanted = table.trials, [measure for measure in measures if measure.suite in table.suites]
+        table.read(wanted)
+        figures = {
+            (measure.full_name, cell, arm): values
+            for measure in wanted
+            for cell in table.cells(measure.suite)
+            for arm in table.trials.arms
+            if (values := table.values(measure, cell, arm))
+        }
+        finished = course_of(ledger.events()) == "completed"
+        manifest = table.manifest
     for (name, _, arm), blocks in figures.items():
         for block, value in blocks.items():
             if not math.isfinite(value):

@@ -12,7 +12,17 @@ import typer
 from rich.console import Console
 
 from virtgauge.console.displays import ProgressStyle, create_display, output
-from virtgauge.console.options import Full, JUnit, Minutes, NewRunFolder, Progress, Quiet, RunFolder, run_folder
+from virtgauge.console.options import (
+    Full,
+    JUnit,
+    Minutes,
+    NewRunFolder,
+    Progress,
+    Quiet,
+    RunFolder,
+    makeable_folder,
+    run_folder,
+)
 from virtgauge.console.reports import ReportFormat, build_report, write_report
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, nearest
 from virtgauge.execution.progress import Notice, ProgressDisplay
@@ -274,6 +284,23 @@ def verdict(
     else:
         print_decisions(decisions, row_labels(table.arms), output())
     _end_by(decisions)
+
+
+@app.command(epilog="Example: virtgauge repair runs/gateway-20260101-120000 --out runs/gateway-sound")
+def repair(
+    folder: RunFolder,
+    out: Annotated[Path, typer.Option("--out", callback=makeable_folder, help="Folder of the new run.")],
+) -> None:
+    """Keep the sound trials of a damaged run in a new one, and say what is left out; the damaged one stays as it is."""
+    from virtgauge.errors import printable
+    from virtgauge.ledger.repair import repair as repaired
+
+    done = repaired(folder, out)
+    for fault in done.left_out:
+        print(printable(f"left out: {fault}"))
+    for number in done.samples_lost:
+        print(f"left out: the raw values of trial {number}")
+    print(f"repaired: {done.kept} trials kept in {out}")
 
 
 def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:

@@ -22,12 +22,14 @@ from typing import NamedTuple, Self
 from urllib.parse import quote
 
 from virtgauge.errors import UsageError
+from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.records import BLOCKS_PER_HOST, GuestRecord, HostRecord, Manifest, TrialRecord
-from virtgauge.ledger.store import LEDGER_NAME, SCHEMA_VERSION, Ledger, no_run
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, no_run
 
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"
 _LARGEST_VALUE = 64 * 2**20
+_CHECKED_WHOLE = 16 * 2**20  # Bytes of a ledger up to which a command begins with a check of every row
 _CHECK_EVERY = 100_000  # Steps of SQLite's machine, some milliseconds, between looks at the clock
 
 
@@ -64,29 +66,14 @@ class ReadOnlyLedger(Ledger):
         try:
             db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{_access(folder)}", uri=True, timeout=1)
         except sqlite3.Error as error:
-            raise UsageError(f"{path} cannot be read: {error}", "restore it from a copy") from error
+            raise DamagedError(path, "", str(error)) from error
         ends = time.monotonic() + limit_s
         db.set_progress_handler(lambda: time.monotonic() > ends, _CHECK_EVERY)
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
-        try:
-            db.execute("PRAGMA trusted_schema = OFF")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
-        except sqlite3.Error as error:
-            db.close()
-            raise UsageError(f"{path} is no ledger: {error}", "restore it from a copy") from error
-        if version != SCHEMA_VERSION or kinds.get("trials") != "table":
-            db.close()
-            raise UsageError(
-                f"{path} is no ledger of version {SCHEMA_VERSION}, the one that this virtgauge reads (its version: "
-                f"{version})",
-                "use the virtgauge that wrote it",
-            )
-        db.row_factory = sqlite3.Row
-        return cls(folder, db)
+        return cls(folder, defended(db, path))
 
     @classmethod
-    def for_command(cls, folder: Path) -> Self:
+    def for_command(cls, folder: Path, limit_s: float = math.inf) -> Self:
         """Open a run's ledger for a command of the user's own, which takes as long as it needs.
 
         A log whose index is missing, of a run that was copied, is put in order where this user may write.
@@ -96,7 +83,14 @@ class ReadOnlyLedger(Ledger):
         """
         if _lacks_index(folder) and os.access(folder, os.W_OK):
             Ledger.open(folder).close()
-        return cls.open(folder, limit_s=math.inf)
+        ledger = cls.open(folder, limit_s)
+        try:
+            if ledger.path.stat().st_size <= _CHECKED_WHOLE:
+                ledger.check()
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
 
     def __enter__(self) -> Self:
         return self

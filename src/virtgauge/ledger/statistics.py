@@ -17,6 +17,7 @@ STATISTICS = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", 
 TAILS = {"p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 
 NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}  # Of histograms of durations
+MOST_BINS = 2**17  # Of a histogram: those of three digits over 64 bits are 56,000
 _SHARES = (0.25, 0.5, 0.75, *TAILS.values())
 
 
@@ -49,8 +50,11 @@ def pack(histogram: Histogram) -> bytes:
 
 
 def unpack(unit: str, bins: bytes, minimum: int, maximum: int, mean: float) -> Histogram:
-    """The inverse of :func:`pack`."""
-    raw = zlib.decompress(bins)
+    """The inverse of :func:`pack`. Raises ValueError or zlib.error: the bytes are none of its, or are too many."""
+    unpacking = zlib.decompressobj()
+    raw = unpacking.decompress(bins, 16 * MOST_BINS)
+    if not unpacking.eof or len(raw) % 16:
+        raise ValueError(f"{len(bins)} bytes are not those of a histogram of {MOST_BINS} bins at most")
     half = len(raw) // 2
     return Histogram(
         unit=unit,

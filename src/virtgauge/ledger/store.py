@@ -17,10 +17,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,24 @@ import numpy as np
 import numpy.typing as npt
 
 from virtgauge.errors import UsageError, VirtgaugeError, printable
-from virtgauge.ledger.records import (
-    ArmRecord,
-    EventRecord,
-    Flag,
-    GuestRecord,
-    Histogram,
-    HostRecord,
-    Manifest,
-    TrialRecord,
-    TrialStatus,
+from virtgauge.ledger.damage import (
+    APPLICATION_ID,
+    MADE_OF_ROWS,
+    DamagedError,
+    Salvage,
+    check_schema,
+    columns_of,
+    examine,
+    odd_one,
 )
+from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, Histogram, Manifest, TrialRecord
+from virtgauge.ledger.rows import read_event, read_guest, read_manifest, read_trial
 from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, statistics_of, unpack
 
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
 _RUNS_NAMED = 8
+_MOST_SAMPLES = 10_000_000  # Of a trial
 
 _SCHEMA = """
 CREATE TABLE manifest (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL) STRICT;
@@ -108,6 +111,11 @@ class Ledger:
         self.blocks = ALL_BLOCKS
         """First and last block that is shown."""
 
+    @property
+    def path(self) -> Path:
+        """The database's file."""
+        return self.folder / LEDGER_NAME
+
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Ledger:
         """Make a new run's folder and ledger. Raises UsageError: the folder already holds a ledger."""
@@ -122,6 +130,7 @@ class Ledger:
         db = sqlite3.connect(building)
         db.executescript(_SCHEMA)
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute("INSERT INTO manifest VALUES (1, ?)", (json.dumps(dataclasses.asdict(manifest)),))
         db.commit()
         db.close()
@@ -145,19 +154,13 @@ class Ledger:
                 f"the run in {folder} may not be written by this user; its ledger is intact",
                 f'use sudo, as the run did, or make the run yours: `sudo chown -R "$USER" {folder}`',
             )
-        db = sqlite3.connect(path, timeout=10)
+        db = defended(sqlite3.connect(path, timeout=10), path)
         try:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
         except sqlite3.DatabaseError as error:
-            raise UsageError(f"{path} is no ledger: {error}", "restore it from a copy, or start a new run") from error
-        if version != SCHEMA_VERSION:
-            raise UsageError(
-                f"{path} has ledger version {version}; this virtgauge reads version {SCHEMA_VERSION}",
-                "use the virtgauge that wrote it",
-            )
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.row_factory = sqlite3.Row
+            db.close()
+            raise DamagedError(path, "", str(error)) from error
         return cls(folder, db)
 
     def close(self) -> None:
@@ -166,8 +169,26 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, MADE_OF_ROWS) and not isinstance(error, VirtgaugeError):
+                self.check()  # whether the file is to blame, or this program
+                if odd := odd_one(self._db):
+                    raise DamagedError(self.path, odd.where, odd.problem) from error
+        finally:
+            self.close()
+
+    def examine(self, take: Callable[[TrialRecord], None] = lambda trial: None) -> Salvage:
+        """What of it is sound, and what is not; ``take`` gets each sound trial."""
+        return examine(self._db, take)
+
+    def check(self) -> None:
+        """Check every page and row. Raises DamagedError: naming the first that is wrong, and what is left."""
+        found = self.examine()
+        if found.faults:
+            first, further = found.faults[0], len(found.faults) - 1
+            more = f" (and {further} faults more)" if further else ""
+            raise DamagedError(self.path, first.where, first.problem + more, found.left)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -198,8 +219,11 @@ class Ledger:
     # -- writing -----------------------------------------------------------------------------------------
 
     def add_event(self, kind: str, detail: str) -> None:
+        self.put_event(EventRecord(utc_now(), kind, detail))
+
+    def put_event(self, event: EventRecord) -> None:
         with self._writing():
-            self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (utc_now(), kind, detail))
+            self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (event.at, event.kind, event.detail))
 
     def put_arm(self, arm: ArmRecord) -> None:
         """Correct the manifest's arm of that name, or add it: trials come from elsewhere, or its guests tell more."""
@@ -221,11 +245,14 @@ class Ledger:
         error: str | None = None,
     ) -> int:
         """Record a launched guest, or a launch that failed; returns its number."""
+        return self.put_guest(GuestRecord(0, arm, platform, block, launched_at, ready_ns, dict(facts), error))
+
+    def put_guest(self, guest: GuestRecord) -> int:
+        """Record a guest under its number, or the next one where that is 0; returns the number."""
+        told = vars(guest) | {"guest_id": guest.guest_id or None, "facts": json.dumps(guest.facts)}
+        row = list(told.values())
         with self._writing():
-            cursor = self._db.execute(
-                "INSERT INTO guests (arm, platform, block, launched_at, ready_ns, facts, error) VALUES (?,?,?,?,?,?,?)",
-                (arm, platform, block, launched_at, ready_ns, json.dumps(facts), error),
-            )
+            cursor = self._db.execute("INSERT INTO guests VALUES (?,?,?,?,?,?,?,?)", row)
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
@@ -234,10 +261,12 @@ class Ledger:
         trial: TrialRecord,
         histograms: Mapping[str, Histogram] | None = None,
         samples: Mapping[str, npt.NDArray[np.int64]] | None = None,
+        number: int | None = None,
     ) -> int:
         """Make a trial durable: samples first, then row and histograms in one transaction.
 
-        Its ``trial_id`` is ignored; histograms are by measure, raw values for its Parquet file by series.
+        Its ``trial_id`` is ignored: its number is the one given, or the next one.  Histograms are by measure, raw
+        values for its Parquet file by series.
 
         Returns the trial's number.  When this returns, a kill -9 loses nothing of it.
 
@@ -245,7 +274,7 @@ class Ledger:
             LedgerWriteError: the disk is full, or gone; what was committed before is kept.
         """
         (newest,) = self._db.execute("SELECT coalesce(max(trial_id), 0) FROM trials").fetchone()
-        trial_id = int(newest) + 1
+        trial_id = int(newest) + 1 if number is None else number
         kept = {series: values for series, values in (samples or {}).items() if len(values)}
         if kept:
             self._write_samples(trial_id, kept)
@@ -301,24 +330,19 @@ class Ledger:
         return cursor.execute(sql, parameters)
 
     def manifest(self) -> Manifest:
-        (text,) = self._db.execute("SELECT value FROM manifest").fetchone()
-        value = json.loads(text)
-        value["arms"] = tuple(ArmRecord(**arm) for arm in value["arms"])
-        hosts = value.get("hosts", ())  # runs of before there were fleets have none
-        value["hosts"] = tuple(HostRecord(**host | {"arms": tuple(host["arms"])}) for host in hosts)
-        return Manifest(**value)
+        return read_manifest(self._db.execute("SELECT * FROM manifest").fetchone())
 
     def trials(self, after: int = 0, at_most: int = -1) -> list[TrialRecord]:
         """All trials, valid or not, in the order in which they ended; or those after a number, or the first so many."""
         asked = "SELECT * FROM trials WHERE trial_id > ? AND block BETWEEN ? AND ? ORDER BY trial_id LIMIT ?"
-        return [_trial(row) for row in self._db.execute(asked, (after, *self.blocks, at_most))]
+        return [read_trial(dict(row)) for row in self._db.execute(asked, (after, *self.blocks, at_most))]
 
     def guests(self) -> list[GuestRecord]:
         asked = "SELECT * FROM guests WHERE block BETWEEN ? AND ? ORDER BY guest_id"
-        return [_guest(row) for row in self._db.execute(asked, self.blocks)]
+        return [read_guest(dict(row)) for row in self._db.execute(asked, self.blocks)]
 
     def events(self) -> list[EventRecord]:
-        return [EventRecord(*row) for row in self._db.execute("SELECT * FROM events ORDER BY rowid")]
+        return [read_event(dict(row)) for row in self._db.execute("SELECT * FROM events ORDER BY rowid")]
 
     def histogram(self, trial_id: int, measure: str) -> Histogram:
         """One trial's histogram; KeyError when it has none of that measure."""
@@ -348,38 +372,74 @@ class Ledger:
         return self.folder / "samples" / f"{trial_id:07d}.parquet"
 
     def series(self, trial_id: int) -> list[str]:
-        """The names of the series of raw values that a trial kept."""
-        path = self.samples_path(trial_id)
-        if not path.exists():
-            return []
-        from pyarrow.parquet import ParquetFile
-
-        return [str(name) for name in ParquetFile(path).read(["series"])["series"].unique().to_pylist()]
+        """The names of the series of raw values that a trial kept. Raises DamagedError: its file is none of samples."""
+        return list(self._kept(trial_id))
 
     def samples(self, trial_id: int, series: str) -> npt.NDArray[np.int64]:
-        """A trial's raw values; empty when none were kept."""
+        """A trial's raw values; empty when none were kept. Raises DamagedError: its file is none of samples."""
+        return self._kept(trial_id).get(series, np.empty(0, dtype=np.int64))
+
+    def _kept(self, trial_id: int) -> dict[str, npt.NDArray[np.int64]]:
         path = self.samples_path(trial_id)
         if not path.exists():
-            return np.empty(0, dtype=np.int64)
+            return {}
+        import pyarrow  # slow to import, and most runs keep no samples
         from pyarrow.parquet import ParquetFile
 
-        # By buffers: Arrow's own filters and conversions load pandas where there is one, which takes a second.
-        table = ParquetFile(path).read()
-        names = table["series"].combine_chunks()
-        if series not in (known := names.dictionary.to_pylist()):
-            return np.empty(0, dtype=np.int64)
-        wanted = np.from_dlpack(names.indices) == known.index(series)
-        return np.asarray(np.from_dlpack(table["value"].combine_chunks())[wanted], dtype=np.int64)
+        kind = pyarrow.schema(
+            [("series", pyarrow.dictionary(pyarrow.int32(), pyarrow.string())), ("value", pyarrow.int64())]
+        )
+        try:
+            with ParquetFile(path, page_checksum_verification=True) as file:
+                if not file.schema_arrow.equals(kind) or file.metadata.num_rows > _MOST_SAMPLES:
+                    raise ValueError(f"{file.metadata.num_rows} rows of {', '.join(file.schema_arrow.names)[:200]}")
+                # By buffers: Arrow's own filters and conversions load pandas where there is one, which takes a second.
+                table = file.read().combine_chunks()
+            table.validate(full=True)
+            names = table["series"].combine_chunks()
+            of = np.from_dlpack(names.indices)
+            values = np.asarray(np.from_dlpack(table["value"].combine_chunks()), dtype=np.int64)
+            return {name: values[of == place] for place, name in enumerate(names.dictionary.to_pylist())}
+        except (OSError, ValueError, TypeError, AttributeError, BufferError, pyarrow.ArrowException) as error:
+            raise DamagedError(path, "", f"no samples: {str(error).splitlines()[0][:200]}") from error
 
 
-def _guest(row: sqlite3.Row) -> GuestRecord:
-    return GuestRecord(**dict(row) | {"facts": json.loads(row["facts"])})
+def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    """A connection to a ledger whose form is a ledger's: nothing that the file holds is run, and odd pages are refused.
+
+    Raises:
+        DamagedError: it is no ledger's.
+        UsageError: it is a ledger of another version.
+    """
+    try:
+        for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
+            db.execute(f"PRAGMA {setting}")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        check_schema(db, path, _columns())
+    except sqlite3.Error as error:
+        db.close()
+        raise DamagedError(path, "", f"it is no ledger: {error}") from error
+    except DamagedError:
+        db.close()
+        raise
+    if version != SCHEMA_VERSION:
+        db.close()
+        raise UsageError(
+            f"{path} has ledger version {version}; this virtgauge reads version {SCHEMA_VERSION}",
+            "use the virtgauge that wrote it",
+        )
+    db.row_factory = sqlite3.Row
+    return db
 
 
-def _trial(row: sqlite3.Row) -> TrialRecord:
-    decoded = {column: json.loads(row[column]) for column in ("factors", "result", "accounting")}
-    flags = tuple(Flag(**flag) for flag in json.loads(row["flags"]))
-    return TrialRecord(**dict(row) | decoded | {"status": TrialStatus(row["status"]), "flags": flags})
+@functools.cache
+def _columns() -> dict[str, tuple[Any, ...]]:
+    """Of each table of a new ledger its columns."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(f"{_SCHEMA}; {_STATISTICS_TABLE}")
+        return {
+            name: columns_of(db, name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
 
 
 def _sync(path: Path) -> None:

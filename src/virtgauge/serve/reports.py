@@ -106,7 +106,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_PROCESSOR_S, _PROCESSOR_S))
     folder = Path(sys.argv[1])
     try:
-        with ReadOnlyLedger.open(folder, limit_s=_PROCESSOR_S) as ledger:
+        with ReadOnlyLedger.for_command(folder, limit_s=_PROCESSOR_S) as ledger:
             from virtgauge import report  # takes a second, and none of it where there is no ledger
 
             page = report.render_html(report.build(ledger))

@@ -1,0 +1,265 @@
+"""What is wrong with a ledger that came from anywhere, and what of it can still be read.
+
+Every opened ledger has its schema checked, which costs a millisecond: just the tables that a ledger has, no views,
+triggers or generated columns in their place.  Its pages (SQLite's ``quick_check``) and every row of it are checked when
+a command opens one that is not too large for that, and of any size when something that was read could not be worked
+with: then this finds out whether the file is to blame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from virtgauge.errors import VirtgaugeError, printable
+from virtgauge.ledger.records import EventRecord, GuestRecord, Manifest, TrialRecord
+from virtgauge.ledger.rows import (
+    RowError,
+    check_statistics,
+    read_event,
+    read_guest,
+    read_histogram,
+    read_manifest,
+    read_trial,
+)
+
+APPLICATION_ID = 0x76677567  # In the header of ledgers; 0 in those of before it was written
+MADE_OF_ROWS = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""What code raises that was given a row which it cannot work with."""
+_KEYS = {"manifest": "id", "guests": "guest_id", "events": "rowid"}  # Else the trial's number
+_ALIKE = 0.6  # A share of rows from which the others are the odd ones
+_LOOKED_AT = 1000  # Of the elements of an array
+_MOST_LOOKUPS = 1_000_000  # For rows between two places at which a table cannot be gone through
+
+
+class DamagedError(VirtgaugeError):
+    """A file that a command reads is not as virtgauge wrote it."""
+
+    def __init__(self, path: Path, where: str, problem: str, left: str = "") -> None:
+        place = f"{path}: {where}" if where else str(path)
+        super().__init__(
+            printable(f"{place}: damaged: {problem}"[:1000]) + (f"; {left}" if left else ""),
+            "restore it from a copy; of a run, `virtgauge repair RUN --out NEW` keeps what is sound",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """Something that is wrong with a ledger."""
+
+    table: str
+    row: int | None  # its key; None where it is the table
+    problem: str
+
+    @property
+    def where(self) -> str:
+        return f"table {self.table}" if self.row is None else f"table {self.table}, row {self.row}"
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+@dataclasses.dataclass
+class Salvage:
+    """What of a ledger can be read."""
+
+    manifest: Manifest | None = None
+    guests: list[GuestRecord] = dataclasses.field(default_factory=list)
+    trials: int = 0  # that are sound, with their histograms
+    unsound: set[int] = dataclasses.field(default_factory=set)  # trials by number
+    events: list[EventRecord] = dataclasses.field(default_factory=list)
+    faults: list[Fault] = dataclasses.field(default_factory=list)
+
+    @property
+    def left(self) -> str:
+        """In words."""
+        if self.manifest is None:
+            return "what was run cannot be read, so nothing can be kept"
+        return f"{self.trials} of {self.trials + len(self.unsound)} trials can still be read"
+
+
+def check_schema(db: sqlite3.Connection, path: Path, schema: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise DamagedError where a ledger's tables are others than these, by name their columns as SQLite tells them."""
+    try:
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        found = {
+            (kind, name) for kind, name in db.execute("SELECT type, name FROM sqlite_master WHERE sql IS NOT NULL")
+        }
+        if application not in (0, APPLICATION_ID):
+            raise DamagedError(path, "", f"it belongs to another program (application id {application})")
+        for kind, name in sorted(found):
+            if kind != "table" or name not in schema:
+                raise DamagedError(path, "", f"it holds the {kind} {str(name)[:60]}, which no ledger has")
+        for name, wanted in schema.items():
+            if ("table", name) not in found and name != "statistics":
+                raise DamagedError(path, f"table {name}", "is missing")
+            if ("table", name) in found and columns_of(db, name) != wanted:
+                raise DamagedError(path, f"table {name}", "has other columns than a ledger's")
+    except sqlite3.Error as error:
+        raise DamagedError(path, "", str(error)) from error
+
+
+def columns_of(db: sqlite3.Connection, table: str) -> tuple[Any, ...]:
+    """Of every column name, type, whether it may be null, place in the key, and whether it is computed."""
+    rows = db.execute(f"PRAGMA table_xinfo({table})").fetchall()
+    return tuple((name, kind, missing, key, hidden) for _, name, kind, missing, _, key, hidden in map(tuple, rows))
+
+
+def examine(db: sqlite3.Connection, take: Callable[[TrialRecord], None] = lambda trial: None) -> Salvage:
+    """Go through the pages and all rows of a ledger as they are at this moment; ``take`` gets each sound trial."""
+    made, db.row_factory, db.text_factory = (db.row_factory, db.text_factory), sqlite3.Row, bytes
+    found = Salvage()
+    try:
+        if not db.in_transaction:
+            db.execute("BEGIN")  # trials that a run adds meanwhile are not seen
+        _examine(db, found, take)
+    finally:
+        db.row_factory, db.text_factory = made
+        with contextlib.suppress(sqlite3.Error):
+            db.rollback()
+    return found
+
+
+def _examine(db: sqlite3.Connection, found: Salvage, take: Callable[[TrialRecord], None]) -> None:
+    def each(table: str, read: Callable[[Mapping[str, Any]], Any]) -> Iterator[tuple[int, Any]]:
+        for key, row in _rows(db, table, found.faults):
+            try:
+                yield key, read(row)
+            except RowError as error:
+                found.faults.append(Fault(table, key, str(error)))
+
+    for _, manifest in each("manifest", read_manifest):
+        found.manifest = manifest
+    if found.manifest is None and not found.faults:
+        found.faults.append(Fault("manifest", None, "has no row"))
+    arms = {arm.name for arm in found.manifest.arms} if found.manifest else set()
+    found.guests = [guest for _, guest in each("guests", read_guest)]
+    found.events = [event for _, event in each("events", read_event)]
+    with contextlib.suppress(sqlite3.OperationalError):  # there is no such table
+        db.execute("SELECT 1 FROM statistics LIMIT 0")
+        for _ in each("statistics", check_statistics):
+            pass
+    found.unsound = {fault.row for fault in found.faults if fault.table == "statistics" and fault.row is not None}
+    histograms: defaultdict[int, set[str]] = defaultdict(set)
+    for number, one in each("histograms", lambda row: (row["measure"], read_histogram(row))):
+        histograms[number].add(one[0])
+    found.unsound |= {fault.row for fault in found.faults if fault.table == "histograms" and fault.row is not None}
+    seen: set[tuple[str, int]] = set()
+    numbers = set()
+    for number, trial in each("trials", read_trial):
+        problem = None
+        if trial.arm not in arms and arms:
+            problem = f"arm {ascii(trial.arm)[:60]} is none of the manifest's"
+        elif (trial.key, trial.attempt) in seen:
+            problem = "its key and attempt are there twice"
+        seen.add((trial.key, trial.attempt))
+        numbers.add(number)
+        if problem:
+            found.faults.append(Fault("trials", number, problem))
+        elif number not in found.unsound:
+            found.trials += 1
+            take(trial)
+    found.unsound |= {fault.row for fault in found.faults if fault.table == "trials" and fault.row is not None}
+    if stray := histograms.keys() - numbers - found.unsound:
+        found.faults.append(Fault("histograms", min(stray), "belongs to no trial"))
+    if not found.faults:
+        try:
+            told = [str(row[0], "utf-8", "replace") for row in db.execute("PRAGMA quick_check(1)")]
+        except sqlite3.Error as error:
+            told = [str(error)]
+        if told != ["ok"]:
+            found.faults.append(Fault("?", None, told[0]))
+
+
+def _rows(db: sqlite3.Connection, table: str, faults: list[Fault]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a table that SQLite can reach, with their keys: from its beginning, from its end, and between."""
+    key = _KEYS.get(table, "trial_id")
+    shown = f'SELECT {key} AS "the key", * FROM {table}'
+    alone = table not in ("histograms", "statistics")  # whether a key is of one row
+    first = None
+    try:
+        for row in db.execute(f"{shown} ORDER BY {key}"):
+            first = row[0]
+            yield from _decoded(row, table, faults)
+        return
+    except sqlite3.Error as error:
+        faults.append(Fault(table, None, str(error)))
+    last = None
+    try:
+        for row in db.execute(f"{shown} ORDER BY {key} DESC"):
+            if first is not None and (row[0] <= first if alone else row[0] < first):
+                return
+            last = row[0]
+            yield from _decoded(row, table, faults)
+    except (sqlite3.Error, TypeError):
+        pass
+    begin = first + 1 if isinstance(first, int) else 1
+    end = last if isinstance(last, int) else begin + 10_000
+    for number in range(begin, min(end, begin + _MOST_LOOKUPS)):
+        try:
+            for row in db.execute(f"{shown} WHERE {key} = ?", (number,)):
+                yield from _decoded(row, table, faults)
+        except sqlite3.Error as error:
+            faults.append(Fault(table, number, str(error)))
+
+
+def _decoded(row: sqlite3.Row, table: str, faults: list[Fault]) -> Iterator[tuple[int, dict[str, Any]]]:
+    key, *values = row
+    _, *names = row.keys()
+    try:
+        told = {
+            name: value.decode() if isinstance(value, bytes) and name != "bins" else value
+            for name, value in zip(names, values, strict=True)
+        }
+    except UnicodeDecodeError as error:
+        faults.append(Fault(table, key, f"its text is not UTF-8: {error}"))
+        return
+    if type(key) is not int:
+        faults.append(Fault(table, None, f"a key is {ascii(key)[:60]}"))
+        return
+    yield key, told
+
+
+def odd_one(db: sqlite3.Connection) -> Fault | None:
+    """A row whose JSON is of another form than that of the others of its kind; None where all are alike."""
+    trials = "SELECT trial_id, suite || ' ' || probe, factors, accounting, result FROM trials WHERE status = 'valid'"
+    guests = "SELECT guest_id, platform, facts FROM guests WHERE error IS NULL"
+    for table, asked in (("trials", trials), ("guests", guests)):
+        groups: defaultdict[str, list[tuple[int, dict[str, str]]]] = defaultdict(list)
+        cursor = db.execute(asked)
+        columns = [name for name, *_ in cursor.description][2:]
+        for number, group, *texts in cursor:
+            forms: dict[str, str] = {}
+            for column, text in zip(columns, texts, strict=True):
+                _forms(column, json.loads(text), forms)
+            groups[group].append((number, forms))
+        for rows in groups.values():
+            for path in sorted({path for _, forms in rows for path in forms}):
+                parent = path.rpartition(".")[0]
+                own = [
+                    (number, forms.get(path, "missing"))
+                    for number, forms in rows
+                    if forms.get(parent, "an object") == "an object"
+                ]
+                kinds = Counter(kind for _, kind in own).most_common()
+                if len(kinds) > 1 and kinds[0][1] >= _ALIKE * len(own):
+                    number, kind = next(one for one in own if one[1] == kinds[-1][0])
+                    return Fault(table, number, f"{path} is {kind}; in {kinds[0][1]} rows it is {kinds[0][0]}")
+    return None
+
+
+def _forms(path: str, value: Any, forms: dict[str, str]) -> None:
+    kinds = {dict: "an object", list: "an array", str: "text", bool: "true or false", type(None): "null"}
+    forms[path] = kinds.get(type(value), "a number")
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _forms(f"{path}.{key[:40]}", one, forms)
+    elif isinstance(value, list):
+        for one in value[:_LOOKED_AT]:
+            _forms(f"{path}[]", one, forms)

@@ -1,0 +1,208 @@
+"""What a row of a ledger may be, and its reader: whoever wrote the file, a row is in these bounds or is none.
+
+Bounds lie far beyond what runs record; they keep memory, time and the arithmetic of reports within theirs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import tomllib
+import zlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from virtgauge.ledger.records import EventRecord, Flag, GuestRecord, Histogram, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.statistics import MOST_BINS, NS_PER_UNIT, STATISTICS, unpack
+
+LONGEST_NAME = 4096  # Characters of what identifies, and of dates
+LONGEST_TEXT = 2**20  # Characters of messages
+LONGEST_JSON = 4 * 2**20  # Characters
+DEEPEST = 48  # Levels of JSON
+MOST_TRIALS = 20_000_000  # Columns of a report are as long as the largest number
+_LARGEST = {"trial_id": MOST_TRIALS, "guest_id": MOST_TRIALS, "block": 2**31 - 1, "attempt": 2**31 - 1}
+_LARGEST_INTEGER = 2**62
+_LONGEST_NS = 9e15  # In picoseconds still an integer of 64 bits
+_YEARS = range(1970, 2201)
+
+_SUSPECT = re.compile(r"\d{18}|[eE]\+?\d{3}|\\u[dD][89abAB]|\\u0000")
+_MANIFEST = TypeAdapter(Manifest)
+_FACTORS = TypeAdapter(dict[str, str])
+_FLAGS = TypeAdapter(tuple[Flag, ...])
+_OBJECT = TypeAdapter(dict[str, Any])
+Value = TypeVar("Value")
+Row = Mapping[str, Any]
+
+
+class RowError(ValueError):
+    """What is wrong with a row, in words."""
+
+
+def read_manifest(row: Row) -> Manifest:
+    """The manifest, whose parts are of their types. Raises RowError: they are not."""
+    found = _json(row, "value", _MANIFEST)
+    _date(found.created_at, "created_at")
+    if not 0.5 <= found.confidence < 1:
+        raise RowError(f"confidence is {found.confidence}")
+    if not found.arms:
+        raise RowError("arms are none")
+    for what, names in (("arms", [arm.name for arm in found.arms]), ("hosts", [host.name for host in found.hosts])):
+        if len(set(names)) < len(names):
+            raise RowError(f"{what} have the same name twice")
+    roles = [arm.role for arm in found.arms]
+    if not {*roles} <= {"reference", "aa", "test"} or roles.count("reference") > 1 or roles.count("aa") > 1:
+        raise RowError(f"arms have the roles {', '.join(roles)[:200]}")
+    try:
+        tomllib.loads(found.plan_text)
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"plan_text is no TOML: {str(error)[:200]}") from error
+    return found
+
+
+def read_guest(row: Row) -> GuestRecord:
+    """A guest. Raises RowError: it is none."""
+    _integers(row, "guest_id", "block")
+    if row["ready_ns"] is not None:
+        _integers(row, "ready_ns")
+    _names(row, "arm", "platform")
+    _date(row["launched_at"], "launched_at")
+    _message(row, "error")
+    return GuestRecord(**{**row, "facts": _json(row, "facts", _OBJECT)})
+
+
+def read_trial(row: Row) -> TrialRecord:
+    """A trial. Raises RowError: it is none."""
+    _integers(row, "trial_id", "block", "attempt", "elapsed_ns")
+    if row["guest_id"] is not None:
+        _integers(row, "guest_id")
+    _names(row, "key", "suite", "probe", "arm", "platform")
+    _date(row["started_at"], "started_at")
+    _message(row, "error")
+    if row["status"] not in [*TrialStatus]:
+        raise RowError(f"status is {_shown(row['status'])}")
+    factors, flags = _json(row, "factors", _FACTORS), _json(row, "flags", _FLAGS)
+    result, accounting = _json(row, "result", _OBJECT), _json(row, "accounting", _OBJECT)
+    decoded = {"factors": factors, "flags": flags, "result": result, "accounting": accounting}
+    return TrialRecord(**{**row, **decoded, "status": TrialStatus(row["status"])})
+
+
+def read_histogram(row: Row) -> Histogram:
+    """A histogram. Raises RowError: it is none."""
+    _integers(row, "trial_id")
+    _names(row, "measure", "unit")
+    _integers(row, "minimum", "maximum", least=-_LARGEST_INTEGER)
+    _real(row, "mean")
+    if not isinstance(row["bins"], bytes):
+        raise RowError(f"bins are {_shown(row['bins'])}")
+    try:
+        found = unpack(row["unit"], row["bins"], row["minimum"], row["maximum"], row["mean"])
+    except (zlib.error, ValueError) as error:
+        raise RowError(f"bins: {error}") from error
+    if found.values.size > MOST_BINS or (np.diff(found.values) <= 0).any():
+        raise RowError("bins do not ascend")
+    if found.counts.astype(np.float64).sum() >= 2**53:
+        raise RowError("counts are more than 2^53")
+    furthest = max(abs(found.minimum), abs(found.maximum), *map(abs, found.values[[0, -1]].tolist() if found.n else ()))
+    if furthest * NS_PER_UNIT.get(found.unit, 0) > _LONGEST_NS or furthest > _LARGEST_INTEGER:
+        raise RowError(f"a value is {furthest} {_shown(found.unit)}")
+    if found.minimum > found.maximum:
+        raise RowError("the least value is above the largest")
+    return found
+
+
+def check_statistics(row: Row) -> None:
+    """Raise RowError for a row of statistics that is none."""
+    _integers(row, "trial_id", "n")
+    _names(row, "measure", "unit")
+    for name in STATISTICS:
+        if row[name] is not None:
+            _real(row, name)
+
+
+def read_event(row: Row) -> EventRecord:
+    """An event. Raises RowError: it is none."""
+    _date(row["at"], "at")
+    _names(row, "kind")
+    if row["detail"] is None:
+        raise RowError("detail is missing")
+    _message(row, "detail")
+    return EventRecord(**row)
+
+
+def _json(row: Row, column: str, kind: TypeAdapter[Value]) -> Value:
+    """A column of JSON as what it must be."""
+    text = row[column]
+    if not isinstance(text, str):
+        raise RowError(f"{column} is {_shown(text)}")
+    if len(text) > LONGEST_JSON:
+        raise RowError(f"{column} has {len(text)} characters")
+    try:
+        found = kind.validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part)[:40] for part in (column, *first["loc"]))
+        raise RowError(f"{where}: {first['msg'][:200]}") from error
+    if text.count("[") + text.count("{") > DEEPEST or _SUSPECT.search(text):
+        _walk(column, _OBJECT.validate_json(text) if text.lstrip().startswith("{") else found)
+    return found
+
+
+def _walk(column: str, value: Any) -> None:
+    """Raise RowError for JSON that is too deep, or has numbers or characters that nothing can work with."""
+    level = [value]
+    for _ in range(DEEPEST):
+        for one in level:
+            if isinstance(one, int) and abs(one) > _LARGEST_INTEGER:
+                raise RowError(f"{column} has a number of {len(hex(one)) - 2} hexadecimal digits")
+            if isinstance(one, float) and math.isinf(one):
+                raise RowError(f"{column} has a number that is not finite")
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [one for some in inner for one in some]
+        if not level:
+            return
+    raise RowError(f"{column} is nested more than {DEEPEST} deep")
+
+
+def _integers(row: Row, *columns: str, least: int = 0) -> None:
+    for column in columns:
+        value, most = row[column], _LARGEST.get(column, _LARGEST_INTEGER)
+        if type(value) is not int or not least <= value <= most:
+            raise RowError(f"{column} is {_shown(value)}")
+
+
+def _real(row: Row, column: str) -> None:
+    value = row[column]
+    if not isinstance(value, float | int) or not math.isfinite(value) or abs(value) > 1e30:
+        raise RowError(f"{column} is {_shown(value)}")
+
+
+def _names(row: Row, *columns: str) -> None:
+    for column in columns:
+        value = row[column]
+        if not isinstance(value, str) or not value or len(value) > LONGEST_NAME:
+            raise RowError(f"{column} is {_shown(value)}")
+
+
+def _message(row: Row, column: str) -> None:
+    value = row[column]
+    if value is not None and (not isinstance(value, str) or len(value) > LONGEST_TEXT):
+        raise RowError(f"{column} is {_shown(value)}")
+
+
+def _date(value: Any, column: str) -> None:
+    try:
+        if len(value) < 64 and datetime.datetime.fromisoformat(value).year in _YEARS:
+            return
+    except (TypeError, ValueError):
+        pass
+    raise RowError(f"{column} is {_shown(value)}, no date")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str | bytes) and len(value) > 60:
+        return f"{type(value).__name__} of length {len(value)}"
+    return ascii(value)
