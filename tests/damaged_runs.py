@@ -1,8 +1,9 @@
 """Recorded runs, damaged in every way that was thought of, and every command that reads them: a process of its own.
 
-    python tests/damaged_runs.py FIRST LAST     mutations by number, a JSON object a line
+    python tests/damaged_runs.py FIRST LAST [COMMANDS]     mutations by number, a JSON object a line
 
-A mutation's number is its seed: it says the recording, the kind of damage and the place.
+A mutation's number is its seed: it says the recording, the kind of damage, the place, and which commands read it where
+not all do.
 """
 
 from __future__ import annotations
@@ -435,12 +436,13 @@ class Bench:
             shutil.copytree(run, other)
             with _open(other) as db:
                 db.execute("""UPDATE manifest SET value = replace(value, '"created_at": "20', '"created_at": "21')""")
+        _parquet_bomb()  # once, before there are limits
         self.archive = scratch / "archive"
         for run in self.sound:
             assert command("archive", run, "--to", self.archive)["code"] == 0
 
-    def mutation(self, seed: int) -> Iterator[dict[str, Any]]:
-        """What every command made of one mutation."""
+    def mutation(self, seed: int, commands: int) -> Iterator[dict[str, Any]]:
+        """What every command made of one mutation, or so many of them."""
         rng = random.Random(seed)
         place = self.scratch / "now"
         shutil.rmtree(place, ignore_errors=True)
@@ -457,7 +459,8 @@ class Bench:
             kinds, weights = zip(*DAMAGES, strict=True)
             damage = rng.choices(kinds, weights)[0]
             damage(rng, run)
-            for words in reading(run, other, place):
+            called = list(reading(run, other, place))
+            for words in called if commands >= len(called) else rng.sample(called, commands):
                 yield command(*words) | {"damage": damage.__name__[1:], "of": sound.name, "words": words[0:4:3]}
 
     def _archive(self, rng: random.Random, place: Path) -> Iterator[dict[str, Any]]:
@@ -510,14 +513,14 @@ def _bytes(rng: random.Random, content: bytes) -> bytes:
 
 def main() -> None:
     """Run the mutations of the numbers given, within the limits."""
-    first, last = map(int, sys.argv[1:3])
+    first, last, commands = map(int, [*sys.argv[1:], "99"][:3])
     signal.signal(signal.SIGPROF, _expire)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory(prefix="virtgauge-damaged-") as scratch:
         bench = Bench(Path(scratch))
         resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))  # a leak must not take the machine with it
         for seed in range(first, last):
-            for outcome in bench.mutation(seed):
+            for outcome in bench.mutation(seed, commands):
                 print(json.dumps({"seed": seed} | outcome, default=str), flush=True)
 
 

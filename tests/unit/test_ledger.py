@@ -13,6 +13,7 @@ import pytest
 import synthetic
 
 from virtgauge.errors import UsageError
+from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
@@ -75,7 +76,13 @@ def test_the_same_attempt_is_never_recorded_twice(ledger):
 
 def test_guests_and_events_come_back(ledger):
     number = ledger.add_guest(
-        arm="host", platform="host", block=3, launched_at="t", ready_ns=7, facts={"a": [1]}, error=None
+        arm="host",
+        platform="host",
+        block=3,
+        launched_at="2026-01-01T00:00:00+00:00",
+        ready_ns=7,
+        facts={"a": [1]},
+        error=None,
     )
     ledger.add_event("started", "now")
     (guest,) = ledger.guests()
@@ -104,7 +111,7 @@ def test_a_ledger_of_another_version_is_refused(ledger):
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path):
     (tmp_path / LEDGER_NAME).write_bytes(b"garbage" * 1000)
-    with pytest.raises(UsageError, match="is no ledger"):
+    with pytest.raises(DamagedError, match="is no ledger"):
         Ledger.open(tmp_path)
 
 

@@ -24,7 +24,7 @@ from typing import Annotated
 
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.exchange.trials import COLUMNS, SCHEMA, Row, read_rows, table_of
@@ -34,6 +34,7 @@ from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results.columns import STATUSES, read_marks
 from virtgauge.results.table import ResultTable
 
+_LONGEST_ENTRY = 4 * 2**20  # Bytes
 ENDPOINT_VARIABLES = ("VIRTGAUGE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
@@ -50,9 +51,12 @@ class Place:
         return "/".join((self.root, *parts))
 
     def read(self, path: str) -> bytes:
-        """A small object, whole."""
+        """A small object, whole. Raises ValueError: it is none."""
         with self.files.open_input_stream(path) as stream:
-            return bytes(stream.read())
+            content = bytes(stream.read(_LONGEST_ENTRY + 1))
+        if len(content) > _LONGEST_ENTRY:
+            raise ValueError(f"longer than {_LONGEST_ENTRY >> 20} MiB")
+        return content
 
     def write(self, path: str, content: bytes) -> None:
         """A small object in one step: a reader sees what was there before, or all of this."""
@@ -170,7 +174,7 @@ def _parsed(place: Place, path: str) -> Entry:
                 "use the virtgauge that wrote it",
             )
         return Entry.model_validate(document)
-    except (json.JSONDecodeError, UnicodeDecodeError, ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         first = str(error).splitlines()[0]
         raise UsageError(
             f"{path}: is no entry of an archive: {first}", "remove it, and archive the run anew"

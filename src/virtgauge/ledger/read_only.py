@@ -22,14 +22,13 @@ from typing import NamedTuple, Self
 from urllib.parse import quote
 
 from virtgauge.errors import UsageError
-from virtgauge.ledger.damage import DamagedError
+from virtgauge.ledger.damage import DamagedError, is_suspect
 from virtgauge.ledger.records import BLOCKS_PER_HOST, GuestRecord, HostRecord, Manifest, TrialRecord
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, no_run
 
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"
 _LARGEST_VALUE = 64 * 2**20
-_CHECKED_WHOLE = 16 * 2**20  # Bytes of a ledger up to which a command begins with a check of every row
 _CHECK_EVERY = 100_000  # Steps of SQLite's machine, some milliseconds, between looks at the clock
 
 
@@ -85,8 +84,12 @@ class ReadOnlyLedger(Ledger):
             Ledger.open(folder).close()
         ledger = cls.open(folder, limit_s)
         try:
-            if ledger.path.stat().st_size <= _CHECKED_WHOLE:
+            if is_suspect(ledger._db, ledger.path.stat().st_size):
                 ledger.check()
+        except sqlite3.Error:
+            with ledger:
+                ledger.check()
+                raise
         except BaseException:
             ledger.close()
             raise

@@ -40,8 +40,8 @@ from virtgauge.ledger.damage import (
     odd_one,
 )
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, Histogram, Manifest, TrialRecord
-from virtgauge.ledger.rows import read_event, read_guest, read_manifest, read_trial
-from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, statistics_of, unpack
+from virtgauge.ledger.rows import read_event, read_guest, read_histogram, read_manifest, read_trial
+from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, statistics_of
 
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
@@ -354,19 +354,17 @@ class Ledger:
         """The histograms of these trials, those that have one, as they come."""
         # By key: the trials of a cell are spread over the whole run.
         rows = self._db.execute(
-            "SELECT trial_id, unit, bins, minimum, maximum, mean FROM histograms "
-            "WHERE measure = ? AND trial_id IN (SELECT value FROM json_each(?)) ORDER BY trial_id",
+            "SELECT * FROM histograms WHERE measure = ? AND trial_id IN (SELECT value FROM json_each(?)) "
+            "ORDER BY trial_id",
             (measure, json.dumps(sorted(trial_ids))),
         )
-        for trial_id, *fields in rows:
-            yield trial_id, unpack(*fields)
+        for row in rows:
+            yield row["trial_id"], read_histogram(dict(row))
 
     def histograms_of(self, trial_id: int) -> dict[str, Histogram]:
         """All histograms of one trial, by measure."""
-        rows = self._db.execute(
-            "SELECT measure, unit, bins, minimum, maximum, mean FROM histograms WHERE trial_id = ?", (trial_id,)
-        )
-        return {measure: unpack(*fields) for measure, *fields in rows}
+        rows = self._db.execute("SELECT * FROM histograms WHERE trial_id = ?", (trial_id,))
+        return {row["measure"]: read_histogram(dict(row)) for row in rows}
 
     def samples_path(self, trial_id: int) -> Path:
         return self.folder / "samples" / f"{trial_id:07d}.parquet"
@@ -415,7 +413,8 @@ def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
         for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
             db.execute(f"PRAGMA {setting}")
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        check_schema(db, path, _columns())
+        if version in (0, SCHEMA_VERSION):  # else it may have other tables
+            check_schema(db, path, _columns())
     except sqlite3.Error as error:
         db.close()
         raise DamagedError(path, "", f"it is no ledger: {error}") from error

@@ -21,6 +21,7 @@ from virtgauge.ledger.statistics import TAILS
 
 LONGEST_BYTES = 1 << 30  # A file longer than this is refused rather than read into memory
 
+_LAST_MOMENT = 7_258_118_400  # The year 2200
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -141,5 +142,7 @@ def tail_statistics(percentiles: Mapping[str, float], samples: int) -> dict[str,
 
 
 def moment(seconds: float) -> str:
-    """Seconds since the epoch as the ledger writes a time."""
+    """Seconds since the epoch as the ledger writes a time. Raises UsageError: no ledger has such a one."""
+    if not 0 <= seconds < _LAST_MOMENT:
+        raise UsageError(f"a time of {seconds:g} s since 1970 is no date; nothing was imported", "check the file")
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,142 @@
+"""A run from anywhere is read, or refused in one error: never a defect, never without bounds; what is sound is kept."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import damaged_runs
+import pytest
+from support.figures import restore
+
+from virtgauge.errors import ExitCode
+from virtgauge.ledger.damage import DamagedError
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.ledger.repair import repair
+from virtgauge.ledger.store import LEDGER_NAME
+
+EXPECTED = {0, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOT_MET, ExitCode.UNDECIDED}
+
+
+def outcomes(first: int, last: int, commands: int = 99) -> list[dict]:
+    words = [sys.executable, damaged_runs.__file__, str(first), str(last), str(commands)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def all_well(found: list[dict]) -> None:
+    wrong = [
+        one
+        for one in found
+        if one["code"] not in EXPECTED or one["s"] > damaged_runs.LIMIT_S or one["mib"] > damaged_runs.LIMIT_MIB
+    ]
+    assert not wrong, (Counter(one["code"] for one in wrong), wrong[:3])
+
+
+@pytest.mark.slow
+def test_a_hundred_mutations_are_no_defect_and_stay_in_bounds():
+    found = outcomes(0, 100, commands=3)
+    assert len({one["seed"] for one in found}) == 100
+    assert {one["code"] for one in found} >= {0, ExitCode.FAILED}
+    all_well(found)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(0, 2000, 250))
+def test_two_thousand_mutations_through_every_command(first):
+    all_well(outcomes(first, first + 250))
+
+
+@pytest.fixture
+def run(tmp_path):
+    return restore((damaged_runs.DATA / "recorded" / "simulated-timing.sql").read_text(), tmp_path / "run")
+
+
+def change(run: Path, sql: str, *parameters: object) -> None:
+    with sqlite3.connect(run / LEDGER_NAME) as db:
+        db.execute(sql, parameters)
+    db.close()
+
+
+def refusal(run: Path) -> str:
+    with pytest.raises(DamagedError) as refused, ReadOnlyLedger.for_command(run):
+        pass
+    assert refused.value.exit_code == ExitCode.FAILED
+    assert "virtgauge repair" in refused.value.remedy
+    return refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("result", '{"a": ' * 500 + "1" + "}" * 500, "result"),
+        ("result", "[]", "result: Input should be an object"),
+        ("result", json.dumps({"x": 10**30}), "result has a number of 25 hexadecimal digits"),
+        ("result", json.dumps({"x": "x" * 5_000_000}), "result has 5000009 characters"),
+        ("started_at", "9999-12-31", "started_at is '9999-12-31', no date"),
+        ("block", 2**40, "block is 1099511627776"),
+        ("arm", "nobody", "arm 'nobody' is none of the manifest's"),
+    ],
+)
+def test_a_row_beyond_its_bounds_is_named_with_what_is_left(run, column, value, problem):
+    change(run, f"UPDATE trials SET {column} = ? WHERE trial_id = 7", value)
+    said = refusal(run)
+    assert said.startswith(f"{run / LEDGER_NAME}: table trials, row 7: damaged: {problem}")
+    assert "304 of 305 trials can still be read" in said
+
+
+def test_bins_that_decompress_to_very_much_are_not_unpacked(run):
+    change(run, "UPDATE histograms SET bins = ? WHERE trial_id = 7", zlib.compress(bytes(200 * 2**20)))
+    assert "table histograms, row 7: damaged: bins: 203" in refusal(run)
+
+
+def test_a_result_unlike_those_of_its_probe_is_named_when_a_reader_stumbles(run):
+    change(run, "UPDATE trials SET result = json_replace(result, '$.n', 'many') WHERE trial_id = 7")
+    odd = r"table trials, row 7: damaged: result\.n is text; in \d+ rows"
+    with pytest.raises(DamagedError, match=odd), ReadOnlyLedger.for_command(run):
+        raise TypeError("as code does that was given text for a number")
+
+
+def test_an_error_over_a_sound_run_stays_a_defect(run):
+    with pytest.raises(TypeError, match="of this program"), ReadOnlyLedger.for_command(run):
+        raise TypeError("of this program")
+
+
+def test_a_repaired_run_has_the_sound_trials_and_says_what_is_left_out(run, tmp_path):
+    shutil.rmtree(run / "samples")
+    (run / "samples").mkdir()
+    before = ReadOnlyLedger.for_command(run).trials()
+    change(run, "UPDATE trials SET result = '[' WHERE trial_id = 7")
+    change(run, "UPDATE histograms SET bins = x'00' WHERE trial_id = 9")
+    damaged = (run / LEDGER_NAME).read_bytes()
+    done = repair(run, tmp_path / "new")
+    assert (run / LEDGER_NAME).read_bytes() == damaged
+    assert {fault.row for fault in done.left_out} == {7, 9}
+    with ReadOnlyLedger.for_command(tmp_path / "new") as ledger:
+        assert ledger.trials() == [trial for trial in before if trial.trial_id not in (7, 9)]
+        assert done.kept == len(before) - 2
+        course = {event.kind: event.detail for event in ledger.events()}
+        assert "table trials, row 7" in course["repaired"]
+        assert "ended incomplete" in course
+
+
+def test_a_page_that_is_lost_takes_its_trials_and_no_others(run, tmp_path):
+    path = run / LEDGER_NAME
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+    db.close()
+    content = bytearray(path.read_bytes())
+    at = content.index(b'"foreign_ns"') // 4096 * 4096
+    content[at : at + 4096] = bytes(4096)
+    path.write_bytes(content)
+    assert "can still be read" in refusal(run)
+    done = repair(run, tmp_path / "new")
+    assert done.left_out
+    with ReadOnlyLedger.for_command(tmp_path / "new") as ledger:
+        assert 0 < len(ledger.trials()) == done.kept < 305
