@@ -185,7 +185,7 @@ def test_a_figure_that_is_no_number(invoke: Invoke, runs: Path, tmp_path: Path) 
     result = invoke(runs / "day-1", other, "--measure", "timing.timer_cost.mean")
     assert isinstance(result.exception, DamagedError), result.output
     assert (
-        "table statistics, row 3: damaged: mean is inf; 47 of 48 trials can still be read" in result.exception.message
+        "table statistics, row 3: damaged: mean is inf; 11 of 12 trials can still be read" in result.exception.message
     )
 
 

@@ -104,7 +104,7 @@ def test_what_is_no_ledger_is_refused(tmp_path, make):
         os.mkfifo(path)
     elif make == "link":
         path.symlink_to(tmp_path / "good" / LEDGER_NAME)
-    nothing = make in ("pipe", "link")
+    nothing = make in ("nothing", "pipe", "link")
     with pytest.raises(
         UsageError if nothing else DamagedError, match="no run" if nothing else r"ledger\.sqlite.*damaged"
     ):

@@ -170,7 +170,7 @@ def _parsed(place: Place, path: str) -> Entry:
         document = json.loads(place.read(path))
         if isinstance(document, dict) and document.get("version") != VERSION:
             raise UsageError(
-                f"{path}: has version {document.get('version')!r} of the archive; this virtgauge reads {VERSION}",
+                f"{path}: has version {str(document.get('version'))[:40]} of the archive; this one reads {VERSION}",
                 "use the virtgauge that wrote it",
             )
         return Entry.model_validate(document)

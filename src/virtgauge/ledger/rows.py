@@ -22,6 +22,7 @@ from virtgauge.ledger.statistics import MOST_BINS, NS_PER_UNIT, STATISTICS, unpa
 LONGEST_NAME = 4096  # Characters of what identifies, and of dates
 LONGEST_TEXT = 2**20  # Characters of messages
 LONGEST_JSON = 4 * 2**20  # Characters
+LONGEST_FLAGS = 2**16  # Characters
 DEEPEST = 48  # Levels of JSON
 MOST_TRIALS = 20_000_000  # Columns of a report are as long as the largest number
 _LARGEST = {"trial_id": MOST_TRIALS, "guest_id": MOST_TRIALS, "block": 2**31 - 1, "attempt": 2**31 - 1}
@@ -44,7 +45,10 @@ class RowError(ValueError):
 
 def read_manifest(row: Row) -> Manifest:
     """The manifest, whose parts are of their types. Raises RowError: they are not."""
-    found = _json(row, "value", _MANIFEST)
+    try:
+        found = _MANIFEST.validate_python(_json(row, "value", _OBJECT))
+    except ValidationError as error:
+        raise RowError(_first("value", error)) from error
     _date(found.created_at, "created_at")
     if not 0.5 <= found.confidence < 1:
         raise RowError(f"confidence is {found.confidence}")
@@ -84,7 +88,7 @@ def read_trial(row: Row) -> TrialRecord:
     _message(row, "error")
     if row["status"] not in [*TrialStatus]:
         raise RowError(f"status is {_shown(row['status'])}")
-    factors, flags = _json(row, "factors", _FACTORS), _json(row, "flags", _FLAGS)
+    factors, flags = _json(row, "factors", _FACTORS, LONGEST_NAME), _json(row, "flags", _FLAGS, LONGEST_FLAGS)
     result, accounting = _json(row, "result", _OBJECT), _json(row, "accounting", _OBJECT)
     decoded = {"factors": factors, "flags": flags, "result": result, "accounting": accounting}
     return TrialRecord(**{**row, **decoded, "status": TrialStatus(row["status"])})
@@ -133,22 +137,25 @@ def read_event(row: Row) -> EventRecord:
     return EventRecord(**row)
 
 
-def _json(row: Row, column: str, kind: TypeAdapter[Value]) -> Value:
+def _json(row: Row, column: str, kind: TypeAdapter[Value], longest: int = LONGEST_JSON) -> Value:
     """A column of JSON as what it must be."""
     text = row[column]
     if not isinstance(text, str):
         raise RowError(f"{column} is {_shown(text)}")
-    if len(text) > LONGEST_JSON:
+    if len(text) > longest:
         raise RowError(f"{column} has {len(text)} characters")
     try:
         found = kind.validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part)[:40] for part in (column, *first["loc"]))
-        raise RowError(f"{where}: {first['msg'][:200]}") from error
+        raise RowError(_first(column, error)) from error
     if text.count("[") + text.count("{") > DEEPEST or _SUSPECT.search(text):
         _walk(column, _OBJECT.validate_json(text) if text.lstrip().startswith("{") else found)
     return found
+
+
+def _first(column: str, error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(str(part)[:40] for part in (column, *first['loc']))}: {first['msg'][:200]}"
 
 
 def _walk(column: str, value: Any) -> None:

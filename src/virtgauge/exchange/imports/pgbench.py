@@ -27,6 +27,7 @@ PROBE = "pgbench"
 REMEDY = "give the files that `pgbench -l --log-prefix=NAME …` wrote, as they are"
 
 _NO_TIME = frozenset({"skipped", "failed", "serialization", "deadlock"})
+_LARGEST = 2**52  # Of a column: a time in µs of a century, still an integer of 64 bits in ns
 _EPOCH = 100_000_000  # A first column at least so large is the time of an interval and not the number of a client
 
 
@@ -84,7 +85,8 @@ def _rows(path: Path, content: bytes) -> Iterator[Row]:
             columns = [int(float(word)) for word in words]
         except (ValueError, OverflowError):
             columns = []
-        if len(columns) < 6 or min(columns[:2] + columns[3:]) < 0 or (columns[2] < 0 and not reason):
+        beyond = max(columns, default=0) >= _LARGEST
+        if len(columns) < 6 or beyond or min(columns[:2] + columns[3:]) < 0 or (columns[2] < 0 and not reason):
             raise refused(path, f"line {number} = {line[:60]!r}: is no line of a pgbench log", REMEDY)
         yield number, columns, reason
 
