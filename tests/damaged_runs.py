@@ -475,7 +475,7 @@ class Bench:
             content = _bytes(rng, content)
         path.write_bytes(content)
         for words in (
-            ["--sql", "SELECT * FROM trials"],
+            ["--sql", "SELECT * FROM trials", "--format", "csv"],
             ["--sql", "SELECT count(*) FROM runs"],
             ["--measure", "timing.sleep_lateness.p99", "--by", "arm,factor.load"],
         ):
