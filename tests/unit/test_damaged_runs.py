@@ -13,7 +13,9 @@ import damaged_runs
 import pytest
 from support.figures import restore
 
-from virtgauge.errors import ExitCode
+from virtgauge.errors import ExitCode, UsageError
+from virtgauge.exchange.archive import open_place, read_entries
+from virtgauge.exchange.imports.pgbench import read_pgbench
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.repair import repair
@@ -140,3 +142,26 @@ def test_a_page_that_is_lost_takes_its_trials_and_no_others(run, tmp_path):
     assert done.left_out
     with ReadOnlyLedger.for_command(tmp_path / "new") as ledger:
         assert 0 < len(ledger.trials()) == done.kept < 305
+
+
+def test_a_table_whose_name_is_no_text_is_damage(run):
+    path = run / LEDGER_NAME
+    path.write_bytes(path.read_bytes().replace(b"launched_at TEXT", b"launched\xff\xa6 TEXT"))
+    assert "damaged: " in refusal(run)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"version": ' + "9" * 5000 + "}", " " * 5_000_000])
+def test_an_archive_s_entry_that_is_none_is_refused(tmp_path, content):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "one.json").write_text(content)
+    with pytest.raises(UsageError, match="is no entry of an archive"):
+        read_entries(open_place(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "line", ["0 1 99999999999999999999 0 1 1", "0 1 5 0 99999999999999 1", "9999999999999 5 1 1 1 1"]
+)
+def test_a_log_with_times_beyond_all_dates_is_refused(tmp_path, line):
+    (tmp_path / "log").write_text(line + "\n")
+    with pytest.raises(UsageError, match="nothing was imported"):
+        read_pgbench([tmp_path / "log"])
