@@ -1,4 +1,4 @@
-"""ε² and Cliff's δ: published examples, other implementations, coverage of the interval."""
+"""ε² and Cliff's δ: other implementations, coverage of the interval."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from virtgauge.analysis.ranks import (
 )
 
 # The example of R's effsize, which prints for these data: δ = −0.25, 95 % interval −0.7265846 … 0.3890062.
+# That is Cliff’s own, which holds less often than it says.
 TREATMENT = np.array([10, 10, 20, 20, 20, 30, 30, 30, 40, 50.0])
 CONTROL = np.array([10, 20, 30, 40, 40, 50.0])
 
@@ -26,11 +27,10 @@ def cliffs_delta(x, y, confidence):
 samples = st.lists(st.integers(0, 9).map(float), min_size=2, max_size=12).map(np.array)
 
 
-def test_effsizes_example_comes_out_as_r_prints_it() -> None:
+def test_effsizes_example_has_its_delta_and_no_narrower_interval() -> None:
     estimate = cliffs_delta(TREATMENT, CONTROL, 0.95)
     assert estimate.point == -0.25
-    assert estimate.low == pytest.approx(-0.7265846, abs=1e-7)
-    assert estimate.high == pytest.approx(0.3890062, abs=1e-7)
+    assert -0.85 < estimate.low < -0.7265846 and 0.3890062 < estimate.high < 0.55
 
 
 @given(samples, samples)
@@ -47,22 +47,46 @@ def test_delta_turns_its_sign_with_the_sides(x: np.ndarray, y: np.ndarray) -> No
     assert -1 <= there.low <= there.point + 1e-9 and there.point - 1e-9 <= there.high <= 1
 
 
-@pytest.mark.parametrize(("n", "shift"), [(8, 0.0), (10, 0.7), (20, 0.3)])
-def test_the_interval_holds_the_truth_about_as_often_as_it_says(n: int, shift: float) -> None:
-    rng, inside, runs = np.random.default_rng(20), 0, 1500
-    truth = 2 * stats.norm.cdf(shift / np.sqrt(2)) - 1
-    for _ in range(runs):
-        estimate = cliffs_delta(rng.normal(shift, 1, n), rng.normal(0, 1, n), 0.95)
-        inside += estimate.low <= truth <= estimate.high
-    assert inside / runs > 0.93
+def bursts(rng: np.random.Generator, runs: int, n: int) -> np.ndarray:
+    """Nearly the same each time, but in every twelfth repetition far more."""
+    return rng.normal(0, 0.03, (runs, n)) + 10 * (rng.random((runs, n)) < 1 / 12)
+
+
+def normal(rng: np.random.Generator, runs: int, n: int) -> np.ndarray:
+    return rng.normal(0, 1, (runs, n))
+
+
+@pytest.mark.parametrize(
+    ("draw", "shift", "truth"),
+    [
+        (normal, 0.0, 0.0),
+        (normal, 0.7, 2 * stats.norm.cdf(0.7 / np.sqrt(2)) - 1),
+        (normal, 2.5, 2 * stats.norm.cdf(2.5 / np.sqrt(2)) - 1),
+        (bursts, 1.0, 1 - 2 * 11 / 12 / 12),  # only a burst on one side alone lies above what is higher by 1
+    ],
+)
+@pytest.mark.parametrize("sizes", [(5, 5), (10, 10), (30, 30), (20, 5)])
+def test_the_interval_holds_the_truth_as_often_as_it_says(draw, shift, truth, sizes) -> None:
+    rng, runs = np.random.default_rng(20), 1000
+    pairs = zip(shift + draw(rng, runs, sizes[0]), draw(rng, runs, sizes[1]), strict=True)
+    held = [(one := cliffs_delta(x, y, 0.95)).low <= truth <= one.high for x, y in pairs]
+    assert np.mean(held) > 0.93
+
+
+def test_where_one_side_varies_alone_it_is_nearly_the_exact_interval_of_a_proportion() -> None:
+    """Of a value that lies above two of ten, or eight, or all: Clopper and Pearson's, of ten or one pair less."""
+    for above in (2, 8, 10):
+        x = np.ones(10)
+        y = np.array([0.0] * above + [2.0] * (10 - above))
+        estimate = cliffs_delta(x, y, 0.95)
+        exact = stats.binomtest(above, 10).proportion_ci(0.95, "exact")
+        assert (estimate.low, estimate.high) == pytest.approx((2 * exact.low - 1, 2 * exact.high - 1), abs=0.06)
 
 
 def test_wholly_separated_samples_are_not_certain() -> None:
     apart = [cliffs_delta(np.arange(n) + 100.0, np.arange(n) + 0.0, 0.95) for n in (4, 6, 12, 50)]
     assert all(estimate.point == 1 and estimate.high == 1 for estimate in apart)
-    lows = [estimate.low for estimate in apart]
-    assert lows == sorted(lows)
-    assert lows[0] < 0.2 and lows[-1] > 0.8
+    assert [one.low for one in apart] == pytest.approx([2 * 0.025 ** (1 / n) - 1 for n in (4, 6, 12, 50)])
 
 
 def test_a_single_repetition_has_no_interval() -> None:

@@ -19,9 +19,14 @@ the groups explain: M. Tomczak & E. Tomczak (2014), "The need to report effect s
 Sport Sciences 1(21): 19-25.  Blocked, that share is Kendall's W.
 
 δ is P(X > Y) − P(X < Y): N. Cliff (1993), "Dominance Statistics: Ordinal Analyses to Answer Ordinal Questions",
-Psychological Bulletin 114(3): 494-509.  Its interval is the asymmetric one of N. Cliff (1996), "Ordinal Methods for
-Behavioral Data Analysis", eq. 5.12, with Student's t (D. Feng & N. Cliff 2004, Journal of Modern Applied Statistical
-Methods 3(2): 322-332).
+Psychological Bulletin 114(3): 494-509.  Its interval is the exact one of a proportion, C. J. Clopper & E. S. Pearson
+(1934), Biometrika 26: 404-413, of (1 + δ)/2 and of as many independent pairs as have the variance of δ, as E. L. Korn
+& B. I. Graubard (1998), "Confidence Intervals for Proportions with Small Expected Number of Positive Counts Estimated
+from Survey Data", Survey Methodology 24(2): 193-201, have it for correlated answers.  Cliff's own interval (1996, eq.
+5.12, with Student's t) holds 81 to 93 % near ±1: where a side varies as bursts do, a few values say how often those
+come, and the estimated variance is too small as often as none came.  So the greatest variance that δ can have, (1 −
+δ²)/n of the smaller sample (D. Feng & N. Cliff 2004, Journal of Modern Applied Statistical Methods 3(2): 322-332, eq.
+6), counts for a quarter.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ Values = npt.NDArray[np.float64]
 Signs = npt.NDArray[np.int8]
 Unit = TypeVar("Unit", bound=Hashable)
 
+_GREATEST = 0.25  # The part of the greatest possible variance in that of δ, found by simulation (docs/coverage.md)
 _MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
 
 
@@ -282,32 +288,27 @@ def _delta_of(signs: npt.NDArray[Any], of: int, confidence: float) -> Estimate:
     delta, units = float(signs.mean(dtype=np.float64)) / of, min(n1, n2)
     if units < 2:
         return Estimate.bare(delta, "delta", "a single repetition: no interval", units)
-    critical = float(special.stdtrit(n1 + n2 - 2, 0.5 + confidence / 2))
-    low, high = asymmetric_interval(delta, _variance(signs, of, delta), critical, units)
-    return Estimate(delta, low, high, confidence, units, "delta", "Cliff's asymmetric interval, Student's t")
+    pairs = _independent_pairs(signs, of, delta)
+    tail, greater = (1 - confidence) / 2, (1 + delta) / 2 * pairs
+    low, high = -_highest_delta(pairs - greater, greater, tail), _highest_delta(greater, pairs - greater, tail)
+    return Estimate(
+        delta, low, high, confidence, units, "delta", "Clopper–Pearson, of the pairs that the variance is of"
+    )
 
 
-def _variance(signs: npt.NDArray[Any], of: int, delta: float) -> float:
-    """Cliff's unbiased estimate of the variance of δ (1996, chapter 5), never below (1 − δ²)/(n₁n₂ − 1)."""
-    n1, n2 = signs.shape
-    rows = float(((signs.mean(axis=1, dtype=np.float64) / of - delta) ** 2).sum())
-    columns = float(((signs.mean(axis=0, dtype=np.float64) / of - delta) ** 2).sum())
-    squares = float(np.einsum("ij,ij->", signs, signs, dtype=np.float64)) / of**2
-    single = max(squares - signs.size * delta**2, 0.0)
-    unbiased = (n2**2 * rows + n1**2 * columns - single) / (n1 * n2 * (n1 - 1) * (n2 - 1))
-    return max(float(unbiased), (1 - delta * delta) / (signs.size - 1))
+def _independent_pairs(signs: npt.NDArray[Any], of: int, delta: float) -> float:
+    """So many pairs, drawn by themselves, would give δ its variance; of samples wholly apart, the smaller one's size.
 
-
-def asymmetric_interval(delta: float, variance: float, critical: float, units: int) -> tuple[float, float]:
-    """Cliff's interval, which stays within −1…1.
-
-    Where the samples are wholly apart (|δ| = 1) the estimated variance is 0, and would promise certainty after three
-    repetitions.  Then the open end is the δ for which 1 − |δ| equals ``critical`` standard deviations at the greatest
-    variance that δ can have, (1 − δ²)/units: (units − critical²)/(units + critical²).
+    The variance is that of rows and columns as independent means, and the greatest possible one (see the module).
     """
-    if abs(delta) >= 1 - 1e-12:
-        open_end = (units - critical**2) / (units + critical**2)
-        return (open_end, 1.0) if delta > 0 else (-1.0, -open_end)
-    reach = critical * math.sqrt(variance) * math.sqrt((1 - delta**2) ** 2 + critical**2 * variance)
-    denominator = 1 - delta**2 + critical**2 * variance
-    return (delta - delta**3 - reach) / denominator, (delta - delta**3 + reach) / denominator
+    room, smaller = 1 - delta * delta, float(min(signs.shape))
+    if room < 1e-12:
+        return smaller
+    means = (signs.mean(axis=axis, dtype=np.float64) / of for axis in (0, 1))
+    estimated = sum(float(mean.var(ddof=1) / mean.size) for mean in means)
+    return room / ((1 - _GREATEST) * estimated + _GREATEST * room / smaller)
+
+
+def _highest_delta(greater: float, smaller: float, tail: float) -> float:
+    """The δ at which so few pairs, or fewer, would be greater with the chance ``tail`` only; 1 where all are."""
+    return 1.0 if smaller < 1e-9 else float(2 * special.betaincinv(greater + 1, smaller, 1 - tail) - 1)
