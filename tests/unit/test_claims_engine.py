@@ -220,6 +220,16 @@ def test_the_middle_of_a_range_is_its_median() -> None:
 
 # -- orders, spreads, changes ------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize("bound", ["at_least", "at_most"])
+def test_figures_tied_at_a_bound_keep_it(bound: str) -> None:
+    """The logarithm of 3 taken back is 3.0000000000000004, and that of 5 is 4.999999999999999."""
+    for ratio in (3.0, 5.0):
+        tied = [figure(value, [1.0] * 7, function=name) for name, value in (("call", 10 * ratio), ("counter", 10))]
+        test = {key: value for key, value in RATIO.items() if key not in ("at_least", "at_most")}
+        assert verdict({**test, bound: ratio}, *tied) is CONFIRMED
+
+
 ORDER = {"relation": "order", "measure": "cost", "factor": "load", "descending": ["busy", "idle"]}
 
 

@@ -85,7 +85,15 @@ def within(estimate: Estimate, at_least: float | None, at_most: float | None, *,
     if estimate.low is None or estimate.high is None:
         return None
     low, high = -math.inf if at_least is None else at_least, math.inf if at_most is None else at_most
-    if estimate.high < low or estimate.low > high or (strictly and (estimate.high == low or estimate.low == high)):
-        return False
-    inside = low < estimate.low and estimate.high < high if strictly else low <= estimate.low and estimate.high <= high
-    return inside or None
+    if strictly:
+        outside = not _above(estimate.high, low) or not _above(high, estimate.low)
+        inside = _above(estimate.low, low) and _above(high, estimate.high)
+    else:
+        outside = _above(low, estimate.high) or _above(estimate.low, high)
+        inside = not _above(low, estimate.low) and not _above(estimate.high, high)
+    return False if outside else inside or None
+
+
+def _above(one: float, other: float) -> bool:
+    """By more than rounding: the figures of a coarse clock have a ratio of just 3, of which a logarithm makes more."""
+    return one > other and not math.isclose(one, other, rel_tol=1e-9)
