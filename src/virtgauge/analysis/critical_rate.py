@@ -53,9 +53,14 @@ def dispersion(trials: Sequence[LossCount]) -> float:
 
 
 def loss_ratio(trials: Sequence[LossCount], confidence: float) -> Estimate:
-    """Of trials at one load, with Garwood's interval of a Poisson mean on counts shrunk by their dispersion."""
+    """Of trials at one load, with Garwood's interval of a Poisson mean on counts shrunk by their dispersion.
+
+    Of few trials a dispersion is itself uncertain, for which Student's t is wider than the normal distribution.
+    """
     lost, sent, phi = sum(t.lost for t in trials), sum(t.sent for t in trials), dispersion(trials)
     tail = (1 - confidence) / 2
+    if phi > 1:
+        phi *= float(special.stdtrit(len(trials) - 1, tail) / special.ndtri(tail)) ** 2
     low = special.chdtri(2 * lost / phi, 1 - tail) / 2 * phi if lost else 0.0
     high = special.chdtri(2 * (lost / phi + 1), tail) / 2 * phi
     ends = float(low) / sent, float(high) / sent
