@@ -474,6 +474,18 @@ def test_one_of_several_cells_contradicts_no_more_often_than_chance_allows() -> 
     assert [run() for _ in range(200)].count(CONTRADICTED) <= 0.07 * 200
 
 
+def test_noise_about_a_line_does_not_speak_against_it() -> None:
+    """Noise lowers what a line explains of the medians; at its bound a claim is contradicted as seldom as stated."""
+    rng, bend = np.random.default_rng(1), 5**0.5 / 30
+    test = {"relation": "line", "measure": "cost", "factor": "at", "at_least": 0.9}
+    contradicted = 0
+    for _ in range(400):
+        truth = [1 + 0.2 * at + bend * sign for at, sign in enumerate((1, -1, -1, 1))]
+        of = [figure(one, np.exp(rng.normal(0, 0.4, 8)).tolist(), at=float(at)) for at, one in enumerate(truth)]
+        contradicted += heard(test, of).verdict is CONTRADICTED
+    assert contradicted <= 0.05 * 400
+
+
 @pytest.mark.parametrize(("third", "expected"), [(300, CONFIRMED), (110, CONTRADICTED)])
 def test_a_line_explains_what_lies_on_it(third: float, expected: Verdict) -> None:
     test = {"relation": "line", "measure": "cost", "factor": "at", "at_least": 0.8}

@@ -218,6 +218,8 @@ class Figures:
         shares = (along @ medians) ** 2 / np.where(spread > 0, spread, 1)
         tail = expanded_tail(n, nominal)
         low, high = np.quantile(shares, (tail, 1 - tail))
+        # Noise takes from what a line explains, and from a resample's once more: what the figures show is too little.
+        high = min(1.0, max(high, 2 * point - low, high + 2 * (point - float(np.median(shares)))))
         confidence = min(nominal, attainable_confidence(n))
         return Estimate(point, float(low), float(high), confidence, n, "share", "bootstrap over repetitions")
 
