@@ -158,9 +158,9 @@ class IsolationTruth(Truth):
     frequency_drift: Positive = 1.0
     """Frequency at the end of a trial ÷ at its beginning."""
 
-    disk_shared: bool = True
     cores_apart: bool = False
     """Each guest has cores of its own, whatever it was asked for."""
+    disk_shared: bool = True
     """Both guests share one disk; ``false``: each has its own."""
     disk_cpus: Annotated[float, Field(gt=0, le=1)] = 0.1
     """CPU time per second that keeps a disk fully busy."""
