@@ -2,20 +2,20 @@
 
 The question and the models are those of PLRsearch (draft-ietf-bmwg-plrsearch, sections 4 and 5; FD.io CSIT): the mean
 number of frames lost a second rises with the load as one of two shapes, each with a maximum receive rate and a spread;
-lost frames are counts with that mean; what is not known has a posterior distribution.  Theirs chooses its loads by the
-posterior and samples it; ours takes the trials as they are and adds it up on a grid around its maximum.
-
-Frames are lost in bursts, of which Poisson counts know nothing: repeated trials at one load tell by how much their
-counts are more dispersed, and the likelihood is flattened by that (quasi-likelihood; McCullagh and Nelder 1989, ch. 9).
+lost frames are counts with that mean; what is not known has a posterior distribution, which is sampled.  Theirs
+chooses its loads by the posterior; ours takes the trials as they are.  A shape is the mean of what is beyond a capacity
+that has the logistic or the normal distribution.  Theirs are Poisson counts, as where the capacity changes often in a
+trial; three families take the place of that (_FAMILIES), as a trial of its own capacity loses much more or less than
+its mean.  All three have a share of frames that is lost at any load.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,19 @@ from scipy import special
 from virtgauge.analysis.estimate import Estimate
 
 Floats = npt.NDArray[np.float64]
-_GRID, _DEVIATIONS = 121, 8.0  # Points along either axis, and how far they reach
-_WIDEST = 20.0  # Log-likelihoods below the best by more than this have no mass
-_LEAST_LOG_SPREAD = math.log(1e-6)  # Of the highest load, as its logarithm
 REPEATED = 5  # Trials at one load from which on their dispersion is told
-_MISFIT = 50.0
-"""A load's part of Pearson's χ², above which at two loads a shape is not believed (ours); at one it may be a burst."""
+_MODELS, _MOVES, _SEED = 500, 10, 20_260_119  # Drawn of each family, and moved so often at each power
+_SIZES = (0.1, 0.3, 0.75, 1.0)  # Of a move, in differences of two models
+_BOX = (
+    (0.0, 2.0),  # Maximum receive rate, of the highest load
+    (math.log(1e-6), 0.0),  # Logarithm of the spread, of the highest load
+    (math.log(1e-24), math.log(1e-2)),  # Of the ratio that is lost at any load; half of it is next to none
+    (-math.log(1e3), math.log(1e3)),  # Of variance to mean of frames that bursts lose; below 0 they are lost singly
+    (-math.log(1e6), 0.0),  # Of the share of the capacity's variance that lasts for a trial
+)
+_FAMILIES = _SINGLY, _LASTING, _BURSTS = 3, 4, 5
+"""How many of these a model has: frames are lost singly; or the capacity lasts for a trial; or they are lost in bursts,
+and what a share of the capacity's variance adds to a trial's is held to be bursts, too."""
 _FAR = 1e4  # From here on the tail of the erf shape is its first asymptotic term
 
 
@@ -70,106 +77,115 @@ def loss_ratio(trials: Sequence[LossCount], confidence: float) -> Estimate:
 def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) -> Estimate | str:
     """The load in frames a second that loses this ratio in the long run; why there is none, where it cannot be told.
 
-    Both shapes are believed alike before the trials, the receive rate uniformly up to twice the highest load,
-    the spread uniformly in its logarithm.  The point is the posterior's median.
+    Both shapes and all families are believed alike before the trials, and so are all points of their box (_BOX).  The
+    point is the posterior's median.  Models that lose the ratio at any load count as a rate of zero: where the interval
+    holds them, its lower end is zero, and the upper one is all that is told.
     """
     if not any(trial.lost for trial in trials):
         most = 3 / max(sum(trial.sent for trial in trials), 1)
         return f"no trial lost a frame, which excludes a loss ratio above {most:.1e} at these loads and nothing more"
-    together: dict[float, list[float]] = {}  # counts of one load have the mean of their time together
-    for trial in trials:
-        seconds_lost = together.setdefault(trial.rate_pps, [0.0, 0.0])
-        seconds_lost[0] += trial.duration_s
-        seconds_lost[1] += trial.lost
-    loads = np.array([*together])
-    seconds, lost = np.array([*together.values()]).T
-    phi = dispersion(trials)
-    weights, rates, misfits = [], [], []
-    highest = float(loads.max())
-    for shape in (_log_stretch, _log_erf):
-
-        def fit(mrr: Floats, log_spread: Floats, shape: Shape = shape) -> Floats:
-            """Log-posterior of models, up to a constant."""
-            mean = np.log(seconds) + shape(loads, mrr[:, None], np.exp(log_spread)[:, None])
-            inside = (mrr > 0) & (mrr < 2 * highest) & (log_spread > _LEAST_LOG_SPREAD + math.log(highest))
-            inside &= log_spread < math.log(highest)
-            likely = np.sum(lost * mean - np.exp(np.minimum(mean, 700)), axis=1) / phi
-            return np.where(inside & np.isfinite(likely), likely, -1e300)
-
-        mrr, log_spread, cell = _grid_around_best(fit, highest)
-        density = fit(mrr, log_spread)
-        kept = density > density.max() - _WIDEST
-        best = int(np.argmax(density))
-        mean = seconds * np.exp(shape(loads, mrr[best], np.exp(log_spread[best])))
-        misfits.append(sorted(((lost - mean) ** 2 / np.maximum(phi * mean, 1.0)).tolist())[-2:][0])
-        weights.append(density[kept] + math.log(cell))
-        rates.append(_solved(shape, ratio, mrr[kept], np.exp(log_spread[kept]), highest))
-    if min(misfits) > _MISFIT:
-        return "the losses do not rise with the load as either model has it, as where stalls lose frames at any load"
-    weight = np.concatenate(weights)
-    found = np.concatenate(rates)
-    order = np.argsort(found)
-    mass = np.cumsum(np.exp(weight[order] - weight.max()))
+    counted = collections.Counter((trial.rate_pps, trial.duration_s, trial.lost) for trial in trials)
+    highest = max(trial.rate_pps for trial in trials)
+    counts = np.array([(*key, number) for key, number in counted.items()])
+    evidence, parts = [], []
+    for shape in _SHAPES:
+        for family in _FAMILIES:
+            models, one = _posterior(shape, family, counts, highest)
+            parts.append(np.vstack((_solved(shape, models, ratio, highest), np.exp(models[:, 2]))))
+            evidence.append(one)
+    weight = np.repeat(np.exp(np.array(evidence) - max(evidence)), _MODELS)
+    rates, background = np.hstack(parts)
+    order = np.argsort(rates)
+    rates, background, mass = rates[order], background[order], np.cumsum(weight[order])
+    if rates[np.searchsorted(mass, mass[-1] / 2)] == 0:
+        at_any = float(np.average(np.log(background), weights=weight[order]))
+        return f"{math.exp(at_any):.1e} of the frames are lost at any load, as where stalls lose them"
     tail = (1 - confidence) / 2
-    shares = (0.5, tail, 1 - tail)
-    point, low, high = (float(found[order][np.searchsorted(mass, share * mass[-1])]) for share in shares)
+    point, low, high = (float(rates[np.searchsorted(mass, share * mass[-1])]) for share in (0.5, tail, 1 - tail))
     return Estimate(point, low, high, confidence, len(trials), "frames/s", "posterior of two loss models")
 
 
-Shape = Callable[[Floats, Floats, Floats], Floats]
+def _posterior(shape: _Shape, family: int, counts: Floats, highest: float) -> tuple[Floats, float]:
+    """Models drawn from the posterior, and the logarithm of the evidence for their family, by sequential Monte Carlo.
 
-
-def _grid_around_best(fit: Callable[[Floats, Floats], Floats], highest: float) -> tuple[Floats, Floats, float]:
-    """Points of a grid along the axes of the posterior at its maximum, some of its standard deviations to every side.
-
-    Returns receive rates, logarithms of spreads, and the area that each point stands for.
+    The prior's models are weighed by ever higher powers of the likelihood, and at each drawn anew and moved along
+    differences of two others (Del Moral, Doucet & Jasra 2006; ter Braak 2006).  A row of the counts is a load,
+    seconds, frames lost, and how many trials had them.
     """
-    from scipy import optimize  # half a second, which all but soaks spare
+    rng = np.random.default_rng(_SEED)
+    box = np.array(_BOX[:family])
+    box[0] *= highest
+    box[1] += math.log(highest)
+    models = rng.uniform(box[:, 0], box[:, 1], (_MODELS, len(box)))
+    likely = _log_likelihood(shape, models, counts)
+    power = evidence = 0.0
+    while power < 1:
+        step = _step(likely, 1 - power)
+        power = power + step if step < 1 - power else 1.0
+        weight = np.exp(step * (likely - likely.max()))
+        evidence += math.log(weight.mean()) + step * float(likely.max())
+        places = (rng.random() + np.arange(_MODELS)) / _MODELS
+        drawn = np.minimum(np.searchsorted(np.cumsum(weight) / weight.sum(), places), _MODELS - 1)
+        models, likely = models[drawn], likely[drawn]
+        for _ in range(_MOVES):
+            first, second = rng.integers(_MODELS, size=(2, _MODELS))
+            size = rng.choice(_SIZES, (_MODELS, 1)) * (1 + 0.02 * rng.normal(size=models.shape))
+            axes = (rng.random(models.shape) < 0.5) | (rng.random((_MODELS, 1)) < 0.5)  # some, or all
+            moved = models + size * axes * (models[first] - models[second])
+            inside = np.all((moved > box[:, 0]) & (moved < box[:, 1]), axis=1)
+            then = np.full(_MODELS, -np.inf)
+            then[inside] = _log_likelihood(shape, moved[inside], counts)
+            taken = np.log(rng.random(_MODELS)) < power * (then - likely)
+            models[taken], likely[taken] = moved[taken], then[taken]
+    return models, evidence
 
-    ends = math.log(highest) + _LEAST_LOG_SPREAD, math.log(highest)
-    coarse = [one.ravel() for one in np.meshgrid(np.linspace(0.01, 1.99, 100) * highest, np.linspace(*ends, 100)[1:-1])]
-    starts = np.argsort(fit(*coarse))[-5:]
 
-    def loss(at: Any) -> float:
-        return -float(fit(np.array([at[0] * highest]), np.array([at[1]]))[0])
+def _step(likely: Floats, longest: float) -> float:
+    """The longest step of the power that leaves half of the models, by their effective number."""
 
-    options: Any = {"xatol": 1e-9, "fatol": 1e-6, "maxiter": 2000}
-    tried = [
-        optimize.minimize(
-            loss, np.array((coarse[0][at] / highest, coarse[1][at])), method="Nelder-Mead", options=options
-        )
-        for at in starts
-    ]
-    best = min(tried, key=lambda one: float(one.fun)).x
-    curvature = _hessian(loss, best)
-    size, axes = np.linalg.eigh(curvature)
-    scaled = axes / np.sqrt(np.maximum(size, 1.0))  # no wider than the prior, which is about one wide
-    steps = np.linspace(-_DEVIATIONS, _DEVIATIONS, _GRID)
-    first, second = (one.ravel() for one in np.meshgrid(steps, steps))
-    points = best[:, None] + scaled @ np.vstack((first, second))
-    cell = float(abs(np.linalg.det(scaled))) * (steps[1] - steps[0]) ** 2
-    return points[0] * highest, points[1], cell
+    def enough(step: float) -> bool:
+        weight = np.exp(step * (likely - likely.max()))
+        return bool(weight.sum() ** 2 >= np.sum(weight**2) * _MODELS / 2)
+
+    low, high = (longest, longest) if enough(longest) else (0.0, longest)
+    for _ in range(40):
+        low, high = (low, (low + high) / 2) if not enough((low + high) / 2) else ((low + high) / 2, high)
+    return (low + high) / 2
 
 
-def _hessian(function: Callable[[Floats], float], at: Floats) -> Floats:
-    """By differences over which the function changes by about one."""
-    steps = []
-    for axis in np.eye(2):
-        step = 1e-7
-        while step < 0.1 and abs(function(at + step * axis) - function(at)) < 1:
-            step *= 2
-        steps.append(step)
+def _log_likelihood(shape: _Shape, models: Floats, counts: Floats) -> Floats:
+    """Of the frames that each trial lost."""
+    load, at = np.unique(counts[:, 0], return_inverse=True)
+    seconds, lost, number = counts[:, 1], counts[:, 2], counts[:, 3]
+    mrr, spread, background = models[:, :1], np.exp(models[:, 1:2]), np.exp(models[:, 2:3])
+    family, mean = models.shape[1], background * load
+    bursts = np.ones_like(mrr) if family == _SINGLY else np.exp(np.maximum(models[:, 3:4], 0.0))
+    if family != _LASTING:
+        beyond = np.exp(shape.log_mean(load, mrr, spread))
+        excess = np.maximum(spread * shape.second((load - mrr) / spread) - beyond, 0.0)
+        mean = mean + beyond
+        excess *= (np.exp(models[:, 4:5]) if family == _BURSTS else 0.0) * beyond / mean
+        return np.asarray(_log_bursts(lost, mean[:, at] * seconds, bursts + excess[:, at] * seconds) @ number)
+    wide = np.hypot(spread, np.sqrt(lost) / seconds)  # by the variance of Poisson counts, too
+    some = shape.log_density((counts[:, 0] - lost / seconds - mrr) / wide) - np.log(wide * seconds)
+    none = shape.log_above((load - mrr) / spread)[:, at] + _log_bursts(lost, mean[:, at] * seconds, bursts)
+    return np.asarray(np.where(lost > 0, np.logaddexp(some, none), none) @ number)
 
-    def moved(first: float, second: float) -> float:
-        return function(at + np.array((first * steps[0], second * steps[1])))
 
-    here = function(at)
-    both = (moved(1, 1) - moved(1, -1) - moved(-1, 1) + moved(-1, -1)) / (4 * steps[0] * steps[1])
-    own = [
-        (moved(1, 0) - 2 * here + moved(-1, 0)) / steps[0] ** 2,
-        (moved(0, 1) - 2 * here + moved(0, -1)) / steps[1] ** 2,
-    ]
-    return np.array(((own[0], both), (both, own[1])))
+def _log_bursts(lost: Floats, mean: Floats, dispersed: Floats) -> Floats:
+    """Of counts in bursts of geometric sizes (Pólya and Aeppli), by their mean and their ratio of variance to mean.
+
+    By the saddlepoint approximation (Butler 2007, section 1.1); singly lost frames are Poisson counts.
+    """
+    again = (dispersed - 1) / (dispersed + 1)  # share of lost frames that another of their burst follows
+    bursts = np.maximum(mean, 1e-300) * (1 - again)
+    part, some = bursts * (1 - again), np.maximum(lost, 1.0)
+    tilt = 2 * some / (2 * some * again + part + np.sqrt(part**2 + 4 * some * again * part))
+    left = np.sqrt(part * tilt / some)
+    likely = some * left - some * np.log(tilt) - np.log(2 * math.pi * some * (2 - left) / left) / 2
+    bessel = np.clip(2 * np.sqrt(some * part / np.maximum(again, 1e-12)), 1e-100, 1e6)  # exact where bursts are few
+    likely += np.log(special.ive(1, bessel) * np.sqrt(2 * math.pi * bessel))
+    return np.asarray(np.where(lost > 0, likely, 0.0) - bursts)
 
 
 def _log_minus(more: Floats, less: Floats) -> Floats:
@@ -202,11 +218,57 @@ def _log_erf(load: Floats, mrr: Floats, spread: Floats) -> Floats:
     return np.log(spread) + _log_minus(_log_tail((load - mrr) / spread), _log_tail(-mrr / spread))
 
 
-def _solved(shape: Shape, ratio: float, mrr: Floats, spread: Floats, highest: float) -> Floats:
-    """By bisection, the load at which each of these models loses the ratio."""
+def _second_logistic(x: Floats) -> Floats:
+    """Mean square to mean of what is beyond a capacity, in spreads, where capacities have the logistic distribution."""
+    below = np.maximum(-np.abs(x), -30.0)
+    polylog = -special.spence(1 + np.exp(below))  # −Li₂(−eˣ)
+    square = 2 * np.where(x > 0, math.pi**2 / 6 + x**2 / 2 - polylog, polylog)
+    return np.asarray(square / np.exp(_log_softplus(np.maximum(x, -30.0))))
+
+
+def _second_normal(x: Floats) -> Floats:
+    """The same with the normal distribution."""
+    below, above = np.clip(x, -20.0, 0.0), np.maximum(x, 0.0)
+    root = 1 / math.sqrt(math.pi)
+    left = ((below**2 + 0.5) * special.erfcx(-below) + below * root) / (below * special.erfcx(-below) + root)
+    bell = root * np.exp(-(above**2))
+    right = ((above**2 + 0.5) * special.erfc(-above) + above * bell) / (above * special.erfc(-above) + bell)
+    return np.asarray(np.where(x < 0, left, right))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shape:
+    """How a capacity is distributed, in spreads about the maximum receive rate."""
+
+    log_mean: Callable[[Floats, Floats, Floats], Floats]  # of what is beyond it
+    second: Callable[[Floats], Floats]  # mean square to mean of that
+    log_density: Callable[[Floats], Floats]
+    log_above: Callable[[Floats], Floats]  # that it is above
+
+
+_SHAPES = (
+    _Shape(
+        _log_stretch,
+        _second_logistic,
+        lambda x: -np.abs(x) - 2 * np.log1p(np.exp(-np.abs(x))),
+        lambda x: special.log_expit(-x),
+    ),
+    _Shape(
+        _log_erf,
+        _second_normal,
+        lambda x: -(x**2) - math.log(math.pi) / 2,
+        lambda x: special.log_ndtr(-x * math.sqrt(2)),
+    ),
+)
+
+
+def _solved(shape: _Shape, models: Floats, ratio: float, highest: float) -> Floats:
+    """By bisection, the load at which each of these models loses the ratio; zero where it loses that at any load."""
+    mrr, spread, background = models[:, 0], np.exp(models[:, 1]), np.exp(models[:, 2])
+    left = np.log(np.maximum(ratio - background, 1e-300))
     low, high = np.full_like(mrr, math.log(1e-6 * highest)), np.full_like(mrr, math.log(4 * highest))
     for _ in range(50):
         middle = (low + high) / 2
-        more = shape(np.exp(middle), mrr, spread) > math.log(ratio) + middle
+        more = shape.log_mean(np.exp(middle), mrr, spread) > left + middle
         low, high = np.where(more, low, middle), np.where(more, middle, high)
-    return np.exp((low + high) / 2)
+    return np.where(background < ratio, np.exp((low + high) / 2), 0.0)
