@@ -84,11 +84,11 @@ def test_a_capacity_that_varies_between_trials_widens_the_interval(varies: float
     """The soak loses nothing and the overload trials 10⁵ frames each, which are no Poisson counts."""
     rng = np.random.default_rng(11)
     covered = 0
-    for _ in range(4):
+    for _ in range(3):
         found = critical_rate(of_varying_capacity(varies, soaked, rng), RATIO, 0.95)
         assert not isinstance(found, str)
         covered += found.low <= true <= found.high
-    assert covered >= 3  # of 4; as Poisson counts none was covered, and most were refused
+    assert covered >= 2  # of 3; as Poisson counts none was covered, and most were refused
 
 
 def test_loss_at_any_load_below_the_ratio_leaves_a_critical_rate() -> None:

@@ -6,13 +6,14 @@ lost frames are counts with that mean; what is not known has a posterior distrib
 chooses its loads by the posterior; ours takes the trials as they are.  A shape is the mean of what is beyond a capacity
 that has the logistic or the normal distribution.  Theirs are Poisson counts, as where the capacity changes often in a
 trial; three families take the place of that (_FAMILIES), as a trial of its own capacity loses much more or less than
-its mean.  All three have a share of frames that is lost at any load.
+its mean.  Each has a share of frames that is lost at any load, or none.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -25,18 +26,20 @@ from virtgauge.analysis.estimate import Estimate
 
 Floats = npt.NDArray[np.float64]
 REPEATED = 5  # Trials at one load from which on their dispersion is told
-_MODELS, _MOVES, _SEED = 500, 10, 20_260_119  # Drawn of each family, and moved so often at each power
+_MODELS, _MOVES, _SEED = 400, 10, 20_260_119  # Drawn of each family, and moved so often at each power
+_DOUBT = 7.0  # By which a shape's log-evidence is below the other's where it is excluded: about 1 to 1000
 _SIZES = (0.1, 0.3, 0.75, 1.0)  # Of a move, in differences of two models
 _BOX = (
     (0.0, 2.0),  # Maximum receive rate, of the highest load
-    (math.log(1e-6), 0.0),  # Logarithm of the spread, of the highest load
-    (math.log(1e-24), math.log(1e-2)),  # Of the ratio that is lost at any load; half of it is next to none
+    (math.log(1e-8), 0.0),  # Logarithm of the spread, of the highest load
+    (math.log(1e-12), math.log(1e-2)),  # Of the ratio that is lost at any load, where any is
     (-math.log(1e3), math.log(1e3)),  # Of variance to mean of frames that bursts lose; below 0 they are lost singly
     (-math.log(1e6), 0.0),  # Of the share of the capacity's variance that lasts for a trial
 )
 _FAMILIES = _SINGLY, _LASTING, _BURSTS = 3, 4, 5
 """How many of these a model has: frames are lost singly; or the capacity lasts for a trial; or they are lost in bursts,
 and what a share of the capacity's variance adds to a trial's is held to be bursts, too."""
+_NONE = math.log(1e-100)  # Instead of such a ratio, where no frame is lost at any load
 _FAR = 1e4  # From here on the tail of the erf shape is its first asymptotic term
 
 
@@ -77,9 +80,11 @@ def loss_ratio(trials: Sequence[LossCount], confidence: float) -> Estimate:
 def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) -> Estimate | str:
     """The load in frames a second that loses this ratio in the long run; why there is none, where it cannot be told.
 
-    Both shapes and all families are believed alike before the trials, and so are all points of their box (_BOX).  The
-    point is the posterior's median.  Models that lose the ratio at any load count as a rate of zero: where the interval
-    holds them, its lower end is zero, and the upper one is all that is told.
+    All families are believed alike before the trials, with and without loss at any load, and so are all points of their
+    box (_BOX).  The point is the median of the likelier shape's models that have a rate; the interval reaches over both
+    shapes' unless one is all but excluded, as trials far above the rate tell shapes apart that differ much at it.
+    Models that lose the ratio at any load count as a rate of zero: where the interval holds them, its lower end is
+    zero, and the upper one is all that is told.
     """
     if not any(trial.lost for trial in trials):
         most = 3 / max(sum(trial.sent for trial in trials), 1)
@@ -87,25 +92,31 @@ def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) 
     counted = collections.Counter((trial.rate_pps, trial.duration_s, trial.lost) for trial in trials)
     highest = max(trial.rate_pps for trial in trials)
     counts = np.array([(*key, number) for key, number in counted.items()])
-    evidence, parts = [], []
-    for shape in _SHAPES:
-        for family in _FAMILIES:
-            models, one = _posterior(shape, family, counts, highest)
-            parts.append(np.vstack((_solved(shape, models, ratio, highest), np.exp(models[:, 2]))))
-            evidence.append(one)
-    weight = np.repeat(np.exp(np.array(evidence) - max(evidence)), _MODELS)
-    rates, background = np.hstack(parts)
-    order = np.argsort(rates)
-    rates, background, mass = rates[order], background[order], np.cumsum(weight[order])
-    if rates[np.searchsorted(mass, mass[-1] / 2)] == 0:
-        at_any = float(np.average(np.log(background), weights=weight[order]))
-        return f"{math.exp(at_any):.1e} of the frames are lost at any load, as where stalls lose them"
     tail = (1 - confidence) / 2
-    point, low, high = (float(rates[np.searchsorted(mass, share * mass[-1])]) for share in (0.5, tail, 1 - tail))
+    evidence, quantiles, backgrounds = [], [], []
+    for shape in _SHAPES:
+        found = [_posterior(shape, *kind, counts, highest) for kind in itertools.product(_FAMILIES, (True, False))]
+        rates = np.concatenate([_solved(shape, models, ratio, highest) for models, _ in found])
+        background = np.concatenate([models[:, 2] for models, _ in found])
+        likely = np.array([one for _, one in found])
+        weight = np.repeat(np.exp(likely - likely.max()), _MODELS)
+        order = np.argsort(rates)
+        mass = np.cumsum(weight[order])
+        without = float(weight[rates == 0].sum())
+        ends = tail * mass[-1], (without + mass[-1]) / 2, (1 - tail) * mass[-1]
+        quantiles.append(rates[order][np.minimum(np.searchsorted(mass, ends), len(order) - 1)])
+        backgrounds.append(float(np.median(background[rates == 0])) if without else _NONE)
+        evidence.append(float(special.logsumexp(likely)))
+    best = int(np.argmax(evidence))
+    believed = [one for one, of_shape in zip(quantiles, evidence, strict=True) if of_shape > evidence[best] - _DOUBT]
+    low, high = float(min(one[0] for one in believed)), float(max(one[2] for one in believed))
+    if high == 0:
+        return f"{math.exp(backgrounds[best]):.1e} of the frames are lost at any load, as where stalls lose them"
+    point = min(float(quantiles[best][1]), high)
     return Estimate(point, low, high, confidence, len(trials), "frames/s", "posterior of two loss models")
 
 
-def _posterior(shape: _Shape, family: int, counts: Floats, highest: float) -> tuple[Floats, float]:
+def _posterior(shape: _Shape, family: int, at_any: bool, counts: Floats, highest: float) -> tuple[Floats, float]:
     """Models drawn from the posterior, and the logarithm of the evidence for their family, by sequential Monte Carlo.
 
     The prior's models are weighed by ever higher powers of the likelihood, and at each drawn anew and moved along
@@ -116,6 +127,7 @@ def _posterior(shape: _Shape, family: int, counts: Floats, highest: float) -> tu
     box = np.array(_BOX[:family])
     box[0] *= highest
     box[1] += math.log(highest)
+    box[2] = box[2] if at_any else _NONE
     models = rng.uniform(box[:, 0], box[:, 1], (_MODELS, len(box)))
     likely = _log_likelihood(shape, models, counts)
     power = evidence = 0.0
@@ -132,7 +144,7 @@ def _posterior(shape: _Shape, family: int, counts: Floats, highest: float) -> tu
             size = rng.choice(_SIZES, (_MODELS, 1)) * (1 + 0.02 * rng.normal(size=models.shape))
             axes = (rng.random(models.shape) < 0.5) | (rng.random((_MODELS, 1)) < 0.5)  # some, or all
             moved = models + size * axes * (models[first] - models[second])
-            inside = np.all((moved > box[:, 0]) & (moved < box[:, 1]), axis=1)
+            inside = np.all((moved >= box[:, 0]) & (moved <= box[:, 1]), axis=1)
             then = np.full(_MODELS, -np.inf)
             then[inside] = _log_likelihood(shape, moved[inside], counts)
             taken = np.log(rng.random(_MODELS)) < power * (then - likely)
