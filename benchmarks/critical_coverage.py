@@ -25,7 +25,7 @@ from virtgauge.analysis.estimate import Estimate
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "forwarding.md"
 BEGIN, END = "<!-- critical_coverage.py -->\n", "<!-- end -->\n"
-SEED, RATIO, CAPACITY = 7, 1e-7, 1e6
+SEED, RATIO, CAPACITY = 23, 1e-7, 1e6
 LOADS = (0.94, 0.97, 1.0)  # Of the soak, of what the search found
 
 

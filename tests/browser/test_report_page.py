@@ -193,7 +193,7 @@ def test_names_that_would_run_are_shown_and_do_not(browser: Browser, tmp_path: P
         SyntheticArm(arm_record("host", "host", EVIL, "reference")),
         SyntheticArm(arm_record("bad", "oci", EVIL, usable=False, reason=EVIL, fix=EVIL)),
     ]
-    fields = {"plan_name": EVIL, "plan_text": EVIL, "run_id": EVIL, "fingerprint": {EVIL: {"hostname": EVIL}}}
+    fields = {"plan_name": EVIL, "plan_text": f"# {EVIL}", "run_id": EVIL, "fingerprint": {EVIL: {"hostname": EVIL}}}
     facts = {"identity": {"cpu_model": EVIL, "kernel_release": EVIL}}
     hosts = tuple(HostRecord(f"{EVIL}{index}", index, facts, {}, ("host",)) for index in range(2))
     design = [("timer_cost", {"function": "clock_gettime", "load": "idle", EVIL: EVIL})]

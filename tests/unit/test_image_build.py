@@ -217,9 +217,9 @@ def test_a_call_without_an_identity_or_an_identity_without_a_call_is_refused(out
 
 
 def test_the_command_refuses_before_it_builds(out: Path, private_state: Path) -> None:
-    code, output, _ = invoke("build", "--out", str(out / "x.iso"), "--format", "vhdxx")
-    assert code == 2
-    assert "'vhdxx' is not one of" in output
+    _, _, error = invoke("build", "--out", str(out / "x.iso"), "--format", "vhdxx")
+    assert isinstance(error, UsageError)
+    assert "'vhdxx' is not one of" in error.message
     _, _, error = invoke("build", "--out", str(out / "guest"))
     assert isinstance(error, UsageError)
     _, _, error = invoke("build", "--out", str(out / "x.iso"), "--serial", "COM1")

@@ -248,7 +248,9 @@ def test_the_summary_recommends_nothing_that_was_not_shown():
 def test_an_arms_refusals_are_those_of_its_trials(tmp_path):
     ledger = Ledger.create(tmp_path / "run", synthetic.manifest([HOST]))
     facts = HEALTHY | {"idle": IDLE}
-    ledger.add_guest(arm="host", platform="host", block=0, launched_at="", ready_ns=1, facts=facts)
+    ledger.add_guest(
+        arm="host", platform="host", block=0, launched_at="2026-01-01T00:00:00+00:00", ready_ns=1, facts=facts
+    )
     rng = np.random.default_rng(1)
     levels = dict(sleep()[1])
     ledger.add_trial(

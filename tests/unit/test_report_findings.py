@@ -210,7 +210,13 @@ def test_a_run_with_failures_only_gives_the_reason(tmp_path: Path) -> None:
     host = arm_record("host", "host", "Host", "reference")
     ledger = Ledger.create(tmp_path / "run", manifest([host]))
     ledger.add_guest(
-        arm="host", platform="host", block=0, launched_at="", ready_ns=None, facts={}, error="no agent answered"
+        arm="host",
+        platform="host",
+        block=0,
+        launched_at="2026-01-01T00:00:00+00:00",
+        ready_ns=None,
+        facts={},
+        error="no agent answered",
     )
     ledger.add_trial(
         trial(host, "timer_cost", CLOCK, 0, status=TrialStatus.FAILED, error="the guest was lost", result={})

@@ -108,7 +108,7 @@ def test_names_cannot_leave_their_place(tmp_path: Path) -> None:
         SyntheticArm(arm_record("evil", "oci", EVIL, usable=False, reason=EVIL, fix=EVIL)),
     ]
     design = [("timer_cost", {"function": "clock_gettime", "load": "idle"})]
-    fields = {"plan_name": EVIL, "plan_text": EVIL, "fingerprint": {"hostname": EVIL, "cpu": {"flags": [EVIL]}}}
+    fields = {"plan_name": EVIL, "plan_text": f"# {EVIL}", "fingerprint": {"hostname": EVIL, "cpu": {"flags": [EVIL]}}}
     ledger = synthetic_ledger(tmp_path / "run", arms, blocks=2, design=design, run=fields)
     ledger.add_event(EVIL, EVIL)
     tame = Outline(report.render_html(report.build(synthetic_ledger(tmp_path / "tame", arms[:1], 2, design))))
