@@ -230,6 +230,15 @@ def test_figures_tied_at_a_bound_keep_it(bound: str) -> None:
         assert verdict({**test, bound: ratio}, *tied) is CONFIRMED
 
 
+def test_one_of_several_figures_of_a_coarse_clock_is_not_beyond_a_bound_by_half_a_tick() -> None:
+    """Ten of twelve repetitions read the tick above: of six figures one does in eleven of a hundred runs."""
+    noises = [[40.0] * 6 + [50.0] * 6] * 5 + [[40.0] * 2 + [50.0] * 10]
+    figures = [figure(1.0, noise, function=f"f{number}") for number, noise in enumerate(noises)]
+    assert verdict({"relation": "bound", "measure": "cost", "at_most": 40}, *figures) is UNDECIDED
+    figures[-1] = figure(1.0, [50.0] * 12, function="f5")
+    assert verdict({"relation": "bound", "measure": "cost", "at_most": 40}, *figures) is CONTRADICTED
+
+
 ORDER = {"relation": "order", "measure": "cost", "factor": "load", "descending": ["busy", "idle"]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 import statistics
@@ -135,8 +136,19 @@ class Figures:
         return [best(found, key=lambda one: one.point)] if found else []
 
     def estimate(self, one: Figure, among: int = 1) -> Estimate:
-        """A figure, of a run with the interval that it has as one among several (:meth:`wanted`)."""
-        return one.estimate if self.exact or among == 1 else measured(one.values, one.estimate.unit, self.wanted(among))
+        """A figure, of a run with the interval that it has as one among several (:meth:`wanted`).
+
+        Its ends are values that were measured: between two ticks of a coarse clock there is none, and an end that lies
+        there (the median of an even number) would surely exclude the tick below.
+        """
+        if self.exact or among == 1:
+            return one.estimate
+        found, values = measured(one.values, one.estimate.unit, self.wanted(among)), sorted(one.values.values())
+        if found.low is None or found.high is None:
+            return found
+        low = values[max(bisect.bisect_right(values, found.low) - 1, 0)]
+        high = values[min(bisect.bisect_left(values, found.high), len(values) - 1)]
+        return dataclasses.replace(found, low=low, high=high)
 
     def ratio(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
         """Of two figures; of a run's, formed within each block."""
