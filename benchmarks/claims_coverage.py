@@ -121,6 +121,8 @@ APART = "no effect, levels at the margin"
 
 def true_verdict(name: str, tied: bool) -> Verdict | None:
     """The verdict that is not false: of no effect where there is none, and of figures that are tied at a bound."""
+    if name.startswith("effect"):  # there is none
+        return Verdict.CONTRADICTED
     if name in (ALIKE, APART):
         return Verdict.CONFIRMED if name == ALIKE else Verdict.CONTRADICTED
     if not tied:

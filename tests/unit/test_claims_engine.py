@@ -559,7 +559,7 @@ def test_an_effect_that_ranks_show_is_significant(test: Mapping[str, Any]) -> No
 
 
 def test_an_effect_that_a_run_does_not_show_may_be_there_all_the_same() -> None:
-    assert verdict(MATTERS, *table(*SAME)) is UNDECIDED
+    assert verdict(MATTERS, *loaded(1.0, noise=0.5)) is UNDECIDED
     turned = {**MATTERS, "significant": [], "insignificant": ["cost"]}
     assert heard(turned, table(*SAME, exactly=True), nominal=None).verdict is CONFIRMED
 
@@ -612,6 +612,107 @@ def test_no_effect_is_contradicted_by_chance_as_rarely_as_all_tests_of_the_claim
             ]
         wrong += heard(none, made, of_arms=["platform"]).verdict is CONTRADICTED
     assert wrong <= 9  # of 100; more than that 5 % give once in thirty
+
+
+NONE = {**MATTERS, "significant": [], "insignificant": ["cost"]}
+
+
+def loaded(*busy: float, noise: float = 0.01, repetitions: int = 12, seed: int = 3) -> list[Figure]:
+    """Functions under two loads: what busy guests cost of idle ones, function by function."""
+    rng, made = np.random.default_rng(seed), []
+    for number, times in enumerate(busy):
+        for load, cost in (("idle", 10.0), ("busy", 10.0 * times)):
+            guests = np.exp(rng.normal(0, noise, repetitions))
+            made.append(figure(cost, [*guests], load=load, function=str(number)))
+    return made
+
+
+@pytest.mark.parametrize("times", [1.4, 3.0])
+@pytest.mark.parametrize("pairs", [[], [["busy", "idle"]]])
+def test_effects_that_cancel_over_cells_confirm_no_absence_of_an_effect(pairs: list[list[str]], times: float) -> None:
+    found = heard({**NONE, "pairs": pairs}, loaded(times, 1 / times, times, 1 / times))
+    assert found.verdict is UNDECIDED
+    assert (
+        "at most 1.0" in found.evidence[0].text
+        and "× apart, on the average over 4 cells, but " in found.evidence[0].text
+    )
+    assert found.evidence[0].needs == np.inf, "more repetitions would not tell otherwise"
+
+
+def test_levels_are_alike_on_the_average_over_cells_and_the_words_say_so() -> None:
+    found = heard(NONE, loaded(1.02, 0.98, 1.0, 1.0))
+    assert found.verdict is CONFIRMED
+    assert found.evidence[0].text.endswith("× apart, on the average over 4 cells")
+
+
+def test_too_few_repetitions_for_the_confidence_show_no_likeness() -> None:
+    rows = [("idle", 10.0), ("busy", 10.0), ("io", 10.0)]
+    assert heard(NONE, [figure(10.0, SMALL[:4], load=load) for load, _ in rows]).verdict is UNDECIDED
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.4])
+def test_levels_at_the_margin_are_rarely_called_alike_and_equal_ones_mostly(noise: float) -> None:
+    """What is confirmed falsely where the average stands at the margin, of 100; and with what power where it is 1."""
+    runs = range(100)
+    at_margin = [heard(NONE, loaded(*[1.25] * 6, noise=noise, seed=seed)).verdict for seed in runs]
+    assert at_margin.count(CONFIRMED) <= 8
+    equal = [heard(NONE, loaded(*[1.0] * 6, noise=noise, seed=seed)).verdict for seed in runs]
+    assert equal.count(CONFIRMED) >= (95 if noise < 0.4 else 30)
+
+
+@pytest.mark.parametrize("pairs", [[], [["busy", "idle"]]])
+@pytest.mark.parametrize("times", [1.0, 1.03])
+def test_levels_that_are_shown_to_be_alike_contradict_an_effect(pairs: list[list[str]], times: float) -> None:
+    """Whether ranks show the little there is or not: else the one claim and its opposite would both be confirmed."""
+    found = heard({**MATTERS, "pairs": pairs}, loaded(times, times))
+    assert found.verdict is CONTRADICTED
+    assert "too small to matter" in found.evidence[0].text
+    assert heard({**NONE, "pairs": pairs}, loaded(times, times)).verdict is CONFIRMED
+
+
+def test_an_effect_is_contradicted_by_chance_as_rarely_as_all_tests_of_the_claim_together_say() -> None:
+    """Each of six pairs is to differ, and does by just the margin: any that seems alike would contradict."""
+    test, rng = {**MATTERS, "pairs": [["a", "*"], ["b", "*"], ["c", "*"]]}, np.random.default_rng(6)
+    wrong = 0
+    for _ in range(100):
+        made = [
+            figure(1.25**place, np.exp(rng.normal(0, 0.2, 12)), load=load, function="f")
+            for place, load in enumerate("abcd")
+        ]
+        wrong += heard(test, made).verdict is CONTRADICTED
+    assert wrong <= 9
+
+
+CROSSED = {"relation": "significance", "factors": ["function", "load"], "insignificant": ["cost"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "noise", "expected"), [(1.0, 0.01, CONFIRMED), (1.0, 0.5, UNDECIDED), (2.0, 0.01, CONTRADICTED)]
+)
+def test_an_interaction_is_none_where_ratios_of_ratios_are_alike(more: float, noise: float, expected: Verdict) -> None:
+    """Two functions of which a load makes the one dearer by ``more`` than the other."""
+    found = heard(CROSSED, loaded(3.0, 3.0 * more, noise=noise))
+    assert found.verdict is expected, found.evidence
+    turned = heard({**CROSSED, "significant": ["cost"], "insignificant": []}, loaded(3.0, 3.0 * more, noise=noise))
+    assert turned.verdict is {CONFIRMED: CONTRADICTED, CONTRADICTED: CONFIRMED}.get(expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("test", "repetitions", "needs"),
+    [
+        (MATTERS, 2, 3),
+        (MATTERS, 5, 6),  # of two levels the least p is 2 / 2^n
+        ({**MATTERS, "pairs": [["busy", "idle"]]}, 5, 6),
+        ({**MATTERS, "factors": ["at"]}, 12, np.inf),
+    ],
+)
+def test_what_cannot_be_tested_says_with_how_many_repetitions_it_could(
+    test: Mapping[str, Any], repetitions: int, needs: float
+) -> None:
+    made = [dataclasses.replace(one, facts={"at": 1.0}) for one in loaded(3.0, repetitions=repetitions)]
+    found = heard(test, made)
+    assert found.verdict is UNTESTABLE
+    assert found.evidence[0].needs == needs
 
 
 def test_a_bound_that_the_highest_keeps_is_kept_by_those_that_are_less_sure() -> None:
@@ -679,7 +780,7 @@ def test_a_load_without_effect_is_significant_as_rarely_as_the_level_says(pairs:
 
 def test_a_load_that_adds_less_than_guests_differ_by_is_shown_within_guests() -> None:
     of_guests = np.exp(np.random.default_rng(9).normal(0, 1, 7))
-    made = [figure(cost, of_guests, load=load) for load, cost in (("idle", 100), ("busy", 104))]
+    made = [figure(cost, of_guests, load=load) for load, cost in (("idle", 100), ("busy", 140))]
     found = heard(MATTERS, made)
     assert found.verdict is CONFIRMED
     assert found.evidence[0].text == "cost: Friedman’s χ²(1) = 7.00, p = 0.016, W 1.00: an effect"

@@ -27,11 +27,12 @@ class Evidence:
     text: str  # in words, with the figure, or why there is none
     agrees: bool | None  # with the conclusion; None where it does not decide
     measured: bool = True  # whether there is a figure at all
+    needs: float = 0  # repetitions, with fewer of which it cannot decide; infinite where it never will
 
     @classmethod
-    def none(cls, reason: str) -> Evidence:
+    def none(cls, reason: str, needs: float = math.inf) -> Evidence:
         """Nothing was measured that could decide."""
-        return cls(reason, None, measured=False)
+        return cls(reason, None, measured=False, needs=needs)
 
 
 @dataclasses.dataclass(frozen=True)
