@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def run(folder: Path, tsc_ns: float, guest_sigma: float, **fields: object) -> tu
     complete, recorder = execute(plan_of(simulated("a", truth=truth), **known), folder)
     assert complete
     with Ledger.open(folder) as ledger:
-        return open_claims(ledger).get("timing", []), max(trial.block for trial in ledger.trials()) + 1, recorder
+        return open_claims(ledger)[0].get("timing", []), max(trial.block for trial in ledger.trials()) + 1, recorder
 
 
 def notices(recorder: Recorder) -> str:
@@ -48,13 +49,35 @@ def test_what_is_decided_at_the_first_look_is_not_repeated(tmp_path: Path) -> No
     left, repetitions, recorder = run(tmp_path / "run", 30.0, 0.02)
     assert left == []
     assert repetitions == 7
-    assert "every requirement and conclusion is decided after 7 repetitions" in notices(recorder)
+    assert "every requirement and other conclusion is decided after 7 repetitions" in notices(recorder)
 
 
 def test_without_claims_in_the_budget_nothing_is_repeated_for_them(tmp_path: Path) -> None:
     left, repetitions, _ = run(tmp_path / "run", 55.0, 0.2, budget=None)
     assert HALF in left
     assert repetitions == 7
+
+
+FUNCTION = "cost-function"
+
+
+def test_an_effect_that_is_shown_to_be_none_is_repeated_for_no_longer(tmp_path: Path) -> None:
+    """Both functions cost the same: that they differ is contradicted, and was open to the end of any budget."""
+    left, _, _ = run(tmp_path / "run", 100.0, 0.01)
+    assert FUNCTION not in left and "cost-summary-function" not in left
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert "cost-load" in open_claims(ledger)[1]["timing"], "a single load was measured"
+
+
+def test_what_the_budget_is_too_small_to_decide_is_left_out_and_the_notice_says_so(tmp_path: Path) -> None:
+    """Two functions on four guests have no exact p below 0.05, and on fourteen they have."""
+    few = {"repetitions": 3, "budget": {"repetitions": 4, "claims": True}, "confidence": 0.5}
+    _, _, recorder = run(tmp_path / "few", 30.0, 0.02, **few)
+    with Ledger.open(tmp_path / "few") as ledger:
+        assert FUNCTION not in open_claims(ledger, 4)[0].get("timing", [])
+        assert FUNCTION in open_claims(ledger, 4)[1]["timing"]
+        assert FUNCTION in open_claims(ledger, 14)[0]["timing"]
+    assert re.search(r"conclusions are left out of .* none within the budget would decide them", notices(recorder))
 
 
 def test_the_looks_share_the_chance_of_an_error(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
 from virtgauge.decisions.verdicts import Needed
 from virtgauge.ledger.store import Ledger
@@ -9,25 +11,32 @@ from virtgauge.results.table import ResultTable
 from virtgauge.specs.context import Context
 from virtgauge.specs.suites import SPECS
 
+Names = dict[str, list[str]]  # of conclusions, by suite; suites without any are left out
 
-def open_claims(ledger: Ledger) -> dict[str, list[str]]:
-    """Their names, by suite; suites without any are left out."""
+
+def open_claims(ledger: Ledger, most: int = sys.maxsize) -> tuple[Names, Names]:
+    """Those that so many repetitions may decide, and those that stay undecided however often is repeated."""
     table = ResultTable(ledger)
-    found: dict[str, list[str]] = {}
+    found: tuple[Names, Names] = ({}, {})
     for spec in SPECS:
         if spec.name in table.suites:
             table.read(spec.measures)
-            checks = spec.claims(Context(spec, table, table.arms, {}))
-            names = [one.paper.name for one in checks if any(_is_open(hearing.checked) for hearing in one.run)]
-            found |= {spec.name: names} if names else {}
+            for one in spec.claims(Context(spec, table, table.arms, {})):
+                heard = [hearing.checked for hearing in one.run if hearing.checked.verdict in _NO_VERDICT]
+                is_open = any(_may_decide(checked, most) for checked in heard)
+                if is_open or (heard and len(heard) == len(one.run)):
+                    found[not is_open].setdefault(spec.name, []).append(one.paper.name)
     return found
 
 
-def _is_open(checked: CheckedClaim) -> bool:
-    return checked.verdict is Verdict.UNDECIDED and any(one.measured and one.agrees is None for one in checked.evidence)
+_NO_VERDICT = (Verdict.UNDECIDED, Verdict.UNTESTABLE)
 
 
-def needed_for_claims(claims: dict[str, list[str]], ledger: Ledger) -> Needed:
+def _may_decide(checked: CheckedClaim, most: float) -> bool:
+    return any(one.agrees is None and one.needs <= most for one in checked.evidence)
+
+
+def needed_for_claims(claims: Names, ledger: Ledger) -> Needed:
     """What to measure for these: every cell of their suites, on what decides and on what that is compared with."""
     arms = {arm.name for arm in ledger.manifest().arms if arm.usable and (not arm.emulated or arm.role != "test")}
     return lambda arm, cell: cell.suite in claims and arm in arms

@@ -9,13 +9,13 @@ import dataclasses
 import functools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.decisions.open_claims import needed_for_claims, open_claims
+from virtgauge.decisions.open_claims import Names, needed_for_claims, open_claims
 from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import (
@@ -146,16 +146,20 @@ class Runner:
             return
         told = ""
         requirements, arms = self._design.requirements, self._ledger.manifest().arms
-        claims: dict[str, list[str]] = {}
+        claims: Names = {}
+        never: Names = {}
         first = max(self._plan.repetitions, self._newest_block)
         for block in range(first, budget.repetitions):
             left = undecided(requirements, self._ledger)
             if budget.claims and block in budget.looks(self._plan.repetitions):
-                claims = open_claims(self._ledger)
+                before, (claims, never) = never, open_claims(self._ledger, budget.repetitions)
+                if never and not before:
+                    text = _counted("conclusion", "left out of further repetitions", _listed(never))
+                    self._display.show(Notice(f"{text}: none within the budget would decide them", warning=False))
             elif budget.claims and block == first:  # resumed between two looks, and one more would not be allowed for
                 claims = {suite: ["all, until the next look"] for suite in self._plan.suite}
             if not (left or claims):
-                what = "requirement and conclusion" if budget.claims else "requirement"
+                what = f"requirement and {'other ' if never else ''}conclusion" if budget.claims else "requirement"
                 self._display.show(Notice(f"every {what} is decided after {block} repetitions", warning=False))
                 return
             still_open, said = [one for one in left if one.open], _said(left, claims)
@@ -178,7 +182,8 @@ class Runner:
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
             for batch in added:
                 await self._run_batch(batch)
-        left, claims = undecided(requirements, self._ledger), open_claims(self._ledger) if budget.claims else {}
+        left = undecided(requirements, self._ledger)
+        claims = open_claims(self._ledger, budget.repetitions)[0] if budget.claims else {}
         if left or claims:
             text = f"the budget of {budget.repetitions} repetitions is spent: {_said(left, claims)}"
             self._display.show(Notice(text))
@@ -379,13 +384,17 @@ class Runner:
         self._display.show(event)
 
 
-def _said(undecided: Sequence[Verdict], claims: Mapping[str, Sequence[str]]) -> str:
+def _said(undecided: Sequence[Verdict], claims: Names) -> str:
     """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, …), 1 conclusion is open (timing: cost-load)``."""
     verdicts = [f"{one.requirement} on {one.arm}" for one in undecided]
-    conclusions = [f"{suite}: {name}" for suite, names in claims.items() for name in names]
-    parts = []
-    for what, state, found in (("verdict", "undecided", verdicts), ("conclusion", "open", conclusions)):
-        if found:
-            named = ", ".join(found[:3]) + (", …" if found[3:] else "")
-            parts.append(f"{len(found)} {what}{' is' if len(found) == 1 else 's are'} {state} ({named})")
-    return ", ".join(parts)
+    parts = (("verdict", "undecided", verdicts), ("conclusion", "open", _listed(claims)))
+    return ", ".join(_counted(*part) for part in parts if part[2])
+
+
+def _listed(claims: Names) -> list[str]:
+    return [f"{suite}: {name}" for suite, names in claims.items() for name in names]
+
+
+def _counted(what: str, state: str, found: Sequence[str]) -> str:
+    named = ", ".join(found[:3]) + (", …" if found[3:] else "")
+    return f"{len(found)} {what}{' is' if len(found) == 1 else 's are'} {state} ({named})"
