@@ -8,12 +8,11 @@ A paper's figure is taken as it is.  Emulated figures decide nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
@@ -32,11 +31,20 @@ from virtgauge.claims.figures import (
 )
 from virtgauge.claims.model import Claim, Level, Range
 from virtgauge.claims.significance import LEVEL, significance
-from virtgauge.claims.verdicts import CheckedClaim, Evidence, verdict_of, within
+from virtgauge.claims.verdicts import (
+    CheckedClaim,
+    Evidence,
+    Judged,
+    agreement_of,
+    all_within,
+    evidence_of,
+    of_extreme,
+    quantified,
+    verdict_of,
+    within,
+)
 
 _NOT_ALIKE = "nothing was measured both ways and otherwise alike"
-_AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
-_NO_IDENTICAL = "there were no identical arms (A/A) to judge it by"
 _WIDER = "another figure’s interval reaches over the bound"
 _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's is taken for it
 
@@ -80,12 +88,6 @@ def _hear(test: model.Test, figures: Figures) -> Iterator[Evidence]:
         yield from found
 
 
-def _evidence(text: str, agrees: bool | None, figures: Figures, *used: Figure) -> Evidence:
-    if any(one.emulated for one in used):
-        return Evidence.none(f"{text} (emulated, which decides nothing)")
-    return Evidence(text, agrees, measured=agrees is not None or not figures.exact)
-
-
 def _lacking(test: model.Test, figures: Figures) -> Iterator[str]:
     """Why the test is not complete: levels that it needs and that have no figure."""
     needed = figures.file.needed
@@ -112,58 +114,6 @@ def _lacking(test: model.Test, figures: Figures) -> Iterator[str]:
 # -- relations ---------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class _Judged:
-    """One figure of a test: ``sure`` is what it says with the confidence for as many as there are."""
-
-    point: float | None
-    evidence: Evidence
-    sure: bool | None
-
-
-def _agreement(
-    figures: Figures,
-    estimate: Callable[[int], Estimate],
-    among: int,
-    bounds: tuple[float | None, float | None],
-    of: Figure | None,
-    *,
-    is_ratio: bool,
-) -> tuple[bool | None, bool | None, str]:
-    """Whether an estimate, as one of so many, lies within bounds, by itself and surely, and what forbids to say so.
-
-    ``of`` is by the arms identical to which the margin is judged; None within one arm.
-    """
-    neutral = 1 if is_ratio else 0
-    strictly = bounds in ((neutral, None), (None, neutral))
-    found = [within(figures.firm(estimate(of_n), of_n), *bounds, strictly=strictly) for of_n in (1, among)]
-    point = estimate(1).point
-    if of is not None and point is not None and bounds != (None, None) and found[0] is not None:
-        end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
-        as_ratio = is_ratio and point > 0 and end > 0
-        if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
-            return None, None, f"; {_AS_IDENTICAL}"
-    lacking = of is not None and found[0] is not None and figures.lacks_identical(of)
-    return found[0], found[1], f"; {_NO_IDENTICAL}" if lacking else ""
-
-
-def _of_extreme(
-    agrees: bool | None, sure: bool | None, which: str, bounds: tuple[float | None, float | None]
-) -> bool | None:
-    """What the highest or lowest says: what holds of it holds of all, and what it alone does it must surely do."""
-    alone = bounds[0] if which == "highest" else bounds[1]
-    of_all = bounds[1] if which == "highest" else bounds[0]
-    if (alone is None and agrees is True) or (of_all is None and agrees is False):
-        return agrees
-    return sure
-
-
-def _all_within(estimates: Iterable[Estimate], which: str, bounds: tuple[float | None, float | None]) -> bool:
-    """Whether the bound that the highest or lowest keeps for all of them is kept by each: one may be less sure."""
-    of_all = (None, bounds[1]) if which == "highest" else (bounds[0], None)
-    return of_all == (None, None) or all(within(one, *of_all) for one in estimates)
-
-
 def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells, test.which)
     if not found:
@@ -177,15 +127,15 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
     judged = []
     for one in found:
         estimate = functools.partial(figures.estimate, one)
-        agrees, sure, why = _agreement(figures, estimate, among, bounds, one, is_ratio=False)
+        agrees, sure, why = agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
         if extreme and 2 * said.count(agrees) < among:
-            agrees = _of_extreme(agrees, sure, test.which, bounds)
-        if extreme and agrees and not _all_within(map(figures.firm, (o.estimate for o in others)), test.which, bounds):
+            agrees = of_extreme(agrees, sure, test.which, bounds)
+        if extreme and agrees and not all_within(map(figures.firm, (o.estimate for o in others)), test.which, bounds):
             agrees, why = None, why + f"; {_WIDER}"
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
-        evidence = _evidence(f"{head}{where}: {told(one.estimate, measure.unit)}{why}", agrees, figures, one)
-        judged.append(_Judged(one.estimate.point, evidence, agrees if extreme else sure))
-    yield from _quantified(judged, test.which)
+        evidence = evidence_of(f"{head}{where}: {told(one.estimate, measure.unit)}{why}", agrees, figures, one)
+        judged.append(Judged(one.estimate.point, evidence, agrees if extreme else sure))
+    yield from quantified(judged, test.which)
 
 
 def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
@@ -205,7 +155,7 @@ def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
     judged = [_comparison(test, figures, one, other, among) for one, other in pairs]
     if not judged:
         yield Evidence.none(_NOT_ALIKE)
-    yield from _quantified(judged, test.which)
+    yield from quantified(judged, test.which)
 
 
 def _alike(
@@ -217,7 +167,7 @@ def _alike(
         yield from ((one, other) for other in there.get(place(one), ()) if other is not one)
 
 
-def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figure, among: int) -> _Judged:
+def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figure, among: int) -> Judged:
     is_ratio = test.relation == "ratio"
     estimate = functools.partial(figures.ratio if is_ratio else figures.difference, one, other)
     change, bounds = estimate(), (test.at_least, test.at_most)
@@ -226,7 +176,7 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
         low, high = bounds
         bounds = (low if low is not None and low <= 1 else None, high if high is not None and high >= 1 else None)
     of = one if one.arm != other.arm else None
-    agrees, sure, why = _agreement(figures, estimate, among, bounds, of, is_ratio=is_ratio)
+    agrees, sure, why = agreement_of(figures, estimate, among, bounds, of, is_ratio=is_ratio)
     text = figures.pair_words(one, other, change, is_ratio=is_ratio) + why
     if short:
         agrees, sure = (False if found is False else None for found in (agrees, sure))
@@ -234,8 +184,8 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
     opposite = {"lowest": "highest", "highest": "lowest"}
     ends = {test.of_which, opposite.get(test.to_which, "each")} - {"each"}
     if ends:
-        agrees = sure = _of_extreme(agrees, sure, ends.pop(), bounds) if len(ends) == 1 else sure
-    return _Judged(change.point, _evidence(text, agrees, figures, one, other), sure)
+        agrees = sure = of_extreme(agrees, sure, ends.pop(), bounds) if len(ends) == 1 else sure
+    return Judged(change.point, evidence_of(text, agrees, figures, one, other), sure)
 
 
 def _spans(factor: str, span: Range, one: Figure, other: Figure) -> bool:
@@ -265,10 +215,10 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
         if not alike and (others or len(named) == 2):
             yield Evidence.none(_NOT_ALIKE)
         pairs += alike
-    yield from _quantified([_above(test, figures, one, other, len(pairs)) for one, other in pairs], "each")
+    yield from quantified([_above(test, figures, one, other, len(pairs)) for one, other in pairs], "each")
 
 
-def _above(test: model.Order, figures: Figures, one: Figure, other: Figure, among: int) -> _Judged:
+def _above(test: model.Order, figures: Figures, one: Figure, other: Figure, among: int) -> Judged:
     # Without a ratio something is zero, or early.
     relation, least = ("difference", 0.0) if figures.ratio(one, other).point is None else ("ratio", 1.0)
     above = model.Compared(measure=test.measure, relation=relation, of={}, to={}, at_least=least)
@@ -303,12 +253,12 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
             text = f"{text}, over that of {figures.words(most, only=test.than)}: {told(estimate(1), 'ratio')}"
             used += [most, least]
         bounds, of = (test.at_least, test.at_most), high if high.arm != low.arm else None
-        agrees, sure, why = _agreement(figures, estimate, among, bounds, of, is_ratio=True)
-        agrees = _of_extreme(agrees, sure, "highest", bounds)
+        agrees, sure, why = agreement_of(figures, estimate, among, bounds, of, is_ratio=True)
+        agrees = of_extreme(agrees, sure, "highest", bounds)
         pairs = [] if test.than is not None else itertools.permutations(group, 2)
-        if agrees and not _all_within((figures.firm(figures.ratio(*pair)) for pair in pairs), "highest", bounds):
+        if agrees and not all_within((figures.firm(figures.ratio(*pair)) for pair in pairs), "highest", bounds):
             agrees, why = None, f"; {_WIDER}"
-        yield _evidence(text + why, agrees, figures, *used)
+        yield evidence_of(text + why, agrees, figures, *used)
 
 
 def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: int) -> Estimate:
@@ -352,7 +302,7 @@ def _equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence
             least = max(low for low, _ in ends) / min(high for _, high in ends)
             agrees = True if widest <= test.at_most else False if least > test.at_most else None
         text = _listed(changes, figures, test.across)
-        yield _evidence(text, agrees, figures, *(one for _, one in found.values()))
+        yield evidence_of(text, agrees, figures, *(one for _, one in found.values()))
 
 
 def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
@@ -371,7 +321,7 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
         own = sizes.pop(test.level)
         agreement = [_beyond(other, own) if test.less else _beyond(own, other) for other in sizes.values()]
         agrees = False if False in agreement else None if None in agreement else True
-        yield _evidence(text, agrees, figures, *(one for found in group for _, one in found.values()))
+        yield evidence_of(text, agrees, figures, *(one for found in group for _, one in found.values()))
 
 
 Pairs = list[tuple[Figure, Figure]]
@@ -390,16 +340,16 @@ def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
     if not both:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.of))
     elif test.along:
-        yield from _quantified([_bend(test.along, figures, own, rest, len(both)) for own, rest in both], "each")
+        yield from quantified([_bend(test.along, figures, own, rest, len(both)) for own, rest in both], "each")
     else:
         for own, rest in both:
             changes = [mean_change([figures.ratio(*pair) for pair in found], test.rising) for found in (own, rest)]
             where = figures.words(own[0][0], without=named)
             text = f"{where}: changed{_SIZED[test.rising]} by {' beside '.join(told(one, 'ratio') for one in changes)}"
-            yield _evidence(text, _beyond(*map(figures.firm, changes)), figures, *itertools.chain(*own, *rest))
+            yield evidence_of(text, _beyond(*map(figures.firm, changes)), figures, *itertools.chain(*own, *rest))
 
 
-def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> _Judged:
+def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> Judged:
     """Whether figures grow faster, for each unit of a factor, over one range of it than over another.
 
     The slopes are compared within each block: two ranges may have a figure in common.
@@ -413,13 +363,13 @@ def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> 
 
     slopes = [functools.partial(_slope, along, pairs) for pairs in (own, rest)]
     more = functools.partial(grown, lambda block: slopes[0](block) - slopes[1](block))
-    agrees, sure, why = _agreement(figures, more, among, (0.0, None), None, is_ratio=False)
+    agrees, sure, why = agreement_of(figures, more, among, (0.0, None), None, is_ratio=False)
     said = [
         f"{told(grown(slope), unit)} from {figures.words(to, only=(along,))} to {figures.words(of, only=(along,))}"
         for slope, (of, to) in zip(slopes, (own[0], rest[0]), strict=True)
     ]
     text = f"{figures.words(used[0], without=(along,))}: grew for each unit by {', beside '.join(said)}{why}"
-    return _Judged(more().point, _evidence(text, agrees, figures, *used), sure)
+    return Judged(more().point, evidence_of(text, agrees, figures, *used), sure)
 
 
 def _slope(along: str, pairs: Pairs, block: int | None) -> float:
@@ -458,7 +408,7 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
         if len(set(levels)) < 3:
             yield Evidence.none(f"{where}: any two figures lie on a straight line")
         elif len(set(middles)) == 1:
-            yield _evidence(f"{where}: it does not change at all", None, figures, *group)
+            yield evidence_of(f"{where}: it does not change at all", None, figures, *group)
         else:
             explained, chance = figures.explained_by_line(levels, group), chance_of_line(len(set(levels)), LEVEL)
             text = f"{where}: a straight line explains {told(explained, 'share')} of it"
@@ -466,7 +416,7 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
             if agrees and not within(figures.firm(explained), chance, None):
                 agrees = None
                 text += f"; by chance it explains {number_text(chance, 'share')} of {len(set(levels))} figures"
-            yield _evidence(text, agrees, figures, *group)
+            yield evidence_of(text, agrees, figures, *group)
 
 
 def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
@@ -493,7 +443,7 @@ def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
             listed = ", ".join(f"{' or '.join(map(str, names))} at {across}" for across, names in best.items())
             in_all = set.intersection(*best.values())
             agrees = True if not in_all else False if all(names == in_all for names in best.values()) else None
-            yield _evidence(f"{where}: {listed}", agrees if len(in_all) < 2 else None, figures, *group)
+            yield evidence_of(f"{where}: {listed}", agrees if len(in_all) < 2 else None, figures, *group)
 
 
 _RELATIONS: Mapping[type, Callable[..., Iterator[Evidence]]] = {
@@ -507,35 +457,3 @@ _RELATIONS: Mapping[type, Callable[..., Iterator[Evidence]]] = {
     model.Line: _line,
     model.Mixed: _mixed,
 }
-
-
-# -- figures in words --------------------------------------------------------------------------------
-
-
-def _quantified(judged: Sequence[_Judged], which: str) -> Iterator[Evidence]:
-    """Every figure must agree, or most of them, or any; what one alone decides it must do surely."""
-    known = sorted((one for one in judged if one.point is not None), key=lambda one: one.point or 0.0)
-    agreeing, against, open_ones = (
-        sum(one.evidence.agrees is verdict for one in known) for verdict in (True, False, None)
-    )
-    if which not in ("most", "any"):
-        for one in judged:
-            if one.point is None:
-                yield Evidence.none(one.evidence.text)
-            elif one.evidence.agrees is False and one.sure is not False and 2 * against < len(known):
-                text = f"{one.evidence.text}; of {len(known)} figures some may lie there by chance"
-                yield dataclasses.replace(one.evidence, text=text, agrees=None)
-            else:
-                yield one.evidence
-        return
-    if not known:
-        yield from (Evidence.none(one.evidence.text) for one in judged[:1])
-        return
-    agrees = True if 2 * agreeing > len(known) else False if 2 * (agreeing + open_ones) <= len(known) else None
-    if which == "any" and agrees is not True:
-        surely = any(one.sure and one.evidence.agrees for one in known)
-        agrees = True if surely else None if agreeing + open_ones else False
-    yield Evidence(f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided", agrees)
-    # The two that are furthest apart; they decide nothing by themselves.
-    for name, one in {"lowest": known[0], "highest": known[-1]}.items():
-        yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees)

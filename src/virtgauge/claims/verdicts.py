@@ -1,4 +1,4 @@
-"""What figures say of a paper's conclusion."""
+"""What figures say of a paper's conclusion: one of them, several, and all."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import dataclasses
 import enum
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.claims.figures import Figure, Figures
+
+_AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
+_NO_IDENTICAL = "there were no identical arms (A/A) to judge it by"
 
 
 class Verdict(enum.StrEnum):
@@ -98,3 +102,91 @@ def within(estimate: Estimate, at_least: float | None, at_most: float | None, *,
 def _above(one: float, other: float) -> bool:
     """By more than rounding: the figures of a coarse clock have a ratio of just 3, of which a logarithm makes more."""
     return one > other and not math.isclose(one, other, rel_tol=1e-9)
+
+
+def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure) -> Evidence:
+    """Of figures: emulated ones decide nothing."""
+    if any(one.emulated for one in used):
+        return Evidence.none(f"{text} (emulated, which decides nothing)")
+    return Evidence(text, agrees, measured=agrees is not None or not figures.exact)
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """One figure of a test: ``sure`` is what it says with the confidence for as many as there are."""
+
+    point: float | None
+    evidence: Evidence
+    sure: bool | None
+
+
+def agreement_of(
+    figures: Figures,
+    estimate: Callable[[int], Estimate],
+    among: int,
+    bounds: tuple[float | None, float | None],
+    of: Figure | None,
+    *,
+    is_ratio: bool,
+) -> tuple[bool | None, bool | None, str]:
+    """Whether an estimate, as one of so many, lies within bounds, by itself and surely, and what forbids to say so.
+
+    ``of`` is by the arms identical to which the margin is judged; None within one arm.
+    """
+    neutral = 1 if is_ratio else 0
+    strictly = bounds in ((neutral, None), (None, neutral))
+    found = [within(figures.firm(estimate(of_n), of_n), *bounds, strictly=strictly) for of_n in (1, among)]
+    point = estimate(1).point
+    if of is not None and point is not None and bounds != (None, None) and found[0] is not None:
+        end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
+        as_ratio = is_ratio and point > 0 and end > 0
+        if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
+            return None, None, f"; {_AS_IDENTICAL}"
+    lacking = of is not None and found[0] is not None and figures.lacks_identical(of)
+    return found[0], found[1], f"; {_NO_IDENTICAL}" if lacking else ""
+
+
+def of_extreme(
+    agrees: bool | None, sure: bool | None, which: str, bounds: tuple[float | None, float | None]
+) -> bool | None:
+    """What the highest or lowest says: what holds of it holds of all, and what it alone does it must surely do."""
+    alone = bounds[0] if which == "highest" else bounds[1]
+    of_all = bounds[1] if which == "highest" else bounds[0]
+    if (alone is None and agrees is True) or (of_all is None and agrees is False):
+        return agrees
+    return sure
+
+
+def all_within(estimates: Iterable[Estimate], which: str, bounds: tuple[float | None, float | None]) -> bool:
+    """Whether the bound that the highest or lowest keeps for all of them is kept by each: one may be less sure."""
+    of_all = (None, bounds[1]) if which == "highest" else (bounds[0], None)
+    return of_all == (None, None) or all(within(one, *of_all) for one in estimates)
+
+
+def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:
+    """Every figure must agree, or most of them, or any; what one alone decides it must do surely."""
+    known = sorted((one for one in judged if one.point is not None), key=lambda one: one.point or 0.0)
+    agreeing, against, open_ones = (
+        sum(one.evidence.agrees is verdict for one in known) for verdict in (True, False, None)
+    )
+    if which not in ("most", "any"):
+        for one in judged:
+            if one.point is None:
+                yield Evidence.none(one.evidence.text)
+            elif one.evidence.agrees is False and one.sure is not False and 2 * against < len(known):
+                text = f"{one.evidence.text}; of {len(known)} figures some may lie there by chance"
+                yield dataclasses.replace(one.evidence, text=text, agrees=None)
+            else:
+                yield one.evidence
+        return
+    if not known:
+        yield from (Evidence.none(one.evidence.text) for one in judged[:1])
+        return
+    agrees = True if 2 * agreeing > len(known) else False if 2 * (agreeing + open_ones) <= len(known) else None
+    if which == "any" and agrees is not True:
+        surely = any(one.sure and one.evidence.agrees for one in known)
+        agrees = True if surely else None if agreeing + open_ones else False
+    yield Evidence(f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided", agrees)
+    # The two that are furthest apart; they decide nothing by themselves.
+    for name, one in {"lowest": known[0], "highest": known[-1]}.items():
+        yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees)
