@@ -662,10 +662,12 @@ def test_levels_at_the_margin_are_rarely_called_alike_and_equal_ones_mostly(nois
 
 @pytest.mark.parametrize("pairs", [[], [["busy", "idle"]]])
 @pytest.mark.parametrize("times", [1.0, 1.03])
-def test_levels_that_are_shown_to_be_alike_contradict_an_effect(pairs: list[list[str]], times: float) -> None:
-    """Whether ranks show the little there is or not: else the one claim and its opposite would both be confirmed."""
+def test_levels_that_are_shown_to_be_alike_contradict_an_effect_that_is_not_shown(
+    pairs: list[list[str]], times: float
+) -> None:
+    """An effect of 3 % that ranks show is significant, as an author says it, and at the same time none that matters."""
     found = heard({**MATTERS, "pairs": pairs}, loaded(times, times))
-    assert found.verdict is CONTRADICTED
+    assert found.verdict is (CONTRADICTED if times == 1 else CONFIRMED)
     assert "too small to matter" in found.evidence[0].text
     assert heard({**NONE, "pairs": pairs}, loaded(times, times)).verdict is CONFIRMED
 

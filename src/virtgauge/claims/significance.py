@@ -66,8 +66,11 @@ def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
                 yield Evidence(text, tested.shown is wanted)
             else:
                 alike, why, never = _alike(test, figures, part, families[True] if wanted else 0)
-                agrees = not wanted if alike else True if wanted and tested.shown else None
-                agrees = False if not wanted and tested.surely and not alike else agrees
+                # a small effect that is shown is significant, as its author says it; one that is not shown is none
+                if wanted:
+                    agrees = True if tested.shown else False if alike else None
+                else:
+                    agrees = True if alike else False if tested.surely else None
                 yield Evidence(text + why, agrees, needs=math.inf if agrees is None and never else 0)
 
 
