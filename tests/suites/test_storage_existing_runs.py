@@ -175,7 +175,7 @@ def test_a_server_on_an_attached_machine_is_used_from_here_once_it_is_seen_there
     assert owned.has_no_table()
     for trial in unseen.trials:
         assert trial.status is TrialStatus.UNSUPPORTED
-        assert "is not on attached 127.0.0.1 (ssh): nothing there listens on port 1; give each" in str(trial.error)
+        assert "is not on attached 127.0.0.1 (ssh): nothing answers at 127." in str(trial.error)
 
 
 @pytest.mark.parametrize("owned", sampled(["postgresql"], ["mongodb"]), indirect=True)

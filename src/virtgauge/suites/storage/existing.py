@@ -5,15 +5,21 @@ Their passwords come from the environment, because a plan is kept with the run a
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ipaddress
 import os
 import re
+import socket
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from virtgauge.agent.channel import Channel
 from virtgauge.errors import UsageError
+from virtgauge.host.fingerprint import fingerprint
 from virtgauge.suites.storage.databases import DATABASES, database
 
 SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)  # The databases that have servers
@@ -119,6 +125,72 @@ class ExistingServer(BaseModel):
             "timeout_ms": timeout_ms,
             "options": {},
         }
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_ADDRESSES = ("/proc/net/fib_trie", "/proc/net/if_inet6")
+_CONNECTIONS = ("/proc/net/tcp", "/proc/net/tcp6")
+_OWN_IPV4 = re.compile(r"\|-- ([\d.]+)\n(?: +/\d+ .*\n)*? +/32 host LOCAL")
+_REMOTE_END = re.compile(r"^ *\d+: [0-9A-F]+:[0-9A-F]{4} ([0-9A-F]+):([0-9A-F]{4}) ", re.MULTILINE)
+_ANSWER_S = 10.0
+
+
+async def not_on(machine: Channel, address: str, port: int) -> str | None:
+    """Why what answers at an address is not shown to be on a machine, in words; None where it is.
+
+    It is where every address that the name stands for is the machine's own, or the machine has our connection.
+    """
+    loop, reached = asyncio.get_running_loop(), False
+    why = "it has no address"
+    try:
+        places = await loop.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return f"{address} is not known here: {error}"
+    for place in dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in places):
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                _, connection = await asyncio.open_connection(place, port)
+        except (OSError, TimeoutError) as error:
+            why = str(error) or "in time"
+            continue
+        with contextlib.closing(connection):
+            reached, here = True, connection.get_extra_info("sockname")
+            told = (await machine.request("read", paths=[*_ADDRESSES, *_CONNECTIONS])).value["files"]
+            tables = {path: bytes(table or b"").decode(errors="replace") for path, table in told.items()}
+            boot_id = (await machine.facts())["boot_id"]
+            of_this_machine = boot_id == fingerprint()["context"]["boot_id"]
+            if not _is_on(tables, _address(place), _address(here[0]), here[1], of_this_machine=of_this_machine):
+                return f"{place} is no address of that machine, and it has no connection from here"
+    return None if reached else f"nothing answers at {address}, port {port} ({why})"
+
+
+def _is_on(tables: Mapping[str, str], server: Address, here: Address, port: int, *, of_this_machine: bool) -> bool:
+    """Whether a machine, by its own tables, is at the other end of a connection from an address and port of ours.
+
+    Addresses of this machine are nobody's elsewhere, though others may have them, too: 127.0.0.1, a bridge's.
+    """
+    if (server.is_loopback or server == here) and not of_this_machine:
+        return False
+    ends = {end for path in _CONNECTIONS for end in _REMOTE_END.findall(tables.get(path, ""))}
+    if ends & {(form, f"{port:04X}") for form in _as_kernel_writes(here)}:
+        return True
+    own = {*_OWN_IPV4.findall(tables.get(_ADDRESSES[0], ""))}
+    own |= {line.partition(" ")[0] for line in tables.get(_ADDRESSES[1], "").splitlines()}
+    named = str(server) if server.version == 4 else server.packed.hex()
+    return named in own and not server.is_loopback and server != here
+
+
+def _address(text: str) -> Address:
+    found = ipaddress.ip_address(text.partition("%")[0])
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _as_kernel_writes(address: Address) -> set[str]:
+    """``0100007F``: groups of four bytes, the last byte first; of IPv4 also as sockets of IPv6 have it."""
+    packed = address.packed
+    words = "".join(packed[at : at + 4][::-1].hex().upper() for at in range(0, len(packed), 4))
+    return {words} if address.version == 6 else {words, f"{'0' * 16}FFFF0000{words}"}
 
 
 def allowing_drop(sections: Sequence[Mapping[str, Any]]) -> tuple[tuple[dict[str, Any], ...], int]:

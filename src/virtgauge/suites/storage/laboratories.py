@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Hashable, Iterable, Mapping
@@ -14,12 +13,13 @@ from typing import Any
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.network.nic import NetworkError
-from virtgauge.platforms.base import Guest, LaunchError, Share
+from virtgauge.platforms.base import LaunchError, Share
 from virtgauge.platforms.simulated.storage import KILL
 from virtgauge.suites.storage.calibration import NullServer
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
 from virtgauge.suites.storage.databases import DATABASES, account, database
 from virtgauge.suites.storage.databases.base import Database, Durability, Found, Layout
+from virtgauge.suites.storage.existing import not_on
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of, profile_of
 from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run, run_well
@@ -215,10 +215,6 @@ class EmbeddedTestbed(GuestTestbed):
         return dataclasses.replace(target, client=self._client(target.client.store), inside=self._inside())
 
 
-_LISTENING = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0A", re.MULTILINE)
-_SOCKETS = ["/proc/net/tcp", "/proc/net/tcp6"]
-
-
 class ExistingTestbed(StorageTestbed):
     """A server that is there already, used from the host; it is the host's, or on a machine that exists already."""
 
@@ -239,7 +235,10 @@ class ExistingTestbed(StorageTestbed):
             raise StoreError("setup", str(error)) from error
         guest = await self.stage.launch()
         if not platform.is_host:
-            await _require_listener(guest, int(store["port"]), f"the server {server.name} is not on {platform.label}")
+            why = await not_on(guest.channel, str(store["address"]), int(store["port"]))
+            if why is not None:
+                words = f"the server {server.name} is not on {platform.label}: {why}"
+                raise StoreError("unsupported", f"{words}; give each machine its server (platforms = [...])")
             guest = await self.stage.launch_peer("client")
         self._server, self._client = server, Sensorstore(guest.channel, program, store)
         self._reported: dict[str, Any] | None = None
@@ -255,15 +254,6 @@ class ExistingTestbed(StorageTestbed):
             return error
         remedy = "it has not been touched; to have it dropped, set allow_drop = true, or start with --allow-drop"
         return StoreError(error.code, f"{error.message}: {remedy}")
-
-
-async def _require_listener(guest: Guest, port: int, otherwise: str) -> None:
-    """Raises StoreError: ``unsupported``: nothing listens on the port of this machine."""
-    reply = await guest.channel.request("read", paths=_SOCKETS)
-    tables = (bytes(table).decode() for table in reply.value["files"].values() if table is not None)
-    if port not in {int(one, 16) for table in tables for one in _LISTENING.findall(table)}:
-        words = f"{otherwise}: nothing there listens on port {port}; give each machine its server by the scope"
-        raise StoreError("unsupported", f"{words} (platforms = [...])")
 
 
 class ServedTestbed(GuestTestbed):
