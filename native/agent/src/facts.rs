@@ -106,7 +106,10 @@ pub fn collect(identity: &Identity) -> Facts {
             signature: signature.filter(|signature| !signature.is_empty()),
             product: text("/sys/class/dmi/id/product_name"),
             r#type: text("/sys/hypervisor/type"),
-            controls: text("/proc/xen/capabilities").is_some_and(|words| words.contains("control_d")),
+            controls: controls_xen(
+                text("/sys/hypervisor/properties/features").as_deref(),
+                text("/proc/xen/capabilities").as_deref(),
+            ),
         },
         tsc: Tsc {
             invariant: capability.invariant,
@@ -178,6 +181,13 @@ fn memory_bytes(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// Whether this is the domain that controls Xen: by its features, a hexadecimal bitmap of which the twelfth bit is
+/// `XENFEAT_dom0`, or by Xen's file system, which need not be mounted.
+fn controls_xen(features: Option<&str>, capabilities: Option<&str>) -> bool {
+    let bitmap = features.and_then(|text| u64::from_str_radix(text, 16).ok());
+    bitmap.is_some_and(|bits| bits & (1 << 11) != 0) || capabilities.is_some_and(|words| words.contains("control_d"))
+}
+
 fn mitigations(folder: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(folder) else {
         return BTreeMap::new();
@@ -237,5 +247,13 @@ mod tests {
         let cpu = cpu("", "");
         assert_eq!((cpu.count, cpu.model, cpu.vendor), (None, None, None));
         assert_eq!(text("/does/not/exist"), None);
+    }
+
+    #[test]
+    fn the_domain_that_controls_xen_is_told_without_xens_file_system() {
+        assert!(controls_xen(Some("00002f05000008ff"), None));
+        assert!(controls_xen(None, Some("control_d")));
+        assert!(!controls_xen(Some("000000000000070f"), Some("")));
+        assert!(!controls_xen(Some("no bitmap"), None));
     }
 }
