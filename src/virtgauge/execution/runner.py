@@ -256,14 +256,17 @@ class Runner:
         try:
             testbed = await self._design.suites[batch.cells[0].key].set_up(batch.testbed, stage)
             facts = await testbed.guest.channel.facts()
+            others = [guest for guest in stage.guests if guest is not testbed.guest] if stage.platform.peer else []
+            beside = [await guest.channel.facts() for guest in others]
         except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
             self._launch_failures[batch.arm] += 1
             self._display.show(Notice(f"{batch.arm}: the guest did not come up: {error}"))
             add_guest(ready_ns=None, facts={}, error=str(error) or repr(error))
             return None
         self._launch_failures[batch.arm] = 0
-        self._note_emulation(batch.arm, facts)
-        self._note_hypervisor(batch.arm, facts)
+        for told in (facts, *beside):
+            self._note_emulation(batch.arm, told)
+        self._note_machine(batch.arm, facts, beside)
         return testbed, add_guest(ready_ns=testbed.ready_ns, facts=facts)
 
     def _note_emulation(self, arm: str, facts: dict[str, Any]) -> None:
@@ -274,9 +277,7 @@ class Runner:
             return
         self._told.add((arm, "emulation"))
         follows = "its figures are marked as emulated and never ranked" if found.certain else "no figure is marked"
-        text = f"{arm}: {found.words}; {follows}"
-        self._ledger.add_event("remark", text)
-        self._display.show(Notice(text))
+        self._remark(f"{arm}: {found.words}; {follows}", warning=True)
         if found.certain:
             for name, other in self._arms.items():
                 if other.platform is platform:
@@ -284,20 +285,42 @@ class Runner:
                     self._arms[name] = dataclasses.replace(other, record=record)
                     self._ledger.put_arm(record)
 
-    def _note_hypervisor(self, name: str, facts: dict[str, Any]) -> None:
-        """Let an arm stand for the hypervisor of which only its guests can tell that they are its machines."""
-        arm = self._arms[name]
-        found = arm.platform.recognised(facts)
-        if not found or found == arm.record.recognised:
-            return
-        text = f"{name}: its guest says that it is a virtual machine of {found}, for which it stands from now on"
-        if arm.record.recognised:
-            text += f", no longer for {arm.record.recognised}: figures of both are mixed"
-        self._ledger.add_event("remark", text)
-        self._display.show(Notice(text, warning=bool(arm.record.recognised)))
-        record = dataclasses.replace(arm.record, recognised=found, virtual=True)
-        self._arms[name] = dataclasses.replace(arm, record=record)
-        self._ledger.put_arm(record)
+    def _note_machine(self, name: str, facts: dict[str, Any], beside: Iterable[dict[str, Any]]) -> None:
+        """Let an arm stand for the machine that its guests say that they are, and say what is doubtful of it."""
+        arm, before = self._arms[name], self._arms[name].record
+        found, peer = arm.platform.recognised(facts), arm.platform.peer
+        doubts = list(found.doubts)
+        for told in (peer.recognised(one) for one in beside) if peer is not None else ():
+            doubts += [f"of its peer: {doubt}" for doubt in told.doubts]
+            if (told.hypervisor, told.processor) != (found.hypervisor, found.processor):
+                doubts.append(f"it says that it is {found.words()}, and its peer that it is {told.words()}")
+        for doubt in doubts:
+            self._remark(f"{name}: {doubt}", warning=True)
+        if found.hypervisor not in ("", before.recognised):
+            text = f"{name}: its guest says that it is {found.words()}, for which it stands from now on"
+            if before.recognised:
+                text += f", no longer for {before.recognised}: figures of both are mixed"
+            self._remark(text, warning=bool(before.recognised))
+        elif found.processor not in ("", before.processor):
+            self._remark(f"{name}: its guest says that it is on another computer: {found.processor}", warning=True)
+        recognised = found.hypervisor or before.recognised
+        record = dataclasses.replace(
+            before,
+            recognised=recognised,
+            virtual=True if recognised else before.virtual,
+            processor=found.processor,
+            physical=found.physical and not recognised,
+        )
+        if record != before:
+            self._arms[name] = dataclasses.replace(arm, record=record)
+            self._ledger.put_arm(record)
+
+    def _remark(self, text: str, *, warning: bool) -> None:
+        """Say something once, on the display and in the ledger."""
+        if (text, "remark") not in self._told:
+            self._told.add((text, "remark"))
+            self._ledger.add_event("remark", text)
+            self._display.show(Notice(text, warning=warning))
 
     def _record_unlaunched(self, batch: Batch[Cell], pending: Sequence[Cell]) -> None:
         failure = "the guest did not come up"

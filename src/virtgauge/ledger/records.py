@@ -105,11 +105,18 @@ class ArmRecord:
     settings: dict[str, Any]  # the platform's section of the plan, resolved
     virtual: bool | None = None  # its guests are machines with a kernel of their own; None in runs that do not say
     recognised: str = ""  # the hypervisor that its guests were found to be of, where only they could tell
+    processor: str = ""  # of another computer that they were found to run on; empty where that is the run's host
+    physical: bool = False  # a machine that exists already, of which nothing says that it is a guest
 
     @property
     def is_virtual(self) -> bool:
         """Whether its guests are virtual machines; where a run does not say, all but the host and containers are."""
         return self.kind not in ("host", "oci") if self.virtual is None else self.virtual
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is a machine with nothing around it, as a paper's host, or simulates one."""
+        return self.kind in ("host", "simulated") or self.physical
 
     @property
     def hypervisor(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -57,30 +58,49 @@ _SIGNATURES = {
     "KVMKVMKVM": "kvm",
     _TCG_SIGNATURE: "qemu",
     "Microsoft Hv": "hyperv",
-    "VMwareVMware": "esx",
+    "VMwareVMware": "vmware",
     "XenVMMXenVMM": "xen",
     "VBoxVBoxVBox": "vbox",
 }
 """What hypervisors answer to CPUID leaf 0x40000000 (``arch/x86/kernel/cpu/hypervisor.c`` and its kin)."""
 _HYPER_V = "Virtual Machine"  # What its firmware calls every guest
-_PRODUCTS = {"VirtualBox": "vbox", "Standard PC": "qemu", "VMware": "esx", "HVM domU": "xen"}
-"""Beginnings of what their firmware calls the machine.  It goes before the signature: VirtualBox answers as KVM to
-guests that are Linux, and KVM as Hyper-V where a guest is given Hyper-V's interfaces.  KVM alone is under many monitors
-(those of clouds, Firecracker, Cloud Hypervisor), which are not the papers' QEMU."""
+_PRODUCTS = {"VirtualBox": "vbox", "Standard PC": "qemu", "KVM$": "qemu", "VMware": "vmware", "HVM domU": "xen"}
+"""What their firmware calls the machine, as patterns of its beginning; plain ``KVM`` is QEMU as Red Hat builds it.  It
+goes before the signature: VirtualBox answers as KVM to guests that are Linux, and KVM as Hyper-V where a guest is given
+Hyper-V's interfaces.  KVM's signature alone is of many monitors (those of clouds, Firecracker, Cloud Hypervisor), which
+are not the papers' QEMU.  VMware's products are all alike to their guests."""
 
 
 def hypervisor_told(facts: Mapping[str, Any]) -> str:
-    """Whose virtual machine an agent's facts say that it is on, by the words of libvirt's URIs; empty where none is."""
+    """Whose virtual machine an agent's facts say that it is on, by the words of libvirt's URIs; empty where none is.
+
+    ``vmware`` is any of that maker's.
+    """
     told = facts.get("hypervisor") or {}
     product, signature = str(told.get("product") or ""), str(told.get("signature") or "").strip("\0 ")
     if told.get("type") == "xen":  # a guest that Xen lets see no CPUID of its own, or the domain that controls it
         return "" if told.get("controls") else "xen"
     if not told.get("present"):
         return ""
-    named = next((name for beginning, name in _PRODUCTS.items() if product.startswith(beginning)), "")
+    named = next((name for pattern, name in _PRODUCTS.items() if re.match(pattern, product)), "")
     if not named and signature == "Microsoft Hv" and product != _HYPER_V:
         return ""  # who else has its interfaces
     return named or _SIGNATURES.get(signature, "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Recognition:
+    """What a guest's own facts say of the machine that it is, where nothing else could."""
+
+    hypervisor: str = ""  # whose virtual machine, by the words of libvirt's URIs; empty where none is known
+    processor: str = ""  # of the other computer that it runs on; empty where that is this one, or one like it
+    physical: bool = False  # nothing says that it is a guest
+    doubts: tuple[str, ...] = ()  # what cannot be told, or is not what the plan says
+
+    def words(self) -> str:
+        """For people."""
+        what = f"a virtual machine of {self.hypervisor}" if self.hypervisor else "of no known hypervisor"
+        return what + (f" on {self.processor}" if self.processor else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,9 +361,9 @@ class Platform(abc.ABC):
         """What a guest's own facts say of emulation where :meth:`probe` could not know; None where nothing does."""
         return None
 
-    def recognised(self, facts: Mapping[str, Any]) -> str:
-        """The hypervisor that a guest's own facts speak for where nothing else could say; empty where nothing does."""
-        return ""
+    def recognised(self, facts: Mapping[str, Any]) -> Recognition:
+        """What machine a guest's own facts speak for, where nothing else could say."""
+        return Recognition()
 
     def machine(self) -> WatchedMachine:
         """The machine that its guests work on, as far as its counters judge them."""

@@ -65,11 +65,16 @@ def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
     """What stands for ``physical`` and ``virtual``, where this run has something, and what is to be known of it."""
     usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
     references = [arm for arm in usable if arm.role == "reference"][:1]
-    hosts = [arm for arm in references if arm.kind in ("host", "simulated")]
+    hosts = [arm for arm in references if arm.is_bare]
     physical = next(iter([*hosts, *(arm for arm in usable if arm.kind == "host"), *references]), None)
     found = {} if physical is None else {"physical": (physical, "")}
     others = [arm for arm in usable if arm is not physical]
-    virtual = min((arm for arm in others if arm.is_virtual), key=lambda arm: arm.emulated, default=None)
+    processor = "" if physical is None else physical.processor
+    virtual = min(
+        (arm for arm in others if arm.is_virtual),
+        key=lambda arm: (arm.emulated, arm.processor != processor),
+        default=None,
+    )
     if virtual is not None:
         found["virtual"] = virtual, "of a processor simulated in software" if virtual.emulated else ""
     elif others:

@@ -52,7 +52,7 @@ def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[Cell, str,
             continue
         function, load = _FUNCTIONS.get(context.level(cell, "function")), _LOADS.get(context.level(cell, "load"))
         for arm in context.own_arms:
-            platform = "Host OS" if arm.kind == "host" else _HYPERVISORS.get(arm.hypervisor)
+            platform = "Host OS" if arm.kind == "host" or arm.physical else _HYPERVISORS.get(arm.hypervisor)
             if platform and context.table.tried(cell, arm.name):
                 for one in timing_figures(_TABLES[cell.probe]):
                     if (one.function, one.load, one.platform) == (function, load, platform):
@@ -148,7 +148,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 
 def paper_platform(arm: ArmRecord) -> str | None:
     """What the paper calls a platform of this kind; None for one that it does not have."""
-    if arm.role == "reference" and arm.kind in ("host", "simulated"):
+    if arm.role == "reference" and arm.is_bare:
         return "Host OS"
     return _HYPERVISORS.get(arm.hypervisor)
 

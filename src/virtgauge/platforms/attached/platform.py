@@ -20,6 +20,7 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import require
+from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
@@ -33,6 +34,7 @@ from virtgauge.platforms.base import (
     GuestSpec,
     LaunchError,
     Platform,
+    Recognition,
     emulation_told,
     hypervisor_told,
 )
@@ -118,7 +120,8 @@ class MachineSettings(BaseModel):
     """ssh: where the agent's private folder is made. By default the first folder that allows programs, /tmp first."""
 
     hypervisor: Hypervisor | None = None
-    """Whose machine it is, for the words of a policy that is set by hand."""
+    """Whose machine it is, for the words of a policy that is set by hand. ``esxi`` also says which of VMware's products
+    it is, which the machine itself cannot; a machine that says something else is remarked."""
     vm: Annotated[str, Field(min_length=1)] | None = None
     """Its name there; ``host`` by default."""
     core_mhz: Annotated[int, Field(ge=1)] | None = None
@@ -265,6 +268,15 @@ def refusal(spec: GuestSpec) -> str | None:
     return f"{', '.join(wanted)}: {ONLY_AS_IT_IS}" if wanted else None
 
 
+_TOLD_BY = {
+    Hypervisor.HYPER_V: "hyperv",
+    Hypervisor.ESXI: "vmware",
+    Hypervisor.VIRTUALBOX: "vbox",
+    Hypervisor.XEN: "xen",
+}
+"""What a machine's own facts say (:func:`hypervisor_told`), by the plan's words."""
+_UNKNOWN_PROCESSOR = "a processor that does not say its model"
+
 LEASE_S = 600
 """An agent that has heard nothing for so long ends by itself: its controller's machine, or the way to it, is gone."""
 _RENEWAL_S = LEASE_S / 4
@@ -383,9 +395,28 @@ class AttachedPlatform(Platform):
     def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
         return emulation_told(facts)
 
-    def recognised(self, facts: Mapping[str, Any]) -> str:
-        here = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return "" if facts.get("boot_id") == here else hypervisor_told(facts)  # this kernel is no guest's
+    def recognised(self, facts: Mapping[str, Any]) -> Recognition:
+        told, here = facts.get("hypervisor") or {}, fingerprint()
+        physical = told.get("present") is False and told.get("type") != "xen"
+        if facts.get("boot_id") == here["context"]["boot_id"]:  # this kernel is no guest's
+            return Recognition(physical=physical, doubts=self._doubts(""))
+        found, model = hypervisor_told(facts), str((facts.get("cpu") or {}).get("model") or _UNKNOWN_PROCESSOR)
+        processor, doubts = "" if model == here["identity"]["cpu_model"] else model, self._doubts(found)
+        if found == "vmware" and self.settings.hypervisor is Hypervisor.ESXI:
+            found = "esx"
+        return Recognition(found, processor, physical, doubts)
+
+    def _doubts(self, found: str) -> tuple[str, ...]:
+        """Of the hypervisor that a machine's facts speak for."""
+        planned = self.settings.hypervisor
+        if planned is not None and _TOLD_BY[planned] != found:
+            return (f'the plan says hypervisor = "{planned}", and the machine itself {found or "none that is known"}',)
+        if planned is None and found == "vmware":
+            words = (
+                'which of VMware\'s products it is cannot be told from inside: if it is ESXi, say hypervisor = "esxi"'
+            )
+            return (words,)
+        return ()
 
     def remarks(self) -> tuple[str, ...]:
         remark = None if self.settings.via == "ssh" else self._dial_in.refused_callers.words()
