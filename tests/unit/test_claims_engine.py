@@ -114,6 +114,47 @@ def test_emulated_figures_are_shown_and_decide_nothing() -> None:
     assert "emulated, which decides nothing" in found.evidence[0].text
 
 
+OVER_PLATFORMS: list[dict[str, Any]] = [
+    {"relation": "ratio", "measure": "cost", "of": {"platform": "b"}, "to": {"platform": "a"}, "at_least": 1},
+    {"relation": "order", "measure": "cost", "factor": "platform", "descending": ("b", "a")},
+    {"relation": "spread", "measure": "cost", "factor": "platform", "at_least": 1.5},
+    {
+        "relation": "equivalence",
+        "measure": "cost",
+        "across": "load",
+        "of": {"platform": "b"},
+        "to": {"platform": "a"},
+        "at_most": 1.5,
+    },
+    {"relation": "significance", "factors": ("platform",), "significant": ("cost",)},
+]
+
+
+@pytest.mark.parametrize("test", OVER_PLATFORMS, ids=lambda test: str(test["relation"]))
+def test_figures_of_different_computers_are_shown_and_decide_nothing_together(test: dict[str, Any]) -> None:
+    """Of one computer the same figures confirm it."""
+    of_arms = {"of_arms": ("platform",)}
+    same = [
+        figure(value, arm=platform, platform=platform, load=load)
+        for platform, value in (("a", 100.0), ("b", 200.0))
+        for load in ("idle", "busy")
+    ]
+    apart = [dataclasses.replace(one, machine="Xeon" if one.arm == "b" else "Core") for one in same]
+    assert heard(test, same, **of_arms).verdict is CONFIRMED
+    found = heard(test, apart, **of_arms)
+    assert found.verdict is UNTESTABLE
+    assert all("measured on different computers (" in one.text for one in found.evidence), found.evidence
+
+
+def test_what_is_compared_within_each_computer_decides() -> None:
+    both = [
+        dataclasses.replace(figure(value, arm=platform, platform=platform, function=function), machine=platform)
+        for platform in ("a", "b")
+        for function, value in (("call", 200.0), ("counter", 100.0))
+    ]
+    assert heard({**RATIO, "at_least": 1.5}, both, of_arms=("platform",)).verdict is CONFIRMED
+
+
 def test_a_level_that_a_claim_needs_leaves_it_open_where_it_was_not_measured() -> None:
     needed = {"load": ("idle", "busy")}
     assert heard(BOUND, [figure(100, load="idle")], needed=needed).verdict is UNDECIDED

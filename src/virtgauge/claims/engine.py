@@ -3,7 +3,7 @@
 A figure with its interval agrees when the whole interval lies within the bounds, and disagrees when the whole interval
 lies outside; else it does not decide, nor where identical arms (A/A) may seem to differ by the margin, or the interval
 lacks the nominal confidence.  What one of several figures decides alone, it decides with the confidence for so many.
-A paper's figure is taken as it is.  Emulated figures decide nothing.
+A paper's figure is taken as it is.  Emulated figures decide nothing, nor do those of different computers together.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure
     return unpaired_ratio(figures.ratio(first[0], first[1], among), figures.ratio(second[0], second[1], among))
 
 
-Changes = dict[str | bool, tuple[Estimate, Figure]]
-"""From ``to`` to ``of`` in one cell, by the level of the factor across."""
+Changes = dict[str | bool, tuple[Estimate, Figure, Figure]]
+"""From ``to`` to ``of`` in one cell, by the level of the factor across; with the figures, ``of`` first."""
 
 
 def _changes(test: model.Equivalence | model.Change, figures: Figures) -> list[Changes]:
@@ -277,7 +277,7 @@ def _changes(test: model.Equivalence | model.Change, figures: Figures) -> list[C
     for one, other in _alike(first, second, functools.partial(figures.place, without=named)):
         level, change = one.level(test.across), figures.ratio(one, other)
         if isinstance(level, str | bool) and change.point is not None:
-            cells.setdefault(figures.place(one, {*named, test.across}), {})[level] = (change, one)
+            cells.setdefault(figures.place(one, {*named, test.across}), {})[level] = (change, one, other)
     named_levels = test.cells.get(test.across) or figures.file.needed.get(test.across)
     present = {one.level(test.across) for one in figures.select(test.measure, test.cells)}
     wanted: set[object] = set(named_levels) if isinstance(named_levels, tuple) else set(present)
@@ -294,7 +294,7 @@ def _equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence
     if not complete:
         yield Evidence.none(_why_no_change(test, figures))
     for found in complete:
-        changes = {level: change for level, (change, _) in found.items()}
+        changes = {level: change for level, (change, *_) in found.items()}
         ends = [(one.low, one.high) for one in map(figures.firm, changes.values()) if one.low and one.high]
         agrees = None
         if len(ends) == len(found):
@@ -302,7 +302,7 @@ def _equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence
             least = max(low for low, _ in ends) / min(high for _, high in ends)
             agrees = True if widest <= test.at_most else False if least > test.at_most else None
         text = _listed(changes, figures, test.across)
-        yield evidence_of(text, agrees, figures, *(one for _, one in found.values()))
+        yield evidence_of(text, agrees, figures, *(one for _, *pair in found.values() for one in pair))
 
 
 def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
@@ -321,7 +321,8 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
         own = sizes.pop(test.level)
         agreement = [_beyond(other, own) if test.less else _beyond(own, other) for other in sizes.values()]
         agrees = False if False in agreement else None if None in agreement else True
-        yield evidence_of(text, agrees, figures, *(one for found in group for _, one in found.values()))
+        used = (one for found in group for _, *pair in found.values() for one in pair)
+        yield evidence_of(text, agrees, figures, *used)
 
 
 Pairs = list[tuple[Figure, Figure]]

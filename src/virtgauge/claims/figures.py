@@ -37,6 +37,7 @@ class Figure:
     arm: str = ""  # that it is of, or the paper's platform; ``label`` is its name where that is worth saying
     label: str = ""
     emulated: bool = False  # it shows that the method works, and decides nothing
+    machine: str = ""  # the computer that it was measured on; empty of a paper's
     # the values of the A/A arm and of the reference in the same cell; empty where there are none
     identical: tuple[Mapping[int, float], Mapping[int, float]] = ({}, {})
 
@@ -257,6 +258,12 @@ def _fits(level: Level | None, wanted: Level, narrower: bool) -> bool:
 
 def _number(level: Level | None) -> float:
     return float(level) if isinstance(level, int | float) else 0.0
+
+
+def computers_differ(figures: Iterable[Figure]) -> str:
+    """Why figures together say nothing of platforms; empty where all are of one computer."""
+    machines = dict.fromkeys(one.machine for one in figures)
+    return f"measured on different computers ({'; '.join(machines)})" if len(machines) > 1 else ""
 
 
 def grouped(figures: Iterable[Figure], key: Callable[[Figure], object]) -> list[list[Figure]]:

@@ -25,7 +25,7 @@ from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova, single_value_p
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.ranks import Values
-from virtgauge.claims.figures import Figure, Figures, format_level, grouped, told
+from virtgauge.claims.figures import Figure, Figures, computers_differ, format_level, grouped, told
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
 
@@ -56,6 +56,9 @@ def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
             yield Evidence.none(missing)
             continue
         found = [one for one in figures.select(measure, test.cells) if not one.emulated]
+        if (apart := computers_differ(found)) and {*test.factors} & {*figures.file.of_arms}:
+            yield Evidence.none(apart)
+            continue
         for part in grouped(found, part_of):
             head = f"{_words(figures, test.within, part[0].level(test.within))}, " if test.within else ""
             tested = _tested(test, figures, part, families[False])

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.claims.figures import Figure, Figures
+from virtgauge.claims.figures import Figure, Figures, computers_differ
 
 _AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
 _NO_IDENTICAL = "there were no identical arms (A/A) to judge it by"
@@ -105,9 +105,11 @@ def _above(one: float, other: float) -> bool:
 
 
 def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure) -> Evidence:
-    """Of figures: emulated ones decide nothing."""
+    """Of figures: emulated ones decide nothing, nor those of different computers beside one another."""
     if any(one.emulated for one in used):
         return Evidence.none(f"{text} (emulated, which decides nothing)")
+    if apart := computers_differ(used):
+        return Evidence.none(f"{text} ({apart}, which decides nothing)")
     return Evidence(text, agrees, measured=agrees is not None or not figures.exact)
 
 

@@ -8,7 +8,8 @@ C.  With few repetitions the intervals are as wide as those allow, smallest to l
 
 Overall, a platform that fails a requirement stands behind every one that fails none; among those of the same standing,
 one is better than another if it is better by some requirement and worse by none (Pareto).  No requirement is weighed
-against another.  Emulated figures never rank, and where neither way is better nothing does.
+against another.  Emulated figures never rank, nor do those of another computer than the reference's; where neither way
+is better nothing does.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ def rankings(
     if not requirements:
         return []
     found = [_by_measure(requirement, table) for requirement in requirements]
-    return [*found, _overall(found, verdicts, table.arms)]
+    return [*found, _overall(found, verdicts, table)]
 
 
 def _by_measure(requirement: BoundRequirement, table: ResultTable) -> Ranking:
     measure = requirement.measure
     cells = [cell for cell in table.cells(measure.suite) if requirement.covers(cell)]
-    rankable, unranked = _rankable(table.arms)
+    rankable, unranked = _rankable(table)
     for arm in list(rankable):
         if not any(table.values(measure, cell, arm.name) for cell in cells):
             rankable.remove(arm)
@@ -92,8 +93,8 @@ def _by_measure(requirement: BoundRequirement, table: ResultTable) -> Ranking:
     return Ranking(requirement.name, _ranks(names, lambda one, other: beats[one, other]), unranked)
 
 
-def _overall(rankings: Sequence[Ranking], verdicts: Sequence[Verdict], arms: Sequence[ArmRecord]) -> Ranking:
-    rankable, unranked = _rankable(arms)
+def _overall(rankings: Sequence[Ranking], verdicts: Sequence[Verdict], table: ResultTable) -> Ranking:
+    rankable, unranked = _rankable(table)
     for arm in list(rankable):
         if all(ranking.unranked.get(arm.name) == _NO_FIGURE for ranking in rankings):
             rankable.remove(arm)
@@ -110,16 +111,18 @@ def _overall(rankings: Sequence[Ranking], verdicts: Sequence[Verdict], arms: Seq
     return Ranking("", _ranks([arm.name for arm in rankable], better), unranked)
 
 
-def _rankable(arms: Sequence[ArmRecord]) -> tuple[list[ArmRecord], dict[str, str]]:
+def _rankable(table: ResultTable) -> tuple[list[ArmRecord], dict[str, str]]:
     unranked = {}
     rankable = []
-    for arm in arms:
+    for arm in table.arms:
         if arm.role == "aa":
             continue
         if not arm.usable:
             unranked[arm.name] = f"not measured: {arm.reason}"
         elif arm.emulated:
             unranked[arm.name] = "emulated: its figures never rank"
+        elif apart := table.elsewhere(arm.name):
+            unranked[arm.name] = apart
         else:
             rankable.append(arm)
     return rankable, unranked

@@ -1,6 +1,6 @@
 """Verdicts: each requirement judged for each platform, on the figures of a run, and what it has still to measure.
 
-A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Three
+A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Four
 guards stand above the interval:
 
 - **A/A.**  What identical arms still differ by on this machine is the least that a figure may be off; a margin within
@@ -9,6 +9,7 @@ guards stand above the interval:
   the slow ones.  Where more than a tenth of them are silent, the others do not stand for all, and more of them would
   not help.
 - **Emulation.**  Figures of an emulated machine say nothing of the hypervisor's speed: they are shown, not judged.
+- **Another computer.**  The ratio to a reference that ran on another computer is one of computers, too, and not judged.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Verdict:
 
     requirement: str  # by its name
     arm: str  # the platform
-    outcome: Outcome | None  # None where it is not judged: the platform was skipped, or is emulated
+    outcome: Outcome | None  # None where it is not judged: the platform was skipped, is emulated, or elsewhere
     # the cell that the verdict rests on: the one that failed, is undecided, or passed with least margin; None without
     # any
     decisive: CellVerdict | None
@@ -116,6 +117,8 @@ class Judge:
         if arm.emulated:
             reason = "emulated: its figures say nothing of the hypervisor's speed"
             return Verdict(requirement.name, name, None, _decisive(cells), cells, reason)
+        if requirement.relative and (apart := table.elsewhere(name)):
+            return Verdict(requirement.name, name, None, None, (), f"{apart}: the ratio is one of computers, too")
         if not cells:
             return Verdict(requirement.name, name, Outcome.INCONCLUSIVE, None, (), "no trial of it could tell")
         decisive = _decisive(cells)

@@ -156,12 +156,15 @@ def _coarseness(figure: HeadlineFigure) -> float:
     return math.inf if found is None or found.smallest is None else found.smallest
 
 
+_KINDS = {Tone.EMULATED: "emulated: ", Tone.ELSEWHERE: "on another computer: ", Tone.REFERENCE: "reference: "}
+
+
 def _clauses(
     tone: Tone, figures: Sequence[HeadlineFigure], compared: Sequence[HeadlineFigure], same_first: bool
 ) -> Iterator[str]:
     """What is required first, then in the order of the headline."""
     if not compared:
-        kind = {Tone.EMULATED: "emulated: ", Tone.REFERENCE: "reference: "}.get(tone, "")
+        kind = _KINDS.get(tone, "")
         for place, figure in enumerate(figures):
             yield f"{'' if place else kind}{figure.name} {figure.value}"
         return

@@ -40,6 +40,7 @@ MARKS = {
     Tone.FASTER: ("▼", "green"),
     Tone.SAME: ("=", "default"),
     Tone.EMULATED: ("~", "yellow"),
+    Tone.ELSEWHERE: ("~", "default"),
     Tone.MISSING: ("✗", "dim"),
 }
 _OUTCOMES = {Outcome.PASS: ("✓", "green"), Outcome.FAIL: ("✗", "red"), Outcome.INCONCLUSIVE: ("?", "yellow")}
@@ -126,7 +127,8 @@ def _verdicts(report: Report, room: int, width: int, full: str) -> list[Text]:
     unjudged = sorted({one.arm for one in report.decisions.verdicts} - by_arm.keys())
     for arm in unjudged:
         record = report.arm(arm).record
-        why = "emulated" if record.usable else f"skipped: {printable(record.reason)}"
+        why = "emulated" if record.emulated else "on another computer than the reference"
+        why = why if record.usable else f"skipped: {printable(record.reason)}"
         pairs.append([_cut(f"– {printable(arm)} is not judged: {why}", width)])
     if sum(map(len, pairs)) > room:
         pairs = [pair[:1] for pair in pairs]
@@ -155,7 +157,8 @@ def _answers(told: Sequence[Answer], room: int, width: int, full: str) -> list[T
     """A row for each; where there is no room for all, those that say least go first."""
     kept = list(told)
     if len(kept) > room:
-        least = (Tone.REFERENCE, Tone.SAME, Tone.EMULATED, Tone.MISSING, Tone.FASTER, Tone.SLOWER)
+        never = (Tone.EMULATED, Tone.ELSEWHERE, Tone.MISSING)
+        least = (Tone.REFERENCE, Tone.SAME, *never, Tone.FASTER, Tone.SLOWER)
         leaving = sorted(range(len(kept)), key=lambda place: (least.index(kept[place].tone), -place))
         gone = set(leaving[: len(kept) - max(room - 1, 0)])
         kept = [answer for place, answer in enumerate(kept) if place not in gone]

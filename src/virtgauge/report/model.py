@@ -105,6 +105,7 @@ def build(ledger: Ledger) -> Report:
         blocks=blocks,
         caveats=(
             *_caveats(manifest, suites, agrees, events, blocks),
+            *_of_other_computers(table, manifest.arms),
             *course_caveats(table),
             *left_out_caveats(left_out, tallies),
             *untold_steal_caveats(manifest.fingerprint, tallies),
@@ -172,6 +173,19 @@ def _arm_summary(arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecor
         trials=table.statuses(arm.name),
         facts=facts,
     )
+
+
+def _of_other_computers(table: ResultTable, arms: Sequence[ArmRecord]) -> Iterator[str]:
+    """Which arms ran on another computer than the reference."""
+    found: dict[str, list[str]] = {}
+    for arm in arms:
+        if arm.usable and arm.role != "aa" and (where := table.elsewhere(arm.name)):
+            found.setdefault(where, []).append(arm.label)
+    for where, labels in found.items():
+        yield (
+            f"{', '.join(labels)} ran {where}: ratios to the reference compare these computers, too. None of them is "
+            "called a difference of platforms, judged, ranked, or held against a conclusion of a paper."
+        )
 
 
 def _caveats(

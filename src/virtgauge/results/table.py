@@ -103,6 +103,16 @@ class ResultTable:
         """The reference once more; empty without one."""
         return next((arm.name for arm in self.arms if arm.role == "aa"), "")
 
+    def processor(self, arm: str) -> str:
+        """Of the computer that an arm's guests ran on, by which computers are told apart."""
+        own = next((one.processor for one in self.arms if one.name == arm), "")
+        return own or str(self.manifest.fingerprint.get("identity", {}).get("cpu_model") or "this host’s processor")
+
+    def elsewhere(self, arm: str) -> str:
+        """Why an arm's ratio to the reference is one of computers, too; empty where both ran on one."""
+        own, reference = self.processor(arm), self.processor(self.reference)
+        return "" if own == reference else f"on another computer ({own}) than the reference ({reference})"
+
     @functools.cached_property
     def suites(self) -> tuple[str, ...]:
         """Those that were tried, in the order of the ledger."""

@@ -101,7 +101,7 @@ def accuracy(context: Context) -> Iterator[Block]:
     for one in context.once(accuracies):
         names = "+".join(one.estimators)
         place = context.place(f"*;estimator={names};through={one.through};timing={one.timing}", one.arm)
-        ranked = not context.arm(one.arm).emulated
+        ranked = context.ranked(one.arm)
         beside = None if one.beside is None or one.beside.estimate.point is None else one.beside
         error = Value("error", place, one.off, SHARE, beside, Better.LOWER, ranked)
         counts = (("intervals.covered", one.covered), ("intervals", one.intervals), ("cells", one.cells))
@@ -156,7 +156,7 @@ def _effect_row(context: Context, one: Effect) -> Iterator[Row]:
     cell, pooled = one.cells[0], one.help is None
     against, name = f"timing={one.base}", versus(one.through, one.timing, one.base)
     text = f"*;through={one.through};timing={one.timing}" if pooled else cell.text
-    place, ranked = context.place(text, one.arm, against), not context.arm(one.arm).emulated
+    place, ranked = context.place(text, one.arm, against), context.ranked(one.arm)
     error = None if one.error.estimate.point is None else one.error
     spread = None if one.spread.difference.point is None else one.spread
     more = (Better.LOWER, ranked)

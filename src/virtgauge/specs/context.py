@@ -66,6 +66,10 @@ class Context:
         """An arm by name."""
         return next(one for one in self.all_arms if one.name == name)
 
+    def ranked(self, arm: str) -> bool:
+        """Whether a difference from the reference is one of platforms: of no emulated one, and on one computer."""
+        return not self.arm(arm).emulated and not self.table.elsewhere(arm)
+
     def level(self, cell: Cell, factor: str) -> str:
         """A cell's level of a factor."""
         return self.spec.factor(factor).level(cell)
@@ -130,7 +134,7 @@ class Context:
             asked.quantity,
             compare(asked, cell, arm) if beside else None,
             asked.better,
-            ranked=not self.arm(arm).emulated,
+            ranked=self.ranked(arm),
             rank=rank,
             note=note,
             hint=hint,
@@ -140,7 +144,7 @@ class Context:
         self, measure: str, place: Place, estimate: Estimate, quantity: Quantity, better: Better = Better.NEITHER
     ) -> Value:
         """A figure that an insight found."""
-        ranked = not place.arm or not self.arm(place.arm).emulated
+        ranked = not place.arm or self.ranked(place.arm)
         return Value(measure, place, estimate, quantity, None, better, ranked=ranked)
 
     def estimate(self, measure: str | Measure, cell: Cell, arm: str) -> Estimate:
@@ -176,7 +180,11 @@ class Context:
         if own:
             unit = claim_file(self.spec.name).measures[measure].unit
             estimate = measured(own, unit, self.table.claims_confidence)
-            yield Figure(measure, levels, estimate, own, facts or {}, arm.name, label, arm.emulated, (aa, reference))
+            machine, identical = self.table.processor(arm.name), (aa, reference)
+            if self.table.elsewhere(arm.name):  # what identical arms differ by is of the reference's computer
+                identical = ({}, {})
+            told = facts or {}
+            yield Figure(measure, levels, estimate, own, told, arm.name, label, arm.emulated, machine, identical)
 
     def rank(self, measure: str, cell: Cell, arm: str, among: str) -> int | None:
         """One more than the cells that were shown to be better, of those that differ in one factor alone.

@@ -21,6 +21,7 @@ class Tone(enum.StrEnum):
     FASTER = "faster"
     SAME = "same"  # no difference shown
     EMULATED = "emulated"  # figures that must not be ranked
+    ELSEWHERE = "elsewhere"  # nor those of another computer than the reference's
     MISSING = "missing"
 
 
@@ -86,7 +87,7 @@ def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Said]) 
     """One sentence per arm of the manifest (not the A/A arm), the reference first, emulated and skipped ones last.
 
     The second argument of ``say`` is what to call the reference: empty where figures are not to be compared with it, of
-    the reference itself and of emulated arms.
+    the reference itself, of emulated arms, and of those on another computer.
     """
     reference = next((arm for arm in arms if arm.role == "reference"), None)
     made = [_headline(arm, reference, say) for arm in arms if arm.role != "aa"]
@@ -97,7 +98,8 @@ def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Said]) 
 def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRecord, str], Said]) -> Headline:
     if not arm.usable:
         return Headline(arm.name, arm.label, Tone.MISSING, f"not measured: {arm.reason.rstrip('.')}.")
-    apart = reference is None or arm.role == "reference" or arm.emulated
+    elsewhere = reference is not None and arm.processor != reference.processor
+    apart = reference is None or arm.role == "reference" or arm.emulated or elsewhere
     against = "" if apart or reference is None else "the host" if reference.kind == "host" else reference.label
     said = say(arm, against)
     tone, text = said.tone, said.text
@@ -107,6 +109,8 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
         tone = Tone.REFERENCE
     elif arm.emulated:
         tone, text = Tone.EMULATED, f"not ranked: {text}"
+    elif elsewhere:
+        tone, text = Tone.ELSEWHERE, f"on another computer: {text}"
     own = sorted(said.figures, key=lambda one: -one.size)
     if apart:
         own = [dataclasses.replace(one, change="", judgement=None, resolution=None) for one in own]

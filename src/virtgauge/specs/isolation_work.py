@@ -95,6 +95,8 @@ def wake_tail(table: ResultTable) -> float:
 
 
 def _relative(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+    if apart := table.elsewhere(arm):
+        return f"measured {apart}, whose work tells nothing of this one’s"
     base = effort(table, reference(cell), table.reference)
     found = {block: work / base[block] for block, work in effort(table, cell, arm).items() if base.get(block, 0) > 0}
     return found or _NO_PAIR

@@ -107,7 +107,7 @@ def _name(level: str, labels: Labels) -> str:
 
 def factors_of(context: Context) -> Iterator[tuple[str, ProbeFactors]]:
     """Each probe with its tests."""
-    emulated = [arm.name for arm in context.arms if arm.emulated]
+    unranked = [arm.name for arm in context.arms if not context.ranked(arm.name)]
     for probe in PROBES:
         cells: dict[factor_tests.Place, Repetitions] = {}
         for cell in context.where({"probe": (probe,)}):
@@ -118,7 +118,7 @@ def factors_of(context: Context) -> Iterator[tuple[str, ProbeFactors]]:
                         block: {name: values[name].get(block) for name in PARAMETERS} for block in values["p50"]
                     }
                     cells[function_label(cell.factors), arm.name, context.level(cell, "load")] = repetitions
-        found = probe_factors(cells, emulated, context.table.confidence)
+        found = probe_factors(cells, unranked, context.table.confidence)
         if found is not None:
             yield probe, found
 
@@ -136,7 +136,8 @@ def what_matters(context: Context) -> Iterator[Block]:
             yield from _tables(context, probe, found, labels)
         unranked = ", ".join(labels.get(name, name) for name in found.unranked)
         if unranked and found.parameters:
-            said = f"Emulated platforms ({unranked}) are never ranked: they are in none of these tests, and their δ is"
+            kinds = "Emulated platforms, and those on another computer than the reference"
+            said = f"{kinds} ({unranked}), are never ranked: they are in none of these tests, and their δ is"
             yield Text((f"{said} only described.",))
 
 

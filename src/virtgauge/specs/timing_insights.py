@@ -147,7 +147,7 @@ def highlights(context: Context) -> list[tuple[str, Cell]]:
 def news(context: Context, arm: str, measured: list[tuple[str, Cell]]) -> list[tuple[str, Cell]]:
     """Of each probe the first, and under other loads what says something new."""
     kept, first = [], dict[str, tuple[Cell, Comparison]]()
-    apart = arm == context.table.reference or context.arm(arm).emulated
+    apart = arm == context.table.reference or not context.ranked(arm)
     for name, cell in measured:
         found = context.table.compared(context.spec.measure(name), cell, arm)
         if name not in first:
