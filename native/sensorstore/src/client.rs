@@ -259,7 +259,9 @@ impl<'a> Client<'a> {
         let sent = now();
         let window = match asks {
             Operation::Window => Some(session.window(name, from, to)?),
-            Operation::LastValue => session.last_value(name, &mut self.answer).map(|()| None)?,
+            Operation::LastValue => {
+                session.last_value(name, data.timestamp(preload), &mut self.answer).map(|()| None)?
+            }
             _ => session.read(name, from, to, &mut self.answer).map(|()| None)?,
         };
         let answered = now();

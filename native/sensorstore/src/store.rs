@@ -79,8 +79,9 @@ pub trait Session: Send {
     /// emptied `into`.
     fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure>;
 
-    /// Reads the newest reading of a sensor, which the database has to find, into an emptied `into`.
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure>;
+    /// Reads the newest reading of a sensor, which the database has to find, into an emptied `into`.  It is asked for at
+    /// the time `now` of the readings, at which the next one is due; who looks back by a span does so from there.
+    fn last_value(&mut self, sensor: Uuid, now: i64, into: &mut Vec<Reading>) -> Result<(), Failure>;
 
     /// Has the database reckon over the readings of a sensor from `from` to `to`, both included.
     fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure>;

@@ -226,7 +226,7 @@ impl Session for InfluxdbSession {
         self.rows("value", &format!("sensor = '{sensor}' AND time >= {from}ms AND time <= {to}ms"), into)
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, _now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         self.rows("last(value)", &format!("sensor = '{sensor}'"), into)
     }
 

@@ -235,7 +235,7 @@ impl Session for MariaDbSession {
         self.readings(into)
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, _now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         self.ask(self.newest, sensor, &[])?;
         self.readings(into)
     }

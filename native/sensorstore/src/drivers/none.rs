@@ -57,7 +57,7 @@ impl Session for NoSession {
         Ok(())
     }
 
-    fn last_value(&mut self, _sensor: Uuid, _into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, _sensor: Uuid, _now: i64, _into: &mut Vec<Reading>) -> Result<(), Failure> {
         Err(Failure::new(Kind::Unsupported, "nothing is kept of which one could be the newest"))
     }
 

@@ -154,8 +154,8 @@ impl Session for LinesSession {
         self.session.read(sensor, from, to, into)
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
-        self.session.last_value(sensor, into)
+    fn last_value(&mut self, sensor: Uuid, now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        self.session.last_value(sensor, now, into)
     }
 
     fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {

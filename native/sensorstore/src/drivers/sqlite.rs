@@ -215,7 +215,7 @@ impl Session for SqliteSession {
         self.select(&self.select, params![sensor.as_bytes(), from, to], into).or_failure()
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, _now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         self.select(&self.newest, params![sensor.as_bytes()], into).or_failure()
     }
 

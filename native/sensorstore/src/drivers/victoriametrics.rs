@@ -21,6 +21,9 @@ const SETTINGS: [&str; 4] =
 /// Later than any reading, in milliseconds: VictoriaMetrics does not count further.
 const LAST_MILLISECOND: i64 = 9_000_000_000_000;
 
+/// As far back as an instant query looks for a value, where it does not say (`-search.maxStalenessInterval`).
+const LOOKBACK: &str = "5m";
+
 /// Earlier than any reading, in seconds; times that lead to before 1970 find nothing at all.
 const FIRST_SECOND: u64 = 1_000_000_000;
 
@@ -155,11 +158,9 @@ impl VictoriaMetricsSession {
         functions: [&str; COUNT],
         sensor: Uuid,
         span: &str,
-        to: &str,
+        to: i64,
     ) -> Result<Option<[f64; COUNT]>, Failure> {
-        let named = functions.map(|name| format!("\"{name}\"")).join(", ");
-        let query = format!("aggr_over_time(({named}), {}{{sensor=\"{sensor}\"}}[{span}])", self.table);
-        let target = format!("/api/v1/query?nocache=1{to}&query={}", encoded(&query));
+        let target = rollup_target(&self.table, &functions, sensor, span, to);
         let answer = self.http.ask("GET", &target, &[])?.successful()?;
         let wrong = || Failure::new(Kind::Database, "what the server answers is not VictoriaMetrics' JSON");
         let told: Value = serde_json::from_slice(answer.body).map_err(|_| wrong())?;
@@ -223,6 +224,12 @@ impl Session for VictoriaMetricsSession {
         let series = encoded(&format!("{}{{sensor=\"{sensor}\"}}", self.table));
         let target = format!("/api/v1/export?start={}&end={}&match[]={series}", seconds(from), seconds(to));
         let answer = self.http.ask("GET", &target, &[])?.successful()?;
+/// The request of [`VictoriaMetricsSession::rollups`].
+fn rollup_target(table: &str, functions: &[&str], sensor: Uuid, span: &str, to: i64) -> String {
+    let query = format!("aggr_over_time((\"{}\"), {table}{{sensor=\"{sensor}\"}}[{span}])", functions.join("\", \""));
+    format!("/api/v1/query?nocache=1&time={}&query={}", seconds(to), encoded(&query))
+}
+
         into.clear();
         let wrong = || Failure::new(Kind::Database, "what the server exports is not VictoriaMetrics' JSON");
         for line in std::str::from_utf8(answer.body).map_err(|_| wrong())?.lines() {
@@ -235,9 +242,9 @@ impl Session for VictoriaMetricsSession {
         Ok(())
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         into.clear();
-        let found = self.rollups(["tlast_over_time", "last_over_time"], sensor, "20y", "")?;
+        let found = self.rollups(["tlast_over_time", "last_over_time"], sensor, LOOKBACK, now)?;
         into.extend(found.map(|[time, value]| Reading { timestamp: (time * 1e3).round() as i64, value }));
         Ok(())
     }
@@ -245,7 +252,7 @@ impl Session for VictoriaMetricsSession {
     fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure> {
         let functions = ["count_over_time", "avg_over_time", "min_over_time", "max_over_time"];
         // The span's beginning is not of it.  Of one that ends at a series' very first sample, the server makes nothing.
-        let found = self.rollups(functions, sensor, &format!("{}ms", to - from + 1), &format!("&time={}", seconds(to)))?;
+        let found = self.rollups(functions, sensor, &format!("{}ms", to - from + 1), to)?;
         Ok(found.map_or_else(Window::default, |[count, mean, min, max]| Window { count: count as u64, mean, min, max }))
     }
 
@@ -283,3 +290,11 @@ mod tests {
         }
     }
 }
+    #[test]
+    fn a_last_value_is_looked_for_in_the_five_minutes_before_it_is_asked_for() {
+        let target = rollup_target("readings", &["last_over_time"], Uuid::nil(), LOOKBACK, 1_577_836_800_000);
+        let (asked, query) = target.split_once("&query=").unwrap();
+        assert_eq!(asked, "/api/v1/query?nocache=1&time=1577836800.0005");
+        assert!(query.ends_with(&encoded("[5m])")), "{query}");
+    }
+

@@ -110,7 +110,7 @@ impl Session for Memory {
         Ok(())
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, _now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         self.read(sensor, i64::MIN, i64::MAX, into)?;
         into.drain(..into.len().saturating_sub(1));
         Ok(())

@@ -121,7 +121,7 @@ impl Session for CassandraSession {
         Ok(())
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, _now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         into.clear();
         self.ask(|own| &own.newest, sensor, &[], None)?;
         Rows::new(self.connection.result()?)?.readings(into).map(drop)

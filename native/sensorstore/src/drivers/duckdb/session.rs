@@ -188,7 +188,7 @@ impl Session for DuckdbSession {
         self.select(self.select, into)
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, _now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         self.bind(self.newest, sensor, &[])?;
         self.select(self.newest, into)
     }

@@ -161,7 +161,7 @@ impl Session for MongoSession {
         Ok(())
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, _now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         into.clear();
         self.catch_up()?;
         let command = rawdoc! {

@@ -264,7 +264,7 @@ impl Session for PostgresSession {
         self.readings(into)
     }
 
-    fn last_value(&mut self, sensor: Uuid, into: &mut Vec<Reading>) -> Result<(), Failure> {
+    fn last_value(&mut self, sensor: Uuid, _now: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
         self.execute(NEWEST, [Parameter::Sensor(sensor)])?;
         self.readings(into)
     }
