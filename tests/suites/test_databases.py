@@ -73,7 +73,7 @@ def test_what_is_stored_is_counted_and_is_in_its_files(server: RunningServer) ->
 
 def test_readings_that_arrive_late_are_each_found_once(server: RunningServer) -> None:
     """As many as were written, and read in the order of time whatever their order of arrival."""
-    late = DATA | {"late": {"share": 0.05, "by": 100}}
+    late = DATA | {"late": {"share": 0.05, "by": 100, "run": 20}}
     server.prepare(preload=1000, data=late)
     result, _ = server.measure(stream("read", values=1000, preload=1000), duration_ms=200)
     assert result["operations"] > 0

@@ -40,6 +40,7 @@ def refusal(section: str) -> str:
         ('knee_of = ["multi-read"]', ["knee_of is given", 'no "knee"']),
         ("late_share = [0.6]", ["suite.storage[0].late_share[0] = 0.6", "0.5"]),
         ("late_by = 10", ["late_by is given", "late_share = [0, 0.05]"]),
+        ("late_run = 10", ["late_run is given", "late_share = [0, 0.05]"]),
         ('commit_log = ["other"]', ["suite.storage[0].commit_log[0] = 'other'", "separate"]),
         ('commit_log = ["separate"]', ["commit_log: none of the databases", "postgresql, mariadb", "or leave it out"]),
         ("second = 1", ["suite.storage[0].second: unknown field", "did you mean 'seconds'"]),
@@ -102,7 +103,7 @@ def test_late_readings_are_a_factor_only_of_cells_that_have_them():
     cells = StorageSuite.create({"late_share": [0, 0.05], "late_by": 20}).cells()
     assert len({cell.key for cell in cells}) == len(cells) == 2 * len(plain)
     assert plain < {cell.key for cell in cells}
-    assert {cell.factors.get("late") for cell in cells} == {None, "0.05:20"}
+    assert {cell.factors.get("late") for cell in cells} == {None, "0.05:20:600"}
 
 
 def test_a_disk_for_the_commit_log_is_a_factor_of_servers_that_are_started_here():

@@ -88,6 +88,8 @@ pub struct Tally {
     pub errors: u64,
     /// Wrong answers, of the whole run.
     pub wrong: u64,
+    /// Readings in those that count which are older than one of an earlier statement.
+    pub late_rows: u64,
     /// From sending to answer.
     pub service: Durations,
     /// From the intended beginning to the answer.
@@ -108,6 +110,8 @@ pub struct Client<'a> {
     waiter: Waiter,
     /// What a writer writes next.
     arrivals: Option<Arrivals>,
+    /// The youngest reading that a writer has written yet.
+    youngest: i64,
     /// Statements begun.
     begun: u64,
     tally: Tally,
@@ -143,6 +147,7 @@ impl<'a> Client<'a> {
             role,
             session: Some(session),
             waiter: Waiter::new(),
+            youngest: i64::MIN,
             begun: 0,
             tally: Tally { slices: vec![0; slices], ..Tally::default() },
             answer: Vec::new(),
@@ -207,10 +212,16 @@ impl<'a> Client<'a> {
         let depth = if intended.is_empty() { writer.pipeline as usize } else { intended.len() };
         self.batch.resize_with(self.batch.len().max(depth), Vec::new);
         let arrivals = self.arrivals.as_mut().expect("a writer has readings to write");
-        for readings in &mut self.batch[..depth] {
+        let mut late = vec![0; if common.data.late.is_some() { depth } else { 0 }];
+        for (place, readings) in self.batch[..depth].iter_mut().enumerate() {
             readings.clear();
             let numbers = arrivals.by_ref().take(writer.values as usize);
             readings.extend(numbers.map(|number| common.data.reading(writer.sensor, number)));
+            if let Some(late) = late.get_mut(place) {
+                *late = readings.iter().filter(|reading| reading.timestamp < self.youngest).count() as u64;
+                let youngest = readings.iter().map(|reading| reading.timestamp).max();
+                self.youngest = self.youngest.max(youngest.unwrap_or(i64::MIN));
+            }
         }
         let sensor = common.data.sensor(writer.sensor);
         let first = self.begun;
@@ -221,7 +232,9 @@ impl<'a> Client<'a> {
         let sent = now();
         let mut acknowledged = |number: usize| {
             let answered = now();
-            tally.count(common.span, intended.get(number).copied(), sent, answered);
+            if tally.count(common.span, intended.get(number).copied(), sent, answered) {
+                tally.late_rows += late.get(number).copied().unwrap_or(0);
+            }
             if let (Some(file), Ok(())) = (&common.acknowledged, &noted) {
                 noted = file.note(writer.place, first + number as u64 + 1, answered);
             }
@@ -327,13 +340,13 @@ impl<'a> Client<'a> {
 
 impl Tally {
     /// Counts a statement that was answered.  One of a closed loop counts where it was answered within the span; one
-    /// of an open loop where it was to begin within, whenever it was answered.
-    fn count(&mut self, span: Span, intended: Option<Intended>, sent: u64, answered: u64) {
+    /// of an open loop where it was to begin within, whenever it was answered.  Whether it counts.
+    fn count(&mut self, span: Span, intended: Option<Intended>, sent: u64, answered: u64) -> bool {
         if span.counts(answered) {
             self.slices[((answered - span.start) / SLICE) as usize] += 1;
         }
         if !span.counts(intended.map_or(answered, |intended| intended.moment)) {
-            return;
+            return false;
         }
         self.operations += 1;
         self.service.record(answered.saturating_sub(sent));
@@ -343,5 +356,6 @@ impl Tally {
                 self.lateness.record(sent.saturating_sub(intended.moment));
             }
         }
+        true
     }
 }

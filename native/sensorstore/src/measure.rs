@@ -46,6 +46,9 @@ pub struct StreamResult {
     pub operations: u64,
     /// Readings in them.
     pub rows: u64,
+    /// Of those written, readings that are older than one of an earlier statement of their sensor; of those that arrive
+    /// late, what a statement does not sort.
+    pub late_rows: u64,
     /// Statements that failed, warm-up included.
     pub errors: u64,
     /// Reads that were answered wrongly, warm-up included.
@@ -198,6 +201,7 @@ fn result(
     StreamResult {
         operations,
         rows: operations * stream.values,
+        late_rows: tallies.iter().map(|tally| tally.late_rows).sum(),
         errors: tallies.iter().map(|tally| tally.errors).sum(),
         wrong: tallies.iter().map(|tally| tally.wrong).sum(),
         first_error: failure.as_ref().map(|failure| failure.message.clone()),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure, durations, field, measures
-from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, OPERATION_RATE, ROW_RATE, SIZE
+from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, OPERATION_RATE, ROW_RATE, SHARE, SIZE
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs import storage_paper as paper
 from virtgauge.specs.context import Context
@@ -42,7 +42,8 @@ def storage_measures() -> Iterator[Measure]:
     higher, lower, neither = Better.HIGHER, Better.LOWER, Better.NEITHER
     asked = "flushes that the server asked for, per operation"
     limit = "what this client reaches against a server that stores nothing"
-    stored = "what the database’s files have grown by for each reading in its table, indexes and logs included"
+    stored = "what the files of tables and indexes grow by for each reading, after a checkpoint and without the log"
+    late = "rows written that are older than one of an earlier statement, of all that are"
     yield from measures(
         *("storage", _OPERATIONS),
         ("throughput", OPERATION_RATE, higher, "operations that succeeded", field("operations_per_s")),
@@ -53,6 +54,7 @@ def storage_measures() -> Iterator[Measure]:
         ("mean_flush", DURATION, neither, "how long one flush took", field("mean_flush_ns")),
         ("client_limit", OPERATION_RATE, neither, limit, field("client_limit_per_s")),
         ("server_cpus", COUNT, neither, "processors that the server may use", field("server_cpus")),
+        ("late_across", SHARE, neither, late, field("late_across", factor=100.0)),
         headline=("throughput",),
     )
     yield from measures(
@@ -132,6 +134,7 @@ _COUNTED = (
     Figures("mean_flush", "one flush takes"),
     Figures("disk_flushes.before", "disk’s flushes before"),
     Figures("disk_flushes.after", "and after"),
+    Figures("late_across", "rows late across statements"),
     Figures("bytes_per_reading", "stored per reading"),
 )
 _SERVICE = tuple(Figures(f"service.{name}", name) for name in insights.SHOWN)

@@ -100,9 +100,10 @@ def log_words(place: str) -> str:
 
 
 def late_words(level: str) -> str:
-    """``5 % late by 100 readings``; empty where none is late."""
-    part, _, by = level.partition(":")
-    return f"{100 * float(part):g} % late by {by} readings" if level else ""
+    """``5 % late by 2000 readings in runs of 600``; empty where none is late."""
+    part, by, *run = level.split(":") if level else ("", "")
+    runs = f" in runs of {run[0]}" if run else ""
+    return f"{100 * float(part):g} % late by {by} readings{runs}" if level else ""
 
 
 STREAMS = ("write", "read")  # Of a mixed load

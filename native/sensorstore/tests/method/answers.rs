@@ -85,8 +85,8 @@ fn what_makes_no_sense_is_refused_before_anything_begins() {
         assert!(failure.kind == Kind::BadRequest && failure.message.contains(said), "{failure:?}");
     }
     let mut late = specification(100, &json!([stream]));
-    for (share, by) in [(0.6, 1), (-0.1, 1), (0.1, 0)] {
-        late["data"]["late"] = json!({"share": share, "by": by});
+    for (share, by, run) in [(0.6, 1, 1), (-0.1, 1, 1), (0.1, 0, 1), (0.1, 1, 0), (0.1, 1, 2_000_000)] {
+        late["data"]["late"] = json!({"share": share, "by": by, "run": run});
         let failure = measure(&serde_json::from_value(late.clone()).unwrap(), &memory).unwrap_err();
         assert!(failure.kind == Kind::BadRequest && failure.message.contains("data.late"), "{failure:?}");
     }

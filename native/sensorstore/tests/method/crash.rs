@@ -53,7 +53,7 @@ fn nothing_is_missed_where_nothing_is_lost() {
 
 #[test]
 fn readings_that_arrive_late_are_each_found_once_and_missed_where_they_are_gone() {
-    let late = json!({"seed": 11, "sensors": 8, "late": {"share": 0.2, "by": 7}});
+    let late = json!({"seed": 11, "sensors": 8, "late": {"share": 0.2, "by": 7, "run": 3}});
     let (rows, audited) = audited_of("late", &late, |written| {
         written.remove(&DATA.timestamp(9)).unwrap();
     });

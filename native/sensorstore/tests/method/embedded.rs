@@ -63,7 +63,7 @@ fn data() -> Value {
 fn what_is_written_is_read_back_with_and_without_index_and_where_some_of_it_arrives_late() {
     let place = Place::new("round-trip");
     for store in stores(&place) {
-        let late = json!({"seed": 23, "sensors": 4, "late": {"share": 0.05, "by": 100}});
+        let late = json!({"seed": 23, "sensors": 4, "late": {"share": 0.05, "by": 100, "run": 20}});
         for (index, data) in [(false, data()), (true, data()), (true, late)] {
             let prepare = |drop| json!({"store": store, "index": index, "drop": drop, "data": data, "preload": 3000});
             assert_eq!(told("prepare", &prepare(true))["rows"], 12_000);

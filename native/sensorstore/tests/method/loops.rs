@@ -194,3 +194,22 @@ fn the_first_failure_ends_it_where_that_is_wanted() {
     assert!(measured.elapsed_ns < 10_000 * MS);
     assert_eq!((measured.streams[0].operations, measured.streams[0].errors), (20, 1));
 }
+
+#[test]
+fn readings_that_are_late_across_statements_are_told() {
+    let memory = Memory::new(|_| Ok(()));
+    let writers =
+        json!([{"operation": "write", "values": 100, "clients": 2, "pipeline": 4, "loop": {"kind": "closed"}}]);
+    for (late, share) in [
+        (json!(null), 0.0),
+        (json!({"share": 0.05, "by": 500, "run": 60}), 0.05),
+        (json!({"share": 0.05, "by": 2, "run": 1}), 0.001), // but for some at a statement's border, all sorted in it
+    ] {
+        let mut spec = specification(200, &writers);
+        spec["data"]["late"] = late;
+        let stream = memory.measure(spec).streams.remove(0);
+        assert!(stream.rows > 50_000, "{}", stream.rows);
+        let found = stream.late_rows as f64 / stream.rows as f64;
+        assert!((found - share).abs() < 0.003, "{found} of {share}");
+    }
+}

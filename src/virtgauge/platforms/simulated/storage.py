@@ -144,7 +144,8 @@ class StorageDevice:
         level = asked["store"]["options"].get("level", "")
         alone = asked["store"]["driver"] == "none"
         seconds = asked["duration_ms"] / 1e3
-        streams = [self._stream(stream, level, seconds, alone=alone) for stream in asked["streams"]]
+        late = asked["data"].get("late", {}).get("share", 0.0)
+        streams = [self._stream(stream, level, seconds, late, alone=alone) for stream in asked["streams"]]
         operations = sum(stream["operations"] for stream in streams)
         return {
             "elapsed_ns": round(seconds * 1e9),
@@ -153,7 +154,9 @@ class StorageDevice:
             "streams": streams,
         }
 
-    def _stream(self, stream: Mapping[str, Any], level: str, seconds: float, *, alone: bool) -> dict[str, Any]:
+    def _stream(
+        self, stream: Mapping[str, Any], level: str, seconds: float, late: float, *, alone: bool
+    ) -> dict[str, Any]:
         truth, operation = self.truth, stream["operation"]
         mean_us = truth.null_us if alone else truth.mean_us(operation, stream["values"], level) * self._factor
         at_once = min(stream["clients"], truth.parallel)
@@ -195,6 +198,7 @@ class StorageDevice:
         }
 
     def _times(self, mean_us: float) -> npt.NDArray[np.float64]:
+            "late_rows": round(done * stream["values"] * late) if operation == "write" else 0,
         return self._random.exponential(mean_us, _DRAWN)
 
     def _audit(self, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,6 +63,7 @@ class StreamResult:
     first_error_kind: str | None
     service: CountedHistogram  # from the beginning of a statement to its answer, in ns; None where there was none
     response: CountedHistogram  # from the intended beginning, of a load that has one
+    late_rows: int  # readings older than one of an earlier statement
     unstarted: int  # statements that were due and had not begun at the end
     per_client: tuple[int, ...]  # statements by client
     slices: tuple[int, ...]  # statements that ended in each 100 ms
@@ -86,6 +87,10 @@ class Measured:
     def operations_per_s(self) -> float:
         """The same by the span; 0 where there was none."""
         return self.operations * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
+
+    @property
+    def late_rows(self) -> int:
+        return sum(stream.late_rows for stream in self.streams)
 
 
 @dataclasses.dataclass(frozen=True)

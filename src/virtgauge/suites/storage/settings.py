@@ -121,10 +121,14 @@ class StorageSettings(BaseModel):
     sensors: Annotated[int, Field(ge=1, le=100_000)] = 16
     """Number of sensors; at least as many as clients."""
     late_share: Levels[Annotated[float, Field(ge=0, le=0.5)]] = (0.0,)
-    """Share of the readings that arrive after younger ones of their sensor, at random by ``seed``; writes and the
-    preload are so ordered."""
-    late_by: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """A late reading arrives behind so many that follow it of its sensor, but for those that are late as well."""
+    """Share of the readings that arrive after younger ones of their sensor, in runs at random by ``seed``; writes and
+    the preload are so ordered."""
+    late_run: Annotated[int, Field(ge=1, le=1_000_000)] = 600
+    """Successive readings of a sensor that are late together, as those of an outage; there is one such run in each
+    ``late_run / late_share`` readings."""
+    late_by: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
+    """A late run arrives behind so many readings that follow it of its sensor, but for those that are late as well. Up
+    to ``values``, some are in the same statement as younger ones, where a database can sort them."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of the generated data; every trial stores the same."""
 
@@ -187,10 +191,11 @@ class StorageSettings(BaseModel):
                 f"preload = {self.preload}: {min(reads_many)} reads values = {self.values} readings of a sensor; "
                 "preload at least as many"
             )
-        if "late_by" in self.model_fields_set and not any(self.late_share):
-            raise ValueError(
-                "late_by is given, but no reading is late; add late_share = [0, 0.05], or leave late_by out"
-            )
+        for key in ("late_by", "late_run"):
+            if key in self.model_fields_set and not any(self.late_share):
+                raise ValueError(
+                    f"{key} is given, but no reading is late; add late_share = [0, 0.05], or leave {key} out"
+                )
         if "knee" not in self.operations and "knee_of" in self.model_fields_set:
             raise ValueError('knee_of is given, but operations has no "knee"; add it, or leave knee_of out')
         if "crash" not in self.operations and "crash" in self.model_fields_set:

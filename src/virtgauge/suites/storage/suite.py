@@ -118,7 +118,7 @@ class StorageSuite(Suite):
                 "index": "yes" if index else "no",
                 "loop": loop,
                 "write_mode": mode,
-                **({"late": f"{late:g}:{s.late_by}"} if late else {}),
+                **({"late": f"{late:g}:{s.late_by}:{s.late_run}"} if late else {}),
                 **special,
             }
             params = {

@@ -32,7 +32,7 @@ def data_of(settings: StorageSettings, params: Mapping[str, Any]) -> dict[str, A
     """The deterministic readings of a cell, and the order in which they arrive."""
     data = {"seed": settings.seed, "sensors": settings.sensors, "step_ms": _STEP_MS}
     share = params["late_share"]
-    return data | ({"late": {"share": share, "by": settings.late_by}} if share else {})
+    return data | ({"late": {"share": share, "by": settings.late_by, "run": settings.late_run}} if share else {})
 
 
 def values_of(settings: StorageSettings, operation: str) -> int:
@@ -181,6 +181,9 @@ async def measure_load(
         stored = await stored_bytes(testbed, target, cell.params["durability"])
     reached = measured.operations_per_s
     limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
+    rows_written = sum(
+        one.rows for stream, one in zip(streams, measured.streams, strict=True) if stream.operation == "write"
+    )
     written = written_in(streams, measured)
     flags = _flags(settings, target, streams, measured, limit, flushes, disk)
     # From before the warm-up to after the end was counted; as many a second are supposed in all of it.
@@ -191,6 +194,7 @@ async def measure_load(
         "client_limit_per_s": limit,
         "flushes": None if flushes is None else flushes.total,
         "flushes_per_operation": None if flushes is None or not written else flushes.total * counted_share / written,
+        "late_across": measured.late_rows / rows_written if rows_written and cell.params["late_share"] else None,
         "mean_flush_ns": None if flushes is None else flushes.mean_ns,
         **disk.figures(),
         **stored,
