@@ -59,6 +59,7 @@ class RunningServer:
         self.layout = Layout(root / "config", root / "data", "127.0.0.1", port, "5ec4e7", whom, product.memory_mib)
         self.server = product.server(found, self.layout, profile)
         self.server.write(whom)
+        self._at_rest = product.at_rest(found, self.layout)
         self.store = product.store(found, self.layout, profile)
         self.log, self.counters, self.acknowledged = root / "log", root / "flushes", root / "acknowledged"
         self._environment = os.environ | self.server.env
@@ -88,6 +89,14 @@ class RunningServer:
         specification = {"store": self.store, "index": True, "drop": True, "data": data, "preload": preload}
         answer = answer_of("prepare", specification)
         assert "error" not in answer, answer
+
+    def held_at_rest(self) -> dict[str, Any]:
+        """What its files hold after it was brought to rest, as a testbed does it."""
+        assert answer_of("rest", {"store": self.store}) == {}
+        if self._at_rest:
+            subprocess.run(self._at_rest, check=True, capture_output=True, timeout=120)
+        patterns = {"data": self.product.data_files, "log": self.product.log_files}
+        return answer_of("files", {"folder": str(self.layout.data / self.product.name)} | patterns)
 
     def measure(
         self,

@@ -71,6 +71,21 @@ def test_what_is_stored_is_counted_and_is_in_its_files(server: RunningServer) ->
     assert held["allocated_bytes"] > (10 * stored["rows"] if in_files else 0)  # of 32 bytes each, if not compressed
 
 
+def test_what_is_stored_is_brought_to_rest_in_the_files_of_tables(server: RunningServer) -> None:
+    """So that a reading takes about as much where there are twice as many, whatever the log holds."""
+    grown = []
+    for preload in (0, 25_000, 50_000):
+        server.prepare(preload)
+        grown.append(server.held_at_rest()["data_bytes"])
+    rows, unit = 25_000 * DATA["sensors"], server.product.allocation_unit
+    once, twice = (held - grown[0] for held in grown[1:])
+    print(f"{server.product.name} {server.profile.name}: {once / rows:.1f} {twice / rows / 2:.1f} B, {unit} B steps")
+    assert 0 < twice < 200 * 2 * rows + unit * 8
+    if once >= 20 * unit:
+        assert 1 < once / rows < 200
+        assert server.product.name == "mongodb" or twice == pytest.approx(2 * once, rel=0.4)
+
+
 def test_readings_that_arrive_late_are_each_found_once(server: RunningServer) -> None:
     """As many as were written, and read in the order of time whatever their order of arrival."""
     late = DATA | {"late": {"share": 0.05, "by": 100, "run": 20}}

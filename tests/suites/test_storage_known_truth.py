@@ -174,34 +174,51 @@ def test_the_mean_of_a_flush_is_what_it_took_in_the_trial(tmp_path):
 
 
 def test_stored_bytes_are_what_the_files_grew_by_over_the_readings_that_are_there(tmp_path):
+    """In the files of tables, where they are once the log has been moved there: it is told beside."""
     design = {"operations": ["single-write", "multi-write", "multi-read"], "preload": 1000, "sensors": 4}
-    truth = {"bytes_per_reading": 40.0, "empty_bytes": 1e6}
+    truth = {"bytes_per_reading": 40_000.0, "empty_bytes": 1e6, "log_bytes": 500.0}
     for trial in storage_trials(tmp_path / "run", design=design, **truth):
         result = trial.result
         assert result["stored_readings"] == (result["rows"] if "write" in trial.factors["operation"] else 4000)
         assert result["stored_bytes_empty"] == 1e6
-        assert result["bytes_per_reading"] == pytest.approx(40)
+        assert result["bytes_per_reading"] == pytest.approx(40_000)
+        assert result["stored_log_bytes"] == 0
+
+
+@pytest.mark.parametrize(("name", "unit"), [("sqlite", 4096), ("postgresql", 512 * 1024), ("mariadb", 4 << 20)])
+def test_stored_bytes_are_unknown_where_the_files_grew_by_few_of_a_databases_steps(tmp_path, name, unit):
+    for number, readings in enumerate((20 * unit / 32 - 100, 20 * unit / 32 + 100)):
+        design = {"databases": [name], "operations": ["single-read"], "preload": round(readings), "sensors": 1}
+        (trial,) = storage_trials(tmp_path / str(number), design=design, bytes_per_reading=32.0)
+        result = trial.result
+        assert result["bytes_per_reading"] == (pytest.approx(32) if number else None)
+        assert (f"less than 20 times the {unit:,}" in result.get("stored_unknown", "")) == (number == 0)
 
 
 def test_stored_bytes_are_unknown_where_earlier_tables_left_much_of_them(tmp_path):
     design = {"operations": ["single-write", "multi-write", "multi-read", "single-read"], "preload": 1000}
-    trials = storage_trials(tmp_path / "run", design=design, bytes_per_reading=40.0, keeps_dropped=True)
+    trials = storage_trials(tmp_path / "run", design=design, bytes_per_reading=40_000.0, keeps_dropped=True)
     assert len({trial.guest_id for trial in trials}) == 1
     known = [trial.result["bytes_per_reading"] for trial in trials]
     assert any(known) and None in known
-    assert all(40 <= one <= 40 / 0.9 for one in known if one is not None)
+    assert all(40_000 <= one <= 40_000 / 0.9 for one in known if one is not None)
     assert all(("before this table" in trial.result.get("stored_unknown", "")) == (one is None)
                for trial, one in zip(trials, known, strict=True))  # fmt: skip
 
 
-def test_stored_bytes_are_unknown_with_a_reason_where_readings_may_be_in_memory_only(tmp_path):
-    for number, (name, level, said) in enumerate(
-        [("mongodb", "none", "memory"), ("victoriametrics", "periodic", "in the last 11 s may be in no file yet")]
-    ):
-        design = {"databases": [name], "durability": [level], "operations": ["single-write"], "period_ms": 11_000}
-        (trial,) = storage_trials(tmp_path / str(number), design=design)
-        assert trial.result["bytes_per_reading"] is None
-        assert said in trial.result["stored_unknown"]
+def test_stored_bytes_are_known_where_readings_are_flushed_late_or_never_by_themselves(tmp_path):
+    for number, (name, level) in enumerate([("mongodb", "none"), ("victoriametrics", "periodic")]):
+        design = {"databases": [name], "durability": [level], "operations": ["multi-write"], "period_ms": 11_000}
+        (trial,) = storage_trials(tmp_path / str(number), design=design, bytes_per_reading=40.0, log_bytes=9.0)
+        assert trial.result["bytes_per_reading"] == pytest.approx(40)
+
+
+def test_the_share_of_rows_that_is_late_across_statements_is_told_where_some_are_late(tmp_path):
+    design = {"operations": ["multi-write", "multi-read"], "late_share": [0, 0.05]}
+    for trial in storage_trials(tmp_path / "run", design=design):
+        late = "late" in trial.factors and "write" in trial.factors["operation"]
+        assert trial.result["late_across"] == (pytest.approx(0.05, rel=0.01) if late else None)
+        assert trial.factors.get("late") in (None, "0.05:2000:600")
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9])

@@ -16,8 +16,8 @@ use crate::prepare::prepare;
 use crate::spec::{AboutSpec, AuditSpec, DiskSpec, FilesSpec, FlushesSpec, MeasureSpec, NullSpec, PrepareSpec};
 
 /// The names of all commands.
-pub const NAMES: [&str; 10] =
-    ["about", "prepare", "measure", "audit", "count", "drop", "disk", "files", "flushes", "null"];
+pub const NAMES: [&str; 11] =
+    ["about", "prepare", "measure", "audit", "count", "drop", "rest", "disk", "files", "flushes", "null"];
 
 /// Carries a command out; `None` if there is no such command.
 ///
@@ -33,7 +33,12 @@ pub fn carry_out(name: &str, specification: &str) -> Option<Result<Value, Failur
         }),
         "count" => parse(specification)
             .and_then(|spec: AboutSpec| Ok(json!({"rows": drivers::open(&spec.store, None)?.count()?}))),
-        "files" => parse(specification).and_then(|spec: FilesSpec| answer(files::allocated(&spec.folder)?)),
+        "files" => parse(specification)
+            .and_then(|spec: FilesSpec| answer(files::allocated(&spec.folder, &spec.data, &spec.log)?)),
+        "rest" => parse(specification).and_then(|spec: AboutSpec| {
+            drivers::open(&spec.store, None)?.rest()?;
+            Ok(json!({}))
+        }),
         "prepare" => parse(specification).and_then(|spec: PrepareSpec| {
             answer(prepare(&spec, drivers::open(&spec.store, Some(&spec.data))?.as_ref())?)
         }),

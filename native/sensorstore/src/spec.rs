@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::drivers::Driver;
 use crate::failure::{Failure, Kind};
+use crate::files::Patterns;
 use crate::generator::Data;
 
 /// Where a database is, and how it is spoken to.
@@ -161,7 +162,7 @@ fn identifier<'a>(field: &str, name: &'a str) -> Result<&'a str, Failure> {
     Err(Failure::new(Kind::BadRequest, message))
 }
 
-/// What `about`, `count` and `drop` are told.
+/// What `about`, `count`, `drop` and `rest` are told.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AboutSpec {
@@ -240,6 +241,12 @@ pub struct DiskSpec {
 pub struct FilesSpec {
     /// A database's data folder.
     pub folder: PathBuf,
+    /// What in it holds tables.
+    #[serde(default)]
+    pub data: Patterns,
+    /// What in it is the database's log.
+    #[serde(default)]
+    pub log: Patterns,
 }
 
 /// What `flushes` is told.

@@ -66,6 +66,12 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Brings everything to rest in the files in which the database keeps it, as a checkpoint does: what is in memory or
+    /// only in the log.  Of a server that was started for the trial; it may take more than a user's rights.
+    fn rest(&self) -> Result<(), Failure> {
+        self.settle()
+    }
+
     /// A connection of its own for one client; blocking, used from one thread.
     fn connect(&self) -> Result<Box<dyn Session>, Failure>;
 }

@@ -60,9 +60,8 @@ def storage_measures() -> Iterator[Measure]:
     yield from measures(
         *("storage", _OPERATIONS),
         ("bytes_per_reading", SIZE, lower, stored, field("bytes_per_reading")),
-        lacking="the files of an existing server are not seen, at the level none or with flushes more than a second "
-        "apart readings may be in memory only, and earlier tables may have left files: a plan without other writes "
-        "would help against the last",
+        lacking="the files of an existing server are not seen, few readings are less than what a database extends its "
+        "files by, and earlier tables may have left files: more readings, and a plan without other writes, would help",
     )
     objective = field("objective_ms", factor=1e6)
     yield from measures(
@@ -134,8 +133,8 @@ _COUNTED = (
     Figures("mean_flush", "one flush takes"),
     Figures("disk_flushes.before", "disk’s flushes before"),
     Figures("disk_flushes.after", "and after"),
-    Figures("late_across", "rows late across statements"),
     Figures("bytes_per_reading", "stored per reading"),
+    Figures("late_across", "rows late across statements"),
 )
 _SERVICE = tuple(Figures(f"service.{name}", name) for name in insights.SHOWN)
 _TIMES = tuple(

@@ -163,6 +163,19 @@ impl Store for CassandraStore {
         Ok(())
     }
 
+    /// A flush has no statement of its own, but a table may be flushed periodically: so it is, for a moment.
+    fn rest(&self) -> Result<(), Failure> {
+        let mut connection = self.patient()?;
+        let mut flush_every = |period: Duration| {
+            let (table, period) = (self.target.table_name(), period.as_millis());
+            connection.query(&format!("ALTER TABLE {table} WITH memtable_flush_period_in_ms = {period}")).map(drop)
+        };
+        flush_every(SETTLING_STEP)?;
+        thread::sleep(2 * SETTLING_STEP);
+        flush_every(Duration::ZERO)?;
+        self.settle()
+    }
+
     fn connect(&self) -> Result<Box<dyn Session>, Failure> {
         let connection = Connection::open(&self.target)?;
         Ok(Box::new(CassandraSession::new(connection, &self.target)?))

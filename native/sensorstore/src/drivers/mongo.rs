@@ -177,6 +177,12 @@ impl Store for MongoStore {
         Ok(())
     }
 
+    /// What arrived, by a checkpoint, which comes by itself once a minute.
+    fn rest(&self) -> Result<(), Failure> {
+        self.settle()?;
+        self.patient()?.command(&rawdoc! { "fsync": 1, "$db": "admin" }).map(drop)
+    }
+
     fn connect(&self) -> Result<Box<dyn Session>, Failure> {
         let connection = Connection::open(&self.target)?;
         Ok(Box::new(MongoSession::new(connection, &self.target)))

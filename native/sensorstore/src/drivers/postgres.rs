@@ -110,6 +110,10 @@ impl Store for Postgres {
         Connection::patient(&self.target)?.query(&format!("VACUUM (ANALYZE) {}", self.table)).map(drop)
     }
 
+    fn rest(&self) -> Result<(), Failure> {
+        Connection::patient(&self.target)?.query("CHECKPOINT").map(drop)
+    }
+
     fn connect(&self) -> Result<Box<dyn Session>, Failure> {
         let connection = Connection::open(&self.target)?;
         Ok(Box::new(PostgresSession::new(connection, &self.table, self.mode, Dialect::Postgres)?))

@@ -132,6 +132,16 @@ impl Store for VictoriaMetrics {
         self.ask("/internal/force_flush").map(drop)
     }
 
+    /// A snapshot writes the parts that are in memory to files (lib/storage/partition.go), and is deleted again.
+    fn rest(&self) -> Result<(), Failure> {
+        let answer = self.ask("/snapshot/create")?;
+        let made: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        match made["snapshot"].as_str() {
+            Some(name) => self.ask(&format!("/snapshot/delete?snapshot={}", encoded(name))).map(drop),
+            None => Err(Failure::new(Kind::Database, format!("no snapshot: {}", String::from_utf8_lossy(&answer)))),
+        }
+    }
+
     fn connect(&self) -> Result<Box<dyn Session>, Failure> {
         let http = self.connection()?;
         Ok(Box::new(VictoriaMetricsSession { http, table: self.table.clone(), line: Vec::new() }))
@@ -214,6 +224,12 @@ fn seconds(milliseconds: i64) -> String {
     format!("{}.{:03}5", milliseconds / 1000, milliseconds % 1000)
 }
 
+/// The request of [`VictoriaMetricsSession::rollups`].
+fn rollup_target(table: &str, functions: &[&str], sensor: Uuid, span: &str, to: i64) -> String {
+    let query = format!("aggr_over_time((\"{}\"), {table}{{sensor=\"{sensor}\"}}[{span}])", functions.join("\", \""));
+    format!("/api/v1/query?nocache=1&time={}&query={}", seconds(to), encoded(&query))
+}
+
 impl Session for VictoriaMetricsSession {
     fn write(&mut self, sensor: Uuid, readings: &[Reading]) -> Result<(), Failure> {
         self.gather(sensor, readings);
@@ -224,12 +240,6 @@ impl Session for VictoriaMetricsSession {
         let series = encoded(&format!("{}{{sensor=\"{sensor}\"}}", self.table));
         let target = format!("/api/v1/export?start={}&end={}&match[]={series}", seconds(from), seconds(to));
         let answer = self.http.ask("GET", &target, &[])?.successful()?;
-/// The request of [`VictoriaMetricsSession::rollups`].
-fn rollup_target(table: &str, functions: &[&str], sensor: Uuid, span: &str, to: i64) -> String {
-    let query = format!("aggr_over_time((\"{}\"), {table}{{sensor=\"{sensor}\"}}[{span}])", functions.join("\", \""));
-    format!("/api/v1/query?nocache=1&time={}&query={}", seconds(to), encoded(&query))
-}
-
         into.clear();
         let wrong = || Failure::new(Kind::Database, "what the server exports is not VictoriaMetrics' JSON");
         for line in std::str::from_utf8(answer.body).map_err(|_| wrong())?.lines() {
@@ -283,14 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_cut_off_to_its_very_millisecond() {
-        for milliseconds in [1_577_836_800_000_i64, 1_577_836_800_001, 1_577_836_800_999, 1_893_456_000_007] {
-            let seconds: f64 = seconds(milliseconds).parse().unwrap();
-            assert_eq!((seconds * 1e3) as i64, milliseconds);
-        }
-    }
-}
-    #[test]
     fn a_last_value_is_looked_for_in_the_five_minutes_before_it_is_asked_for() {
         let target = rollup_target("readings", &["last_over_time"], Uuid::nil(), LOOKBACK, 1_577_836_800_000);
         let (asked, query) = target.split_once("&query=").unwrap();
@@ -298,3 +300,11 @@ mod tests {
         assert!(query.ends_with(&encoded("[5m])")), "{query}");
     }
 
+    #[test]
+    fn an_interval_is_cut_off_to_its_very_millisecond() {
+        for milliseconds in [1_577_836_800_000_i64, 1_577_836_800_001, 1_577_836_800_999, 1_893_456_000_007] {
+            let seconds: f64 = seconds(milliseconds).parse().unwrap();
+            assert_eq!((seconds * 1e3) as i64, milliseconds);
+        }
+    }
+}

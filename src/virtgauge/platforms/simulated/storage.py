@@ -61,7 +61,9 @@ class StorageTruth(Truth):
     disk_drift: Positive = 1.0
     """Factor on the flush rate between two probes."""
     bytes_per_reading: Positive = 48.0
-    """What its files hold for each reading."""
+    """What the files of its tables hold for each reading."""
+    log_bytes: NotNegative = 0.0
+    """What its log holds for each reading, until a checkpoint moves it into those files."""
     empty_bytes: NotNegative = 0.0
     """What they hold without any."""
     keeps_dropped: bool = False
@@ -95,7 +97,7 @@ class StorageDevice:
         self._factor = lognormal(truth.testbed_sigma, self._random)
         self._disk_per_s = truth.disk_flushes_per_s / truth.disk_drift
         self._flushes = self._flushing_ns = 0.0
-        self._rows = self._dropped_rows = 0
+        self._rows = self._dropped_rows = self._rested_rows = 0
 
     def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What ``sensorstore COMMAND`` prints.  Raises AgentError: it fails."""
@@ -114,8 +116,12 @@ class StorageDevice:
             case "count":
                 return {"rows": self._rows}
             case "files":
-                held = self.truth.empty_bytes + self.truth.bytes_per_reading * (self._rows + self._dropped_rows)
-                return {"allocated_bytes": round(held), "files": 1}
+                held = self.truth.empty_bytes + self.truth.bytes_per_reading * self._rested_rows
+                logged = self.truth.log_bytes * (self._rows + self._dropped_rows - self._rested_rows)
+                return {"data_bytes": round(held), "log_bytes": round(logged), "files": 1}
+            case "rest":
+                self._rested_rows = self._rows + self._dropped_rows
+                return {}
             case "measure":
                 return self._measure(asked)
             case "audit":
@@ -138,7 +144,7 @@ class StorageDevice:
 
     def _drop(self) -> None:
         self._dropped_rows += self._rows if self.truth.keeps_dropped else 0
-        self._rows = 0
+        self._rows, self._rested_rows = 0, self._dropped_rows
 
     def _measure(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         level = asked["store"]["options"].get("level", "")
@@ -192,13 +198,13 @@ class StorageDevice:
             "first_error_kind": truth.failure_kind if failed else "wrong-answer" if wrong else None,
             "service": _histogram(service, done),
             "response": None if response is None else _histogram(response, done),
+            "late_rows": round(done * stream["values"] * late) if operation == "write" else 0,
             "unstarted": 0,
             "per_client": [done // stream["clients"]] * stream["clients"],
             "slices": [round(done / max(seconds * 10, 1))] * round(seconds * 10),
         }
 
     def _times(self, mean_us: float) -> npt.NDArray[np.float64]:
-            "late_rows": round(done * stream["values"] * late) if operation == "write" else 0,
         return self._random.exponential(mean_us, _DRAWN)
 
     def _audit(self, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,6 +133,14 @@ class FlushCount:
 
 
 @dataclasses.dataclass(frozen=True)
+class Held:
+    """What the file systems have given to a database's files."""
+
+    data_bytes: int  # that hold its tables
+    log_bytes: int  # of its log, which is on another disk or beside them
+
+
+@dataclasses.dataclass(frozen=True)
 class Sensorstore:
     """The executable, run by one agent for one database; docs/sensorstore.md describes its commands.
 
@@ -203,10 +211,16 @@ class Sensorstore:
         """Readings in the table."""
         return int((await self._call("count", {}, within_s))["rows"])
 
-    async def allocated_bytes(self, *folders: Path) -> int:
-        """What the file systems have given to the files in these folders."""
-        told = [await self._call("files", {"folder": str(folder)}, _SHORT_S) for folder in folders]
-        return sum(int(one["allocated_bytes"]) for one in told)
+    async def rest(self) -> None:
+        """Have the database bring what it holds to rest in the files that it keeps it in."""
+        await self._call("rest", {}, 4 * _SHORT_S)
+
+    async def files(self, folders: Sequence[Path], data: Sequence[str], log: Sequence[str]) -> Held:
+        """What the files in the first of these folders hold, by these patterns; the others are the log's."""
+        asked: list[dict[str, Any]] = [{"data": data, "log": log}, *({"log": ["*"]} for _ in folders[1:])]
+        fields = ({"folder": str(folder), **one} for folder, one in zip(folders, asked, strict=True))
+        told = [await self._call("files", one, _SHORT_S) for one in fields]
+        return Held(*(sum(int(one[name]) for one in told) for name in ("data_bytes", "log_bytes")))
 
     async def flushes(self, counters: Path) -> FlushCount:
         """What was counted so far."""

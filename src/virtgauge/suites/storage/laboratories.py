@@ -51,6 +51,7 @@ class SimulatedTestbed(StorageTestbed):
             client=client,
             inside=client,
             probe=client,
+            product=database(params["database"]),
             counters=_NOWHERE,
             disk=_NOWHERE,
             files=(_NOWHERE,),
@@ -133,6 +134,7 @@ class GuestTestbed(StorageTestbed):
             client=client,
             may_drop=True,
             inside=inside,
+            product=database(name),
             probe=inside if self._profile == AS_IS else None,  # the pace of any other is known
             disk=self._disks[-1].folder,
             files=tuple(disk.folder / name for disk in self._disks),
@@ -286,6 +288,7 @@ class ServedTestbed(GuestTestbed):
         store = product.store(place, layout, profile) | {"timeout_ms": spec.settings.timeout_ms}
         self._label, self._client = product.label(place), Sensorstore(peer.channel, self._sensorstore, store)
         self._level, self._uncounted = profile, uncounted
+        self._at_rest = tuple(product.at_rest(place, layout))
         self._null: NullServer | None = None
         self._process = self._new_process()
         await self._process.set_up()
@@ -310,6 +313,7 @@ class ServedTestbed(GuestTestbed):
             profile=self._level,
             counters=None if self._uncounted else self._counters,
             uncounted=self._uncounted,
+            at_rest=self._at_rest,
         )
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:

@@ -14,15 +14,17 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtgauge.suites.storage.client import Sensorstore, StoreError
+from virtgauge.suites.storage.client import Held, Sensorstore, StoreError
 from virtgauge.suites.storage.databases import database
-from virtgauge.suites.storage.databases.base import Durability, Found, Missing, Profile
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Missing, Profile
 from virtgauge.suites.storage.existing import ExistingServer
+from virtgauge.suites.storage.server import run_well
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.testbed import Stage, Testbed
 
 EMBEDDED = "embedded"
 NOTES_HEADER_BYTES = 24  # Of the file in which a client notes what was acknowledged; then come the notes
+_REST_S = 240.0  # The longest that a program may take to bring a database to rest
 NOT_OURS = "what runs here was not started by virtgauge, and is never ended by it"
 
 
@@ -71,6 +73,8 @@ class Target:
     probe: Sensorstore | None = None  # likewise, to flush its disk; None also where a profile stands for the disk
     counters: Path | None = None  # of flushes, as the guest sees the file; None where nobody counts
     uncounted: str | None = None  # why nobody does, where somebody was to
+    product: Database | None = None  # which it is, where it was started here
+    at_rest: tuple[str, ...] = ()  # the program that brings it to rest in its files, beside the load generator
     disk: Path | None = None  # a folder on the disk that commits wait for: the log's, where that has one of its own
     files: tuple[Path, ...] = ()  # the database's own folders, which hold all that it writes; none where not seen
     # where the client notes what was acknowledged; host and client see it under the same path
@@ -102,9 +106,20 @@ class StorageTestbed(Testbed, abc.ABC):
 
     async def note_held(self, target: Target) -> None:
         """Note what the database's files hold before a table is made."""
-        if target.inside is not None and target.files:
-            held = await target.inside.allocated_bytes(*target.files)
+        if target.files:
+            held = (await self.files_of(target)).data_bytes
             self.held[target.files] = self.held.get(target.files, (held, held))[0], held
+
+    async def files_of(self, target: Target) -> Held:
+        """What the files of a database hold that are seen from here."""
+        assert target.inside is not None and target.product is not None
+        return await target.inside.files(target.files, target.product.data_files, target.product.log_files)
+
+    async def rest(self, target: Target) -> None:
+        """Bring a database that was started here to rest in its files."""
+        await target.client.rest()
+        if target.at_rest:
+            await run_well(self.guest.channel, "bringing the database to rest", target.at_rest, _REST_S)
 
     @property
     def client_place(self) -> Hashable:

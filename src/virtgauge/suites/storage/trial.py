@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_limit
 from virtgauge.suites.storage.client import UNUSABLE, FlushCount, Measured, StoreError, Stream, StreamResult
-from virtgauge.suites.storage.databases.base import Durability, Profile
+from virtgauge.suites.storage.databases.base import Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.storage.settings import QUERIES, READS, StorageSettings
@@ -24,7 +23,7 @@ _STEP_MS = 1000
 _FEWER = 0.9  # Some of the acknowledgements of the measured span may have waited for a flush before it
 PREPARE_S = 900.0  # The longest that preloading may take on the host
 _LEFT_SHARE = 0.1  # What earlier tables left may be so much of what the files grew by
-_SETTLED_S = 1.0  # How long is waited until what is flushed periodically is in files
+_UNITS = 20  # So many times what a database extends its files by, they have to grow: that is at most 5 % too much
 _COUNT_S = 60.0  # Likewise to count what is there, without which a trial is as good
 
 
@@ -178,13 +177,13 @@ async def measure_load(
         flushes_after = await flushes_of(target)
         flushes = flushes_after.since(flushes_before) if flushes_after and flushes_before else None
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
-        stored = await stored_bytes(testbed, target, cell.params["durability"])
+        stored = await stored_bytes(testbed, target)
     reached = measured.operations_per_s
     limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
+    written = written_in(streams, measured)
     rows_written = sum(
         one.rows for stream, one in zip(streams, measured.streams, strict=True) if stream.operation == "write"
     )
-    written = written_in(streams, measured)
     flags = _flags(settings, target, streams, measured, limit, flushes, disk)
     # From before the warm-up to after the end was counted; as many a second are supposed in all of it.
     counted_share = settings.seconds / (settings.seconds + settings.warmup_s)
@@ -194,8 +193,8 @@ async def measure_load(
         "client_limit_per_s": limit,
         "flushes": None if flushes is None else flushes.total,
         "flushes_per_operation": None if flushes is None or not written else flushes.total * counted_share / written,
-        "late_across": measured.late_rows / rows_written if rows_written and cell.params["late_share"] else None,
         "mean_flush_ns": None if flushes is None else flushes.mean_ns,
+        "late_across": measured.late_rows / rows_written if rows_written and cell.params["late_share"] else None,
         **disk.figures(),
         **stored,
         "preload": preload,
@@ -222,6 +221,8 @@ async def filled(
         testbed.kept_rows = None
         await testbed.note_held(target)
         await target.client.prepare(data, index=index, drop=target.may_drop, preload=preload, within_s=PREPARE_S)
+        if preload and target.product is not None:
+            await testbed.rest(target)  # so that the first trial on it reads what the later ones do
     try:
         yield
     except BaseException:
@@ -236,33 +237,35 @@ async def filled(
         await target.client.drop()
 
 
-async def stored_bytes(testbed: StorageTestbed, target: Target, level: str) -> dict[str, Any]:
-    """What the database's files have grown by for each reading in the table, indexes and logs included.
+async def stored_bytes(testbed: StorageTestbed, target: Target) -> dict[str, Any]:
+    """What a reading takes of the files that hold the tables and indexes, after the database was brought to rest.
 
-    Where that cannot be told it is None, and ``stored_unknown`` says why.
+    The log does not count: when all that it holds is in those files, what is left of it is a matter of how it is used
+    again, in segments of megabytes; ``stored_log_bytes`` tells it.  Where there is no figure, ``stored_unknown`` says
+    why.
     """
     unknown: dict[str, Any] = {"bytes_per_reading": None}
-    if target.inside is None or not target.files:
+    if target.product is None:
         return unknown | {"stored_unknown": "the files of an existing server are not seen from here"}
-    if level == Durability.NONE:
-        words = "what is acknowledged at the level none may be in the server's memory, and in no file"
-        return unknown | {"stored_unknown": words}
-    if target.profile is not None and target.profile.period_ms is not None:
-        period_s = target.profile.period_ms / 1000
-        if period_s > _SETTLED_S:
-            words = f"what was acknowledged in the last {period_s:g} s may be in no file yet, too long to wait for it"
-            return unknown | {"stored_unknown": words}
-        await asyncio.sleep(period_s)
     try:
+        await testbed.rest(target)
         readings = await target.client.count(_COUNT_S)
-        held = await target.inside.allocated_bytes(*target.files)
+        held = await testbed.files_of(target)
     except StoreError as error:
         return unknown | {"stored_unknown": f"{error.code}: {error.message}"}
     empty, before = testbed.held[target.files]
-    grown, left = held - empty, before - empty
-    told = {"stored_readings": readings, "stored_bytes": held, "stored_bytes_empty": empty}
-    if not readings or grown <= 0:
-        return unknown | told | {"stored_unknown": "no reading is in the table, or the files have not grown"}
+    grown, left = held.data_bytes - empty, before - empty
+    told = {
+        "stored_readings": readings,
+        "stored_bytes": held.data_bytes,
+        "stored_bytes_empty": empty,
+        "stored_log_bytes": held.log_bytes,
+    }
+    unit = target.product.allocation_unit
+    if not readings or grown < _UNITS * unit:
+        words = f"with {readings:,} readings the files have grown by {grown:,} bytes, less than {_UNITS} times the"
+        words += f" {unit:,} by which {target.product.title} extends them; store more (preload, seconds)"
+        return unknown | told | {"stored_unknown": words}
     if left > _LEFT_SHARE * grown:
         words = f"of {grown:,} bytes that the files have grown by, {left:,} were there before this table"
         return unknown | told | {"stored_unknown": f"{words}; measure it in a plan without other writes"}

@@ -143,6 +143,11 @@ class Database(abc.ABC):
     log_stays: ClassVar[str | None]
     has_users: ClassVar[bool] = False  # its clients name a user, with a password
     opened: ClassVar[str | None] = None  # the database (keyspace) that they name; None where they need not
+    # patterns of what holds tables, and of its log, below its data folder (docs/sensorstore.md, `files`)
+    data_files: ClassVar[tuple[str, ...]] = ("*",)
+    log_files: ClassVar[tuple[str, ...]] = ()
+    # its files grow by so many bytes at a time, or by steps of about that size
+    allocation_unit: ClassVar[int]
     # of the URI of a server that runs already; none for a database without servers
     schemes: ClassVar[tuple[str, ...]] = ()
     port: ClassVar[int] = 0  # of a server whose URI names none
@@ -209,6 +214,10 @@ class Database(abc.ABC):
         sees it.
         """
         raise NotImplementedError
+
+    def at_rest(self, found: Found, layout: Layout) -> Sequence[str]:
+        """The program that brings it to rest in its files, in its guest, where the driver's `rest` does not."""
+        return ()
 
     def client_uri(self, uri: SplitResult, password: str) -> str | None:
         """The address of a server that runs already in the driver's own form; None where it takes the parts."""

@@ -77,6 +77,9 @@ class Cassandra(JavaDatabase):
     product = CASSANDRA
     driver = "cassandra"
     log_stays = None
+    # A flush is of one keyspace; the server's own tables are flushed and compacted at other times.
+    data_files, log_files = (f"data/{DATABASE}",), ("commitlog",)
+    allocation_unit = 64 << 10  # the files of an SSTable beside its rows
     opened = DATABASE
     schemes = ("cassandra",)
     port = 9042

@@ -21,6 +21,8 @@ class SQLite(Database):
     name = "sqlite"
     title = "SQLite"
     driver = "sqlite"
+    log_files = ("*-wal", "*-shm")
+    allocation_unit = 4 << 10
     log_stays = "its write-ahead log is a file beside the database's, named after it"
     embedded = True
     memory_mib = 256
@@ -56,6 +58,8 @@ class DuckDB(Database):
 
     product = DUCKDB
     driver = "duckdb"
+    log_files = ("*.wal",)
+    allocation_unit = 256 << 10
     log_stays = "its write-ahead log is a file beside the database's, named after it"
     embedded = True
     disk_mib = 256

@@ -23,6 +23,7 @@ from virtgauge.suites.storage.databases.base import (
 
 _ALWAYS_WAITS = "every write waits for a flush of its log; wal-fsync-delay only makes it wait longer"
 
+_BACKUP = '"$@" >&2; ended=$?; rm -rf -- "$0"; exit $ended'
 _CONFIGURATION = """\
 reporting-disabled = true
 bind-address = "{address}:{inner_port}"
@@ -59,6 +60,8 @@ class InfluxDB(Database):
     product = INFLUXDB
     driver = "influxdb"
     log_stays = None
+    data_files, log_files = ("data",), ("wal",)
+    allocation_unit = 64 << 10  # about what a shard's folders and its files' indexes take beside values
     opened = DATABASE
     schemes = ("http", "influxdb")
     port = 8086
@@ -73,6 +76,12 @@ class InfluxDB(Database):
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         store = super().store(found, layout, profile)
         return store | {"options": {"make_database": "true"} | store["options"]}
+
+    def at_rest(self, found: Found, layout: Layout) -> list[str]:
+        """A backup: it first writes a snapshot of what is in memory and the log, for which there is no other way."""
+        host, copy = f"{layout.address}:{layout.port + 1}", layout.data / "influxdb-copy"
+        backup = [str(found.programs / "influxd"), "backup", "-portable", "-database", DATABASE, "-host", host]
+        return ["/bin/sh", "-c", _BACKUP, str(copy), *backup, str(copy)]
 
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         configuration = layout.config / "influxdb.conf"

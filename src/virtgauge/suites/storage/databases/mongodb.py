@@ -44,6 +44,8 @@ class MongoDB(Database):
     product = MONGODB
     driver = "mongo"
     log_stays = None
+    log_files = ("journal",)
+    allocation_unit = 32 << 10  # a leaf page of WiredTiger
     schemes = ("mongodb",)
     port = 27017
     null_protocol = "mongo"

@@ -43,6 +43,8 @@ class PostgreSQL(Database):
     title = "PostgreSQL"
     driver = "postgres"
     log_stays = None
+    data_files, log_files = ("base", "global"), ("pg_wal",)
+    allocation_unit = 512 << 10  # 64 pages at once from version 16 on (bufmgr.c), before that one by one
     has_users = True
     opened = "postgres"  # which every server has
     schemes = ("postgresql", "postgres")

@@ -33,6 +33,8 @@ class QuestDB(JavaDatabase):
     product = QUESTDB
     driver = "questdb"
     log_stays = "each table's write-ahead log is in the table's own folder"
+    data_files, log_files = ("db",), ("db/*/wal*", "db/*/txn_seq")
+    allocation_unit = 16 << 20  # cairo.writer.data.append.page.size
     has_users = True  # by PostgreSQL's protocol
     schemes = ("questdb", "postgresql")
     port = 8812

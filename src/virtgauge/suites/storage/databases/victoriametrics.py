@@ -30,6 +30,8 @@ class VictoriaMetrics(Database):
     product = VICTORIAMETRICS
     driver = "victoriametrics"
     log_stays = "it has none: what is acknowledged is in memory"
+    data_files = ("data", "indexdb")
+    allocation_unit = 64 << 10  # a part's files, and those of the index's
     schemes = ("http", "victoriametrics")
     port = 8428
     null_protocol = "http"
