@@ -2,11 +2,13 @@
 
 import pytest
 from shown import value
-from suites.simulated_runs import execute, plan_of, report_of, simulated
+from suites.simulated_runs import Recorder, execute, plan_of, report_of, simulated
 
-from virtgauge.errors import UnavailableError
+from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution import prepare
 from virtgauge.execution.progress import Notice
+from virtgauge.execution.run import resume_run
+from virtgauge.host.fingerprint import fingerprint
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.suites import timing
@@ -119,3 +121,17 @@ def test_an_unknown_kind_is_refused_before_anything_is_probed(tmp_path):
     with pytest.raises(prepare.UsageError, match="no such kind"):
         execute(plan, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("fact", ["kernel_release", "cpu_model"])
+def test_a_run_is_not_continued_on_another_kernel_or_cpu(tmp_path, monkeypatch, fact):
+    run = tmp_path / "run"
+    execute(plan_of(simulated("good"), repetitions=1), run)
+    here = fingerprint()
+    there = here | {"identity": here["identity"] | {fact: "another"}}
+    monkeypatch.setattr("virtgauge.execution.run.fingerprint", lambda: there)
+    with pytest.raises(UsageError, match=f"{fact}: .* then, 'another' now"):
+        resume_run(run, Recorder())
+    with Ledger.open(run) as ledger:
+        assert "resumed" not in {event.kind for event in ledger.events()}
+    assert resume_run(run, Recorder(), accept_changed_host=True)

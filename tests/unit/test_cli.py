@@ -105,6 +105,15 @@ def test_a_run_is_a_success_where_one_platform_has_a_valid_trial(invoke, tmp_pat
     assert invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", "--quiet").exit_code == 0
 
 
+def test_a_quiet_run_prints_nothing(invoke, tmp_path, private_state, any_agent):
+    plan = plan_of(simulated("a"), simulated("b"), simulated("gone", usable=False), repetitions=1)
+    (tmp_path / "p.toml").write_text(plan.to_toml())
+    told = invoke("run", tmp_path / "p.toml", "--out", tmp_path / "told").output
+    assert "skipped gone" in told
+    assert invoke("run", tmp_path / "p.toml", "--out", tmp_path / "quiet", "--quiet").output == ""
+    assert (tmp_path / "quiet" / "report.html").exists()
+
+
 @pytest.mark.parametrize(("words", "asked"), [((), ["page"]), (("--no-provision",), [])])
 def test_resuming_provides_what_the_machine_has_lost_since(
     invoke, tmp_path, private_state, any_agent, monkeypatch, words, asked

@@ -135,6 +135,17 @@ def test_a_knob_that_is_not_there_is_named(tmp_path: Path) -> None:
         CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree)).apply(Policy(disk=DiskLimits(read_bps=1)))
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("policy", [Policy(cpu_limit=0.5), Policy(weight=300), Policy(disk=DiskLimits(write_bps=1000))])
+def test_a_knob_that_takes_another_value_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, version: int
+) -> None:
+    driver = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", _tree(tmp_path, version)))
+    monkeypatch.setattr("virtgauge.host.cgroup_policy.write_existing", lambda path, _: path.write_text("7:0 1"))
+    with pytest.raises(PolicyError, match=r"was set to .* but is '7:0 1'"):
+        driver.apply(policy, device="7:0")
+
+
 def test_every_hypervisor_is_told_the_same_in_its_own_words() -> None:
     policy = Policy(cpu_limit=0.5, reservation=0.5, weight=200, cores=(0,), disk=DiskLimits(read_iops=100))
     target = Target("it's a guest", vcpus=1, core_mhz=2000)
