@@ -1,6 +1,7 @@
 """The server of runs: what it shows, to whom, and that it changes nothing."""
 
 import shutil
+import socket
 import sqlite3
 
 import numpy as np
@@ -319,6 +320,25 @@ def test_another_sites_page_gets_nothing_but_may_link(runs):
             assert ask(address, headers=headers).status == 403
         assert ask(address, headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}).status == 200
         assert ask(address, headers={"Origin": "http://x.example"}).headers["Access-Control-Allow-Origin"] is None
+
+
+@pytest.mark.parametrize(
+    ("request_text", "answered"),
+    [
+        (f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: {'x' * 15_000}\r\n\r\n", "HTTP/1.1 200"),
+        (f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: {'x' * 17_000}\r\n\r\n", ""),
+        (f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{'x' * 1000}", "HTTP/1.1 200"),
+        ("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2000\r\n\r\n", "HTTP/1.1 400"),
+    ],
+    ids=["header", "large header", "body", "large body"],
+)
+def test_a_request_is_bounded(runs, request_text, answered):
+    with served(runs) as address:
+        host, _, port = address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(request_text.encode())
+            found = connection.recv(12).decode()
+    assert found == answered
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
