@@ -164,15 +164,15 @@ def test_emulated_routers_show_their_figures_and_decide_nothing(tmp_path: Path) 
     assert "emulated, which decides nothing" in found["paravirtual-carries-more"].reason
 
 
-def test_an_effect_of_the_function_is_found_by_rank_tests_and_one_that_is_not_shown_is_left_open(
+def test_an_effect_of_the_function_is_found_by_rank_tests_and_contradicted_where_functions_are_alike(
     tmp_path: Path,
 ) -> None:
     found = claims_of(report.build(timing_replay(tmp_path / "run")), "timing")
     assert found["cost-summary-function"].verdict is Verdict.CONFIRMED
     assert "an effect" in found["cost-summary-function"].run[0].checked.evidence[0].text
     same = {"rdtscp": 20.0, "clock_gettime": 20.0}
-    left = claims_of(report.build(timing_replay(tmp_path / "same", same)), "timing")["cost-summary-function"]
-    assert left.verdict is Verdict.UNDECIDED
+    alike = claims_of(report.build(timing_replay(tmp_path / "same", same)), "timing")["cost-summary-function"]
+    assert alike.verdict is Verdict.CONTRADICTED
 
 
 # -- several platforms -------------------------------------------------------------------------------
