@@ -124,6 +124,8 @@ def ranks_within_units(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list
 def kruskal_wallis(groups: Sequence[Values], *, blocked: bool = False) -> KruskalWallis:
     """Kruskal–Wallis over two or more groups; ``blocked``, Friedman's test: place i of each group is of one block.
 
+    Friedman's p is exact for two and three groups, of which χ² finds 6 % of twelve blocks below 5 %.
+
     Where all values are equal nothing can differ: H is 0 and p is 1.
 
     Raises:
@@ -135,7 +137,10 @@ def kruskal_wallis(groups: Sequence[Values], *, blocked: bool = False) -> Kruska
         return KruskalWallis(0.0, df, 1.0, sizes, blocks)
     centre = np.mean(np.concatenate(parts))
     h = float(sum(part.size * (part.mean() - centre) ** 2 for part in parts) / spread)
-    p = _exact_p(parts, [(0, 1)])[0] if blocked and df == 1 else float(special.chdtrc(df, h))
+    if blocked and df <= 2:
+        p = _exact_p(parts, [(0, 1)])[0] if df == 1 else _exact_p_of_three(parts)
+    else:
+        p = float(special.chdtrc(df, h))
     return KruskalWallis(h, df, p, sizes, blocks)
 
 
@@ -164,6 +169,23 @@ def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[
     middle = chances.size // 2
     reached = [round(2 * abs(float((parts[i] - parts[j]).sum()))) for i, j in pairs]
     return [min(1.0, 2 * float(chances[: middle - by + 1].sum())) for by in reached]
+
+
+def _exact_p_of_three(parts: Sequence[Values]) -> float:
+    """The p of three groups if chance had dealt each block's ranks out to them, by the spread of their rank sums."""
+    doubled = np.rint(2 * np.array(parts)).astype(np.int64)
+    total, most = int(doubled.sum()), 6 * doubled.shape[1] + 1
+    chances = np.zeros((most, most))  # by the sums of the first two
+    chances[0, 0] = 1.0
+    for block in doubled.T.tolist():
+        dealt = np.zeros_like(chances)
+        for first, second, _ in itertools.permutations(block):
+            dealt[first:, second:] += chances[: most - first, : most - second] / 6
+        chances = dealt
+    one, other = np.indices(chances.shape)
+    found = doubled.sum(axis=1)
+    spread, own = (a**2 + b**2 + (total - a - b) ** 2 for a, b in ((one, other), (found[0], found[1])))
+    return min(1.0, float(chances[spread >= own].sum()))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
