@@ -34,11 +34,12 @@ async def main():
     print(scope.tag, flush=True)
     KINDS.update(json.loads(sys.argv[4]))
     platform = create(sys.argv[1], json.loads(sys.argv[2]))
-    disk = None
+    disks = ()
     if mib := int(sys.argv[3]):
         disk = Disk(scope.scratch_folder("disk") / "disk.img", scope.folder / "data")
         make_disk_image(disk.image, mib)
-    guest = await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent(), disks=(disk,)))
+        disks = (disk,)
+    guest = await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent(), disks=disks))
     await guest.channel.request("load_start", name="cpu", params={"threads": 1})
     print("ready", flush=True)
     await asyncio.sleep(600)
