@@ -149,6 +149,30 @@ def test_what_there_is_room_for_in_the_end_is_put_back() -> None:
     assert [one.partition(" (")[0] for one in found.left_out][-1] == "suite.timing[1]"
 
 
+def test_what_decides_is_put_back_before_what_does_not() -> None:
+    """Once the design has gone there is room for the emulated platform or for the level of those that decide."""
+    whole = parse_plan(
+        TEXT.replace("repetitions = 20", "repetitions = 6")
+        .replace("targets_us = [1000]", "targets_us = [100000]")
+        .replace("[100, 1000, 2000, 5000, 10000]", "[100, 1000, 10000]")
+        .rpartition("max_seconds")[0]
+        + "max_seconds = 100",
+        SOURCE,
+    )
+    first = whole.suite["timing"][0]
+
+    def without_design(platforms: int, targets_us: list[int]) -> float:
+        suite = {"timing": (first | {"targets_us": targets_us},)}
+        return seconds(whole.model_copy(update={"platform": whole.platform[:platforms], "suite": suite}))
+
+    decides, emulated = without_design(2, [100, 1000, 10000]), without_design(3, [100, 10000])
+    found = fitted(whole, SOURCE, ARMS, 1.001 * max(decides, emulated) / 60)
+    assert [one.partition(" (")[0] for one in found.left_out] == [
+        "platform qemu: emulated, which decides nothing",
+        "suite.timing[1]",
+    ]
+
+
 def test_then_designs_from_the_last() -> None:
     least = min(share for share in (0.07, 0.065, 0.06, 0.055, 0.05, 0.045) if _fits(share))
     found = fit(least)

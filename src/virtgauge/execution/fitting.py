@@ -45,8 +45,8 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
     What goes first: repetitions beyond the least that have an interval of the plan's confidence; platforms whose
     processor is emulated, which decide nothing; levels between the ends of numeric factors, one at a time, the last of
     them after all others, for a line needs three; designs, the last one of a suite.  Each time it is the smallest that
-    suffices, else the largest; and what there is room for in the end is put back.  What a requirement needs stays, and
-    no repetition is added beyond that time.
+    suffices, else the largest; and what there is room for in the end is put back, what went last
+    before what went first.  What a requirement needs stays, and no repetition is added beyond that time.
 
     Raises:
         UsageError: even the least takes longer.
@@ -84,6 +84,7 @@ class _Search:
     def __init__(self, plan: Plan, source: str, arms: Sequence[ArmRecord], limit_s: float) -> None:
         self._given, self._source, self._arms, self._limit_s = plan, source, arms, limit_s
         self._cuts: list[_Cut] = []
+        self._stages: dict[_Cut, int] = {}  # in which each went, counted from the first
         self._parts: dict[str, tuple[float, int]] = {}
         self._least = plan.repetitions if self.fits(plan) else self._fewest_repetitions()
         self.plan = self._without([])
@@ -138,6 +139,7 @@ class _Search:
 
     def cut(self, among: Callable[[], Iterator[_Cut]]) -> None:
         """Leave out one after the other until it fits: the smallest that suffices, else the largest that saves."""
+        stage = max(self._stages.values(), default=0) + 1
         while (now := self._cost(self.plan)) > self._limit_s:
             saved = {one: self._saves(one) for one in among()}
             enough = sorted((one for one in saved if saved[one] >= now - self._limit_s), key=saved.__getitem__)
@@ -146,14 +148,15 @@ class _Search:
                 smaller = self._without([*self._cuts, one])
                 if self._cost(smaller) < now:
                     self._cuts.append(one)
+                    self._stages[one] = stage
                     self.plan = smaller
                     break
             else:
                 return
 
     def put_back(self) -> None:
-        """What there is room for after all, the largest first."""
-        for one in sorted(self._cuts, key=self._saves, reverse=True):
+        """What there is room for after all: of what is worth most, which went last, the largest first."""
+        for one in sorted(self._cuts, key=lambda one: (self._stages[one], self._saves(one)), reverse=True):
             others = [other for other in self._cuts if other != one]
             if self.fits(larger := self._without(others)):
                 self._cuts, self.plan = others, larger
