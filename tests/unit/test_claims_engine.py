@@ -785,6 +785,22 @@ def test_an_interaction_needs_repetitions() -> None:
     assert verdict(test, *crossed[:3]) is UNTESTABLE
 
 
+def test_an_interaction_compares_a_guest_with_itself_where_a_cell_lacks_a_repetition() -> None:
+    """Guests differ by half, the interaction is 10 %, a cell varies by 2 %: paired by place p is 0.9."""
+    rng = np.random.default_rng(5)
+    of_guest = rng.normal(0, 0.5, 8)
+    crossed = [
+        figure(1, [*np.exp(of_guest + rng.normal(0, 0.02, 8))], function=function, load=load)
+        for function, load in (("a", "idle"), ("a", "busy"), ("b", "idle"))
+    ]
+    crossed.append(figure(1.1, [*np.exp(of_guest + rng.normal(0, 0.02, 8))], function="b", load="busy"))
+    lacking = dataclasses.replace(crossed[0], values={b: v for b, v in crossed[0].values.items() if b != 1})
+    test = {"relation": "significance", "factors": ["function", "load"], "significant": ["cost"]}
+    assert verdict(test, lacking, *crossed[1:]) is CONFIRMED
+    nothing = dataclasses.replace(crossed[0], values={b + 8: v for b, v in crossed[0].values.items()})
+    assert heard(test, [nothing, *crossed[1:]]).evidence[0].needs == 3
+
+
 def guests(rng: np.random.Generator, functions: Sequence[float], platforms: int = 4) -> list[Figure]:
     """Guests that differ from one another, and platforms that do not."""
     found = []

@@ -316,13 +316,21 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
             return _Tested("one value a cell: this interaction cannot be told from chance")
         p = single_value_p(np.array([cells[place].point for place in design]).reshape(shape), axes)
         return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha, p < alpha / family)
-    n = min(len(cells[place].values) for place in design)
-    values = np.array([list(cells[place].values.values())[:n] for place in design])
+    axis = varied.index("platform") if "platform" in varied else None
+    platform = {place: None if axis is None else place[axis] for place in design}
+    guests: dict[Level | None, set[int]] = {}  # that all cells of a platform have
+    for place in design:
+        own = set(cells[place].values)
+        guests[platform[place]] = guests.get(platform[place], own) & own
+    n = min(map(len, guests.values()))
+    values = np.array(
+        [[cells[place].values[block] for block in sorted(guests[platform[place]])[:n]] for place in design]
+    )
     if n < FEWEST_REPETITIONS or values.min() <= 0:
-        needs = FEWEST_REPETITIONS if values.min() > 0 else math.inf
+        needs = math.inf if (values <= 0).any() else FEWEST_REPETITIONS
         return _Tested("not every combination was measured often enough to test an interaction", needs=needs)
     logs = np.log(values).reshape([*shape, n])
-    between = [varied.index("platform")] if "platform" in varied else []
+    between = [] if axis is None else [axis]
     p = max(
         next(effect.p for effect in analysis if tuple(sorted(effect.factors)) == axes)
         for analysis in (aligned_rank_anova(logs, between), anova(logs, between))
