@@ -138,6 +138,32 @@ def test_three_against_three_cannot_reach_five_per_cent_though_the_approximation
     assert least_attainable_p((3, 3)) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "p"), [((1, 2, 3, 4), (5, 6, 7, 8), 2 / 70), ((1, 2, 3, 5), (4, 6, 7, 8), 4 / 70)]
+)
+def test_the_exact_p_of_two_groups(first: tuple[float, ...], second: tuple[float, ...], p: float) -> None:
+    """χ² has 0.021 and 0.043."""
+    groups = [np.array(first), np.array(second)]
+    assert kruskal_wallis(groups).p < 0.05
+    assert kruskal_wallis(groups, exact=True).p == pytest.approx(p)
+    assert dunn(groups, exact=True)[0].p == pytest.approx(p)
+    assert least_attainable_dunn_p((4, 4), 0, 1, exact=True) == pytest.approx(2 / 70)
+
+
+@settings(deadline=None, max_examples=30)
+@given(*[st.lists(st.integers(0, 4).map(float), min_size=2, max_size=4)] * 2)
+def test_the_exact_p_of_two_groups_goes_through_every_way_to_deal_out_ties(
+    one: list[float], other: list[float]
+) -> None:
+    ranks = midranks(np.array(one + other))
+    far = [
+        abs(ranks[list(places)].sum() - len(one) * (ranks.size + 1) / 2)
+        for places in itertools.combinations(range(ranks.size), len(one))
+    ]
+    share = float(np.mean(np.array(far) >= far[0] - 1e-9))
+    assert kruskal_wallis([np.array(one), np.array(other)], exact=True).p == pytest.approx(share)
+
+
 def test_dunns_least_p_is_that_of_the_two_ends() -> None:
     groups = [np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([5.0, 6.0])]
     assert least_attainable_dunn_p((2, 2, 2), 0, 2) == pytest.approx(dunn(groups)[1].p)

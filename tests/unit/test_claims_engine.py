@@ -812,6 +812,25 @@ def guests(rng: np.random.Generator, functions: Sequence[float], platforms: int 
     return found
 
 
+@pytest.mark.parametrize("pairs", [[], [["a", "b"]]])
+def test_platforms_of_few_guests_contradict_only_by_what_data_could_give(pairs: list[list[str]]) -> None:
+    """4 + 4 guests wholly apart have an exact p of 2/70, which is below 5 % and not below half of it."""
+    test = {**MATTERS, "factors": ["platform"], "pairs": pairs, "significant": [], "insignificant": ["cost"]}
+    slow = {"a": (1.0, 2.0, 3.0, 4.0), "b": (5.0, 6.0, 7.0, 8.0)}
+    file: dict[str, Any] = {"of_arms": ("platform",), "factors": {"arm": "{}", "platform": "{}", "load": "{}"}}
+
+    def made(of: Mapping[str, Sequence[float]], load: str) -> list[Figure]:
+        return [figure(1, noise, arm=name, platform=name, load=load) for name, noise in of.items()]
+
+    alone = heard(test, made(slow, "idle"), **file)
+    assert (alone.verdict, "p = 0.029" in alone.evidence[0].text or bool(pairs)) == (CONTRADICTED, True)
+    both = heard({**test, "within": "load"}, made(slow, "idle") + made(slow, "busy"), **file)
+    assert both.verdict is UNDECIDED, both.evidence
+    swapped = {"a": (1.0, 2.0, 3.0, 5.0), "b": (4.0, 6.0, 7.0, 8.0)}
+    shown = heard({**test, "significant": ["cost"], "insignificant": []}, made(swapped, "idle"), **file)
+    assert shown.verdict is UNDECIDED, shown.evidence
+
+
 @pytest.mark.parametrize("functions", [(1, 1), (1, 30)])
 def test_a_platform_without_effect_is_significant_as_rarely_as_the_level_says(functions: Sequence[float]) -> None:
     rng = np.random.default_rng(7)

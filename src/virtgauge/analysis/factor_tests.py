@@ -180,10 +180,10 @@ class _Values:
         if least >= LEVEL:
             notes.append(f"So few values can give no p below {least:.2g}, so the {factor} was not tested.")
             return None
-        test = ranks.kruskal_wallis(groups, blocked=blocked)
+        test = ranks.kruskal_wallis(groups, blocked=blocked, exact=True)
         pairs: list[PairTest] = []
         if len(levels) <= MOST_PAIRED_LEVELS:
-            for pair in ranks.dunn(groups, blocked=blocked):
+            for pair in ranks.dunn(groups, blocked=blocked, exact=True):
                 first, second = levels[pair.first], levels[pair.second]
                 delta = self._delta(axis, first, second, self._ranked)
                 pairs.append(PairTest(first, second, pair.z, pair.p_holm, delta, emulated=False))

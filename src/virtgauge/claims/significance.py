@@ -4,12 +4,12 @@ The observations are a paper's values, one a cell, with the factors that are not
 run guests are the units: platforms are compared by one value a guest, levels of other factors within each guest, a
 block.  Guests are drawn and levels fixed: what a level does in all guests of a cell is an effect.
 
-An effect that is not shown may be there all the same, and one that is shown may be too small to matter: in a run levels
-that are shown to be alike (:data:`MARGIN`) confirm that there is no effect and contradict that there is one, whatever
-ranks show: else a claim and its opposite would both be confirmed, and more repetitions would turn the one verdict into
-the other.  Where levels are not alike ranks decide: against a claim of no effect with the confidence for all tests of
-the claim together (Holm over the pairs, Bonferroni over the rest).  Of a paper's table none is what the paper calls
-insignificant.
+An effect that is not shown may be there all the same, and one that is shown may be too small to matter.  In a run a
+claim of an effect is confirmed where ranks show one, however small, and contradicted where they show none and levels
+are shown to be alike (:data:`MARGIN`).  A claim of no effect is confirmed where levels are alike, whatever ranks show;
+where they are not, ranks contradict it with the confidence for all tests of the claim together (Holm over the pairs,
+Bonferroni over the rest).  So a claim of a small effect and one of none may both be confirmed: the first says that it
+is there, the second that it does not matter.  Of a paper's table none is what the paper calls insignificant.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family
     labels = [_words(figures, test.factors[0], level) for level in by_level]
     within = not figures.exact and test.factors[0] not in figures.file.of_arms
     if test.pairs:
-        return _dunn(test, groups, labels, alpha, family, within=within)
-    return _kruskal(groups, alpha, family, within=within)
+        return _dunn(test, groups, labels, alpha, family, within=within, exact=not figures.exact)
+    return _kruskal(groups, alpha, family, within=within, exact=not figures.exact)
 
 
 def _level(test: Significance, one: Figure, factor: str) -> Level | None:
@@ -237,19 +237,19 @@ def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -
     return rank([[by_place[place] for place in common] for by_place in cells])
 
 
-def _kruskal(groups: Sequence[Values], alpha: float, family: int, *, within: bool) -> _Tested:
-    """``within`` guests the test is Friedman's."""
+def _kruskal(groups: Sequence[Values], alpha: float, family: int, *, within: bool, exact: bool) -> _Tested:
+    """``within`` guests the test is Friedman's; ``exact`` where it need not be as the paper made it."""
     sizes = [len(group) for group in groups]
     least = ranks.least_attainable_p(sizes, blocked=within)
     if least >= alpha:
         there = f"{sizes[0]} guests" if within else f"{' + '.join(map(str, sizes))} values"
         needs = _fewest(lambda n: ranks.least_attainable_p([n] * len(sizes), blocked=within), alpha)
         return _Tested(f"{there}: no data could give an exact p below {least:.2g}", needs=needs)
-    found = ranks.kruskal_wallis(groups, blocked=within)
+    found = ranks.kruskal_wallis(groups, blocked=within, exact=exact)
     shown = found.p < alpha
     effect, (name, size) = found.epsilon_squared, ("Friedman’s χ²", "W") if within else ("H", "ε²")
     text = f"{name}({found.df}) = {found.h:.2f}, {p_value(found.p)}, {size} {effect:.2f}: {_effect(shown)}"
-    return _Tested(text, shown, found.p < alpha / family)
+    return _Tested(text, shown, max(found.p, least) < alpha / family)  # χ² can fall below what data could give
 
 
 def _dunn(
@@ -260,6 +260,7 @@ def _dunn(
     family: int,
     *,
     within: bool,
+    exact: bool,
 ) -> _Tested:
     sizes = [len(group) for group in groups]
     wanted = _pairs_meant(test.pairs, labels)
@@ -267,13 +268,13 @@ def _dunn(
         return _Tested("no such pair of levels was measured")
 
     def least_of(sizes: Sequence[int]) -> float:
-        return max(ranks.least_attainable_dunn_p(sizes, *pair, blocked=within) for pair in wanted)
+        return max(ranks.least_attainable_dunn_p(sizes, *pair, blocked=within, exact=exact) for pair in wanted)
 
     least = least_of(sizes)
     if least >= alpha:
         text = f"{' + '.join(map(str, sizes))} values: Dunn’s test could give no p below {least:.2g}"
         return _Tested(text, needs=_fewest(lambda n: least_of([n] * len(sizes)), alpha))
-    found = [pair for pair in ranks.dunn(groups, blocked=within) if (pair.first, pair.second) in wanted]
+    found = [pair for pair in ranks.dunn(groups, blocked=within, exact=exact) if (pair.first, pair.second) in wanted]
     shown = [pair for pair in found if pair.p < alpha]
     rest = [pair for pair in found if pair not in shown]
     adjusted = sum(pair.p_holm < alpha for pair in found)
