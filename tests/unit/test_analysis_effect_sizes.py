@@ -27,6 +27,12 @@ def cliffs_delta(x, y, confidence):
 samples = st.lists(st.integers(0, 9).map(float), min_size=2, max_size=12).map(np.array)
 
 
+def test_delta_changes_its_sign_where_incomplete_sides_change_places() -> None:
+    strata = [({1: 1.0, 2: 5.0}, {1: 3.0, 2: 3.0}), ({2: 5.0, 3: 2.0}, {2: 3.0, 3: 3.0})]
+    forth, back = stratified_delta(strata, 0.95), stratified_delta([(y, x) for x, y in strata], 0.95)
+    assert (forth.point, back.point) == (1.0, -1.0)  # of the one repetition that each side has whole
+
+
 def test_effsizes_example_has_its_delta_and_no_narrower_interval() -> None:
     estimate = cliffs_delta(TREATMENT, CONTROL, 0.95)
     assert estimate.point == -0.25

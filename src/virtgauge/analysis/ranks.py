@@ -323,11 +323,15 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
     if whole == len(strata):
         return _delta_of(total, whole, confidence)
     known += whole
-    # A repetition that shares no stratum with some repetition of the other side cannot be averaged over it.
-    rows = known.all(axis=1)
-    if not rows.any():
+    # A repetition that shares no stratum with some repetition of the other side cannot be averaged over it.  Those with
+    # the most gaps are left out on both sides at once, so that the two can change places.
+    while not known.all():
+        gaps = [(known == 0).mean(axis=axis) for axis in (1, 0)]
+        rows, columns = (one < max(map(np.max, gaps)) for one in gaps)
+        total, known = total[rows][:, columns], known[rows][:, columns]
+    if not known.size:
         return Estimate.missing("delta", "the two have no cell in common")
-    return _delta_of(total[rows] / known[rows], 1, confidence)
+    return _delta_of(total / known, 1, confidence)
 
 
 def _delta_of(signs: npt.NDArray[Any], of: int, confidence: float) -> Estimate:
