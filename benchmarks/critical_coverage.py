@@ -108,7 +108,7 @@ def interval(device: Device, share: float, run: int) -> Ends | None:
     """Of one search and soak; none where it is refused."""
     rng = np.random.default_rng([SEED, DEVICES.index(device), round(100 * share), run])
     said = critical_rate(trials_of(device, share, rng), RATIO, 0.95)
-    return (said.low or 0.0, said.high or 0.0) if isinstance(said, Estimate) else None
+    return (said.low or 0.0, np.inf if said.high is None else said.high) if isinstance(said, Estimate) else None
 
 
 def cell(device: Device, found: list[Ends | None]) -> str:

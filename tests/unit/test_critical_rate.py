@@ -104,6 +104,13 @@ def test_loss_at_any_load_below_the_ratio_leaves_a_critical_rate() -> None:
     assert found.high - found.low < 0.02 * MRR
 
 
+def test_above_the_highest_load_tried_no_upper_end_is_told() -> None:
+    """A stray frame lost at the line's rate, of a device that may carry any more."""
+    found = critical_rate([LossCount(1e6, 10.0, 10**7, int(trial == 7)) for trial in range(20)], RATIO, 0.95)
+    assert not isinstance(found, str)
+    assert (found.point, found.low, found.high) == (None, 1e6, None)
+
+
 def test_a_longer_soak_narrows_the_interval() -> None:
     rng = np.random.default_rng(3)
     short = trials("stretch", rng)

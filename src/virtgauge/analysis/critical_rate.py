@@ -84,7 +84,8 @@ def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) 
     box (_BOX).  The point is the median of the likelier shape's models that have a rate; the interval reaches over both
     shapes' unless one is all but excluded, as trials far above the rate tell shapes apart that differ much at it.
     Models that lose the ratio at any load count as a rate of zero: where the interval holds them, its lower end is
-    zero, and the upper one is all that is told.
+    zero, and the upper one is all that is told.  Where it reaches above the highest load tried, that end would be the
+    box's: there is none, and the lower end, at most that load, is told; the median, too, if it is no higher.
     """
     if not any(trial.lost for trial in trials):
         most = 3 / max(sum(trial.sent for trial in trials), 1)
@@ -113,6 +114,10 @@ def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) 
     if high == 0:
         return f"{math.exp(backgrounds[best]):.1e} of the frames are lost at any load, as where stalls lose them"
     point = min(float(quantiles[best][1]), high)
+    if high > highest:
+        method = "no upper end: it lies above the highest load tried"
+        within = point if point <= highest else None
+        return Estimate(within, min(low, highest), None, confidence, len(trials), "frames/s", method)
     return Estimate(point, low, high, confidence, len(trials), "frames/s", "posterior of two loss models")
 
 
