@@ -58,14 +58,14 @@ def dead_folder(state: Path, tag: str, owner: ProcessIdentity = DEAD) -> Path:
     return folder
 
 
-def sleeper(tag: str, owner: ProcessIdentity) -> subprocess.Popen[bytes]:
+def sleeper(tag: str, owner: ProcessIdentity, user: int | None = None) -> subprocess.Popen[bytes]:
     environment = {
         TAG_VARIABLE: tag,
         OWNER_VARIABLE: owner.as_text(),
         STATE_FOLDER_VARIABLE: StateFolder.own().as_text(),
         "PATH": "/bin",
     }
-    process = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], env=environment)
+    process = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], env=environment, user=user)
     deadline = time.monotonic() + 10
     while TAG_VARIABLE not in environment_of(process.pid) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -410,3 +410,73 @@ def test_the_word_of_a_state_folder_that_belongs_to_somebody_else_is_not_believe
         states = known_state_folders()
         assert StateFolder(os.geteuid(), str(private_state)) in states
         assert str(tmp_path) not in {state.path for state in states}
+
+
+@pytest.fixture
+def strangers_folder(tmp_path: Path) -> Path:
+    """A state folder of another user that root knows of."""
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    os.chown(folder, STRANGER, STRANGER)
+    registry = scratch_root().parent / "states"
+    registry.mkdir(parents=True)
+    (registry / "stranger").write_text(StateFolder(STRANGER, str(folder)).as_text())
+    return folder
+
+
+STRANGER = 12345
+
+
+def strangers(folder: Path) -> Path:
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+    return folder
+
+
+@pytest.mark.usefixtures("root")
+def test_no_word_of_another_user_makes_a_living_scope_dead_or_a_dead_one_living(
+    private_state: Path, strangers_folder: Path
+) -> None:
+    with Scope() as scope:
+        strangers(dead_folder(strangers_folder, scope.tag))
+        dead_folder(private_state, "vg0000h1")
+        strangers(dead_folder(strangers_folder, "vg0000h1", ProcessIdentity.current()))
+        found = {scope.tag: scope for scope in find_dead_scopes()}
+        assert scope.tag not in found
+        assert found["vg0000h1"].folder == private_state / "vg0000h1"
+
+
+@pytest.mark.usefixtures("root")
+def test_another_users_folder_or_process_is_not_ours_because_it_says_so(
+    private_state: Path, strangers_folder: Path
+) -> None:
+    strangers(dead_folder(strangers_folder, "vg0000h2"))
+    (private_state / "vg0000h3").mkdir(parents=True)
+    os.mkfifo(private_state / "vg0000h3" / OWNER_FILE)
+    process = sleeper("vg0000h4", DEAD, user=STRANGER)
+    try:
+        found = {scope.tag: scope for scope in find_dead_scopes()}
+        assert not found["vg0000h2"].own
+        assert found["vg0000h2"].state == StateFolder(STRANGER, str(strangers_folder))
+        assert found["vg0000h3"].own  # and nobody waits for what a pipe may say
+        assert not found["vg0000h4"].own
+    finally:
+        for pid in tree_pids(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_folder_that_was_exchanged_for_a_link_is_no_word_of_ours(
+    private_state: Path, strangers_folder: Path, tmp_path: Path
+) -> None:
+    guest = dead_folder(private_state, "vg0000h5") / "g"
+    (guest / RUNTIME_STATE).mkdir(parents=True)
+    (guest / RUNTIME_FILE).write_text(json.dumps({"command": ["sh", "-c", f"touch {tmp_path}/here"], "container": "x"}))
+    link = strangers_folder / "vg0000h6"
+    link.symlink_to(guest.parent)
+    os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+    reclaim_folder(link)
+    assert not (tmp_path / "here").exists()
+    reclaim_folder(guest.parent)
+    assert (tmp_path / "here").exists()

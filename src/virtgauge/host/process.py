@@ -223,6 +223,14 @@ def environment_of(pid: int) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
 
 
+def user_of(pid: int) -> int | None:
+    """Who started a process (its real uid); None when it is gone."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.partition("\nUid:")[2].split()[0])
+    return None
+
+
 def tree_pids(root: int) -> list[int]:
     """A process and its descendants, as far as their parents still live."""
     children: dict[int, list[int]] = {}

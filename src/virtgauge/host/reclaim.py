@@ -24,7 +24,7 @@ from virtgauge.host.domains import destroy_domains, destroy_tagged_domains
 from virtgauge.host.frequency import GOVERNORS_FILE, put_back_governors
 from virtgauge.host.lending import HOME, give_all_back
 from virtgauge.host.mounts import detach_below, mounts
-from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, wait_until_gone
+from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, user_of, wait_until_gone
 from virtgauge.host.tag import (
     CGROUP_PARENT,
     OWNER_FILE,
@@ -60,7 +60,7 @@ def find_dead_scopes() -> list[DeadScope]:
     search.folders()
     search.processes()
     search.cgroups()
-    return list(search.found.values())
+    return [scope for tag, scope in search.found.items() if tag not in search.living]
 
 
 class _Search:
@@ -70,7 +70,7 @@ class _Search:
         self.found: dict[str, DeadScope] = {}
         self._states = known_state_folders()
         self._own = [state for state in self._states if self._states[0].holds(state)]
-        self._living: set[str] = set()
+        self.living: set[str] = set()
 
     def folders(self) -> None:
         """In state folders, and in the cache, which all state folders of a user have in common."""
@@ -79,24 +79,24 @@ class _Search:
             for folder in _folders(root):
                 tag = folder.name.lstrip(".")
                 why, owners_state = _why_dead(folder)
-                if why is None:
-                    self._living.add(tag)
-                else:
+                if why is not None:
                     self._add(tag, folder, why, owners_state or state)
+                elif tag not in self.found or not self.found[tag].own:  # a stranger's word keeps nothing of ours
+                    self.living.add(tag)
 
     def processes(self) -> None:
         """Those whose environment names a scope."""
         for pid in all_pids():
             environment = environment_of(pid)
             tag, owner = environment.get(TAG_VARIABLE, ""), environment.get(OWNER_VARIABLE, "")
-            if TAG_PATTERN.fullmatch(tag) and tag not in self._living and _owner_gone(owner):
-                state = _state_from(environment.get(STATE_FOLDER_VARIABLE))
+            if TAG_PATTERN.fullmatch(tag) and tag not in self.living and _owner_gone(owner):
+                state = _state_from(environment.get(STATE_FOLDER_VARIABLE), user_of(pid))
                 self._add(tag, None, "its processes outlived their controller", state)
 
     def cgroups(self) -> None:
         """Empty ones that no folder and no process has named."""
         for tag in _abandoned_cgroups():
-            if tag not in self._living:
+            if tag not in self.living:
                 state = next((state for state in self._states if state.has_marked(tag)), None)
                 self._add(tag, None, "its cgroup is empty and belongs to no scope", state)
 
@@ -113,11 +113,17 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
-    """Why the owner of a scope's folder is known to be gone, None while it may live; and whose it says it is."""
+    """Why the owner of a scope's folder is known to be gone, None while it may live; and whose it is by its own word.
+
+    That word is its writer's, who can speak for himself only, and for folders where the scope's is.
+    """
     try:
-        record = json.loads((folder / OWNER_FILE).read_text())
+        with open(os.open(folder / OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            record, writer = json.load(file), os.fstat(file.fileno()).st_uid
         owner = ProcessIdentity.from_dict(record)
-        state = _state_from(record.get("state_folder"))
+        state = _state_from(record.get("state_folder"), writer)
+        if state and folder.parent != scratch_root() and not folder.is_relative_to(state.path):
+            state = None
     except FileNotFoundError:
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _YOUNG_S:
@@ -130,11 +136,13 @@ def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
     return (None if owner.alive() else f"its controller (pid {owner.pid}) is gone"), state
 
 
-def _state_from(text: object) -> StateFolder | None:
+def _state_from(text: object, user: int | None) -> StateFolder | None:
+    """What somebody says to be his state folder; None where it is another's, or nothing of the kind."""
     try:
-        return StateFolder.from_text(text) if isinstance(text, str) else None
+        state = StateFolder.from_text(text) if isinstance(text, str) else None
     except ValueError:
         return None
+    return state if state and state.uid == user else None
 
 
 def _owner_gone(text: str) -> bool:
@@ -203,16 +211,20 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
         raise ValueError(f"not the tag of a scope: {tag!r}")
     lines = []
     Cgroup(f"{CGROUP_PARENT}/{tag}").release_kernel_threads()
+    # Another user may have exchanged his folder for a link to one of ours since it was found.
+    believed = folder if folder is not None and is_own_file(folder) else None
     # Runtimes first, while their processes live: they undo what they know of (their cgroups, their sockets).
-    if folder is not None:
-        lines += _delete_containers(folder)
-        lines += destroy_domains(folder)
+    if believed is not None:
+        lines += _delete_containers(believed)
+        lines += destroy_domains(believed)
     lines += destroy_tagged_domains(tag)
     lines += _kill_processes(tag)
+    if believed is not None and is_own_file(believed / GOVERNORS_FILE):
+        lines += put_back_governors(believed)
     if folder is not None:
-        lines += put_back_governors(folder) if is_own_file(folder / GOVERNORS_FILE) else []
         lines += [f"unmounted {point}" for point in detach_below(folder)]
-        lines += give_all_back(folder)  # before the namespaces go, and a virtual interface with them
+    if believed is not None:
+        lines += give_all_back(believed)  # before the namespaces go, and a virtual interface with them
     lines += _remove_cgroups(tag)
     lines += _remove_network(tag)
     lines += _remove_scratch(tag)
