@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.host.cgroup import Cgroup, Hierarchies
+from virtgauge.host.lending import Loan
 from virtgauge.host.process import ProcessIdentity, environment_of, tree_pids, wait_until_gone
 from virtgauge.host.reclaim import (
     RUNTIME_FILE,
@@ -480,3 +481,34 @@ def test_a_folder_that_was_exchanged_for_a_link_is_no_word_of_ours(
     assert not (tmp_path / "here").exists()
     reclaim_folder(guest.parent)
     assert (tmp_path / "here").exists()
+
+
+@pytest.mark.usefixtures("root")
+def test_what_could_not_be_given_back_is_kept_with_its_record_until_it_can(private_state: Path, tmp_path: Path) -> None:
+    folder, lab = dead_folder(private_state, "vg0000i1"), tmp_path / "lab"
+    lab.write_text("no namespace")
+    record = Loan("vgnone0", str(lab), "/proc/self/ns/net", True, ()).record(folder)
+    (folder / "lent-vgnone1.json").write_text("{")  # nothing was lent by one that is half-written
+    interface = "vg0000i1a"
+    subprocess.run(["ip", "link", "add", interface, "type", "veth"], check=True)
+    try:
+        lines = reclaim_dead()
+        assert any("could not give the interface vgnone0 back" in line for line in lines)
+        assert any(line.startswith("vg0000i1: kept its network namespaces") for line in lines)
+        assert list(folder.glob("lent-*")) == [record]
+        assert Path("/sys/class/net", interface).exists()
+        lab.unlink()  # gone, as its interfaces are
+        assert f"vg0000i1: removed the interface {interface}" in reclaim_dead()
+        assert not folder.exists()
+    finally:
+        subprocess.run(["ip", "link", "del", interface], check=False, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.usefixtures("root")
+def test_a_scope_that_could_not_give_back_leaves_its_folder_to_the_next_run(
+    private_state: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "lab").write_text("no namespace")
+    with Scope() as scope:
+        record = Loan("vgnone0", str(tmp_path / "lab"), "/proc/self/ns/net", True, ()).record(scope.folder)
+    assert record.exists()

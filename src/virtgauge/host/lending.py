@@ -86,32 +86,49 @@ class Loan:
                 route.link("set", index=index, state="up" if self.up else "down")
 
     def give_back(self) -> list[str]:
-        """A line for people.  A hardware interface whose laboratory is gone has come back by itself."""
-        from pyroute2 import NetlinkError
+        """A line for people.  A hardware interface whose laboratory is gone has come back by itself.
 
+        Raises:
+            OSError, NetlinkError: it could not be given back.
+        """
+        if not Path(self.lab).exists() and not Path(self.home).exists():
+            return []  # the machine was started anew
         came = False
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                came = _inside(self.lab, self._come_back)
-            _inside(self.home, self._become_as_it_was)
-        except (NetlinkError, OSError) as error:
-            return [f"could not give the interface {self.name} back: {error}"]
+        with contextlib.suppress(FileNotFoundError):
+            came = _inside(self.lab, self._come_back)
+        _inside(self.home, self._become_as_it_was)
         return [f"gave the interface {self.name} back"] if came else []
 
 
 def give_back(record: Path) -> list[str]:
-    """Give back an interface by its record, which is of no further use then; what was done, a line for people each."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        if is_own_file(record):
+    """Give back an interface by its record, which stays where that fails; what was done, a line for people each."""
+    from pyroute2 import NetlinkError
+
+    if not is_own_file(record):
+        return []
+    lines: list[str] = []
+    try:
+        with contextlib.suppress(json.JSONDecodeError):  # half-written: nothing was lent yet
             lines = Loan(**json.loads(record.read_text())).give_back()
-            record.unlink()
-            return lines
-    return []
+        record.unlink()
+    except (NetlinkError, OSError, TypeError, ValueError) as error:
+        return [f"could not give the interface {record.stem.removeprefix('lent-')} back: {error}"]
+    return lines
 
 
 def give_all_back(scope_folder: Path) -> list[str]:
     """The same of all that a scope was lent."""
-    return [line for record in sorted(scope_folder.glob("lent-*.json")) for line in give_back(record)]
+    return [line for record in _records(scope_folder) for line in give_back(record)]
+
+
+def is_lent_something(scope_folder: Path) -> bool:
+    """Whether something could not be given back yet: it would be lost with the namespaces that its record names."""
+    return bool(_records(scope_folder))
+
+
+def _records(scope_folder: Path) -> list[Path]:
+    # another user's folder or record is none: he may have made it a link to one of ours
+    return [one for one in sorted(scope_folder.glob("lent-*.json")) if is_own_file(scope_folder) and is_own_file(one)]
 
 
 def _inside(namespace: str, work: Callable[[], _Result]) -> _Result:

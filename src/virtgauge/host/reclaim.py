@@ -22,7 +22,7 @@ from pathlib import Path
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.domains import destroy_domains, destroy_tagged_domains
 from virtgauge.host.frequency import GOVERNORS_FILE, put_back_governors
-from virtgauge.host.lending import HOME, give_all_back
+from virtgauge.host.lending import HOME, give_all_back, is_lent_something
 from virtgauge.host.mounts import detach_below, mounts
 from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, user_of, wait_until_gone
 from virtgauge.host.tag import (
@@ -187,7 +187,7 @@ def reclaim_dead(*, everyone: bool = False) -> list[str]:
             continue
         lines.append(f"{scope.tag}: {scope.why}")
         lines.extend(f"{scope.tag}: {line}" for line in _reclaim(scope.tag, scope.folder))
-        if scope.folder is not None and not _remove_folder(scope.folder):
+        if scope.folder is not None and not is_lent_something(scope.folder) and not _remove_folder(scope.folder):
             lines.append(f"{scope.tag}: could not remove {scope.folder}; are you its user?")
     roots = [Path(state.path) for state in known_state_folders()] if everyone else [state_root()]
     forget_empty_state_folder()
@@ -199,6 +199,8 @@ def reclaim_dead(*, everyone: bool = False) -> list[str]:
 
 def reclaim_folder(folder: Path) -> list[str]:
     """Remove everything that belongs to one scope except its folder, which the caller may still want to read.
+
+    What it was lent and cannot give back stays in its namespaces; the folder has to stay then, too.
 
     Returns:
         what was removed, a line for people each.
@@ -226,7 +228,10 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     if believed is not None:
         lines += give_all_back(believed)  # before the namespaces go, and a virtual interface with them
     lines += _remove_cgroups(tag)
-    lines += _remove_network(tag)
+    if folder is not None and is_lent_something(folder):
+        lines.append(f"kept its network namespaces and {folder}, for an interface that could not be given back")
+    else:
+        lines += _remove_network(tag)
     lines += _remove_scratch(tag)
     return lines
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from virtgauge.host.cgroup import Cgroup
+from virtgauge.host.lending import is_lent_something
 from virtgauge.host.process import ProcessIdentity
 from virtgauge.host.reclaim import reclaim_folder
 from virtgauge.host.tag import (
@@ -95,8 +96,8 @@ class Scope:
     def close(self) -> None:
         """Reclaim all that is left.  Guests are expected to be closed by then."""
         reclaim_folder(self.folder)
-        with contextlib.suppress(OSError):
-            shutil.rmtree(self.folder)
+        if not is_lent_something(self.folder):
+            shutil.rmtree(self.folder, ignore_errors=True)
         forget_empty_state_folder()
         for root in (self.folder.parent, scratch_root()):
             with contextlib.suppress(OSError):  # other runs may live there
