@@ -9,7 +9,7 @@ import pytest
 from platforms.conftest import traces
 from pyroute2 import IPRoute
 
-from virtgauge.host.lending import ask_ethtool, features_of
+from virtgauge.host.lending import Loan, ask_ethtool, features_of
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError
@@ -104,6 +104,19 @@ def test_its_link_and_offloads_are_given_back_as_they_were_also_after_a_kill(sco
             assert lab.run(lambda: features_of(name)) != before[1]
     assert as_it_is(name) == before
     assert links()[cables[1]] == "down"
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_one_that_has_come_back_by_itself_is_left_alone_once_the_machine_uses_it(tmp_path, cables, used):
+    name = cables[0]
+    loan = Loan(name, "/nonexistent", "/proc/self/ns/net", False, tuple(features_of(name)))
+    ask_ethtool(name, array.array("I", [SEGMENTATION, 0]))
+    in_thread(lambda: bring_up(name))
+    if used:
+        subprocess.run(["ip", "address", "add", "192.0.2.1/24", "dev", name], check=True)
+    before = as_it_is(name)
+    assert loan.give_back() == []
+    assert as_it_is(name) == (before if used else ("down", [*loan.features]))
 
 
 @pytest.mark.parametrize(

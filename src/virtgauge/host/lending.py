@@ -6,13 +6,15 @@ import array
 import contextlib
 import dataclasses
 import fcntl
+import ipaddress
 import json
+import os
 import socket
 import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from virtgauge.host.process import LIBC, checked
 from virtgauge.host.tag import is_own_file
@@ -50,6 +52,46 @@ def _want_features(interface: str, features: Sequence[tuple[int, int]]) -> None:
     ask_ethtool(interface, array.array("I", [_SET_FEATURES, len(features), *words]))
 
 
+_BESIDE_IT = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap")
+
+
+def uses_of(link: Any) -> list[str]:
+    """What the machine uses an interface for, in words, by its link in the calling thread's namespace."""
+    from pyroute2 import IPRoute
+
+    name = link.get("ifname")
+    with IPRoute() as route:
+        # an address that an interface gives itself is no use of it
+        found = [one for one in route.get_addr(index=link["index"]) if one["family"] == 2 or one["scope"] == 0]
+        addresses = [str(one.get("address")) for one in found]
+        above = [one for one in route.get_links() if one.get("link") == link["index"]]
+    uses = [f"it has an address ({address})" for address in addresses]
+    if (ours := os.environ.get("SSH_CONNECTION", "").split()[2:3]) and ours[0] in addresses:
+        uses.append("your ssh login comes by it")
+    routes = [network for through, network in read_routes(_ROUTES.read_text()) if through == name]
+    if any(not network.prefixlen for network in routes):
+        uses.append("it carries the default route")
+    elif routes and not addresses:
+        uses.append(f"it carries the route to {routes[0]}")
+    if link.get("master"):
+        uses.append("it is part of a bridge or a bond")
+    if on_it := [one.get("ifname") for one in above if one.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") in _BESIDE_IT]:
+        uses.append(f"{', '.join(on_it)} is made of it")
+    return uses
+
+
+_ROUTES = Path("/proc/thread-self/net/route")
+
+
+def read_routes(text: str) -> list[tuple[str, ipaddress.IPv4Network]]:
+    """Interface and destination of every route in ``/proc/net/route``."""
+    found = []
+    for fields in (line.split() for line in text.splitlines()[1:]):
+        to, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
+        found.append((fields[0], ipaddress.IPv4Network((to, mask.bit_count()))))
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class Loan:
     """An interface, where it is and where it belongs, and how it was."""
@@ -76,14 +118,16 @@ class Loan:
                 route.link("set", index=index, net_ns_fd=home.fileno())
             return bool(found)
 
-    def _become_as_it_was(self) -> None:
+    def _become_as_it_was(self, came: bool) -> None:
+        """What came back by itself may have got a use since, and stays as it is then."""
         from pyroute2 import IPRoute
 
-        with contextlib.suppress(OSError):
-            _want_features(self.name, self.features)
         with IPRoute() as route:
-            for index in route.link_lookup(ifname=self.name):
-                route.link("set", index=index, state="up" if self.up else "down")
+            for link in [one for one in route.get_links() if one.get("ifname") == self.name]:
+                if came or not uses_of(link):
+                    with contextlib.suppress(OSError):
+                        _want_features(self.name, self.features)
+                    route.link("set", index=link["index"], state="up" if self.up else "down")
 
     def give_back(self) -> list[str]:
         """A line for people.  A hardware interface whose laboratory is gone has come back by itself.
@@ -96,7 +140,7 @@ class Loan:
         came = False
         with contextlib.suppress(FileNotFoundError):
             came = _inside(self.lab, self._come_back)
-        _inside(self.home, self._become_as_it_was)
+        _inside(self.home, lambda: self._become_as_it_was(came))
         return [f"gave the interface {self.name} back"] if came else []
 
 

@@ -11,15 +11,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import ipaddress
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
-from virtgauge.host.lending import Loan, features_of, give_back
+from virtgauge.host.lending import Loan, features_of, give_back, uses_of
 from virtgauge.network.links import disable_all, with_a_free_name
 from virtgauge.network.namespace import Namespace, home_of, in_thread
 from virtgauge.network.nic import NetworkError, Nic
@@ -71,50 +69,19 @@ def require_free(name: str) -> str:
     Raises:
         NetworkError: there is none of that name, or the machine itself uses it.
     """
-    mac, uses = in_thread(lambda: _uses_of(name))
+
+    def look() -> tuple[str, list[str]]:
+        with IPRoute() as route:
+            link = _link(route, name)
+        return str(link.get("address")), uses_of(link)
+
+    mac, uses = in_thread(look)
     if uses:
         raise NetworkError(
             f"the machine itself uses the interface {name}: {', '.join(uses)}",
             "name an interface that is cabled to the tester only",
         )
     return mac
-
-
-_BESIDE_IT = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap")
-
-
-def _uses_of(name: str) -> tuple[str, list[str]]:
-    with IPRoute() as route:
-        link = _link(route, name)
-        # an address that an interface gives itself is no use of it
-        found = [one for one in route.get_addr(index=link["index"]) if one["family"] == 2 or one["scope"] == 0]
-        addresses = [str(one.get("address")) for one in found]
-        above = [one for one in route.get_links() if one.get("link") == link["index"]]
-    uses = [f"it has an address ({address})" for address in addresses]
-    if (ours := os.environ.get("SSH_CONNECTION", "").split()[2:3]) and ours[0] in addresses:
-        uses.append("your ssh login comes by it")
-    routes = [network for through, network in read_routes(_ROUTES.read_text()) if through == name]
-    if any(not network.prefixlen for network in routes):
-        uses.append("it carries the default route")
-    elif routes and not addresses:
-        uses.append(f"it carries the route to {routes[0]}")
-    if link.get("master"):
-        uses.append("it is part of a bridge or a bond")
-    if on_it := [one.get("ifname") for one in above if one.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") in _BESIDE_IT]:
-        uses.append(f"{', '.join(on_it)} is made of it")
-    return str(link.get("address")), uses
-
-
-_ROUTES = Path("/proc/thread-self/net/route")
-
-
-def read_routes(text: str) -> list[tuple[str, ipaddress.IPv4Network]]:
-    """Interface and destination of every route in ``/proc/net/route``."""
-    found = []
-    for fields in (line.split() for line in text.splitlines()[1:]):
-        to, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
-        found.append((fields[0], ipaddress.IPv4Network((to, mask.bit_count()))))
-    return found
 
 
 def _set(route: IPRoute, name: str, **changed: Any) -> None:

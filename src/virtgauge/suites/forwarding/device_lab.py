@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 
 from virtgauge.analysis.forwarding import DropCounter
+from virtgauge.host.lending import read_routes
 from virtgauge.network.links import LinkCount, connect, link_counts, read_counts, take_live_frames
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.network.wire import lent, read_routes, require_free
+from virtgauge.network.wire import lent, require_free
 from virtgauge.platforms.base import Cabling, Guest, LaunchError, Platform
 from virtgauge.suites.forwarding.drop_places import files_of, read_device_drops
 from virtgauge.suites.forwarding.guest_lab import DESTINATION, LOOP_DRAIN_NS, LOOP_END, LOOP_MAC, SOURCE
