@@ -7,6 +7,7 @@ import pytest
 
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan, load_checked
+from virtgauge.ledger.store import LedgerWriteError
 from virtgauge.plan.load import PlanError, load_plan, parse_plan, preset_names
 from virtgauge.platforms import KINDS
 from virtgauge.suites.timing import TimingSuite
@@ -266,3 +267,14 @@ def test_the_folder_of_a_run_is_no_plan(tmp_path):
         load_plan(str(tmp_path))
     assert f"virtgauge resume {tmp_path}" in str(caught.value)
     assert f"{tmp_path}/plan.toml" in str(caught.value)
+
+
+def test_a_command_to_copy_names_a_folder_as_a_shell_takes_it(tmp_path):
+    folder = tmp_path / "my run;reboot"
+    folder.mkdir()
+    (folder / "ledger.sqlite").touch()
+    with pytest.raises(UsageError) as caught:
+        load_plan(str(folder))
+    assert f"`virtgauge resume '{folder}'`" in str(caught.value)
+    assert f"`virtgauge run '{folder}/plan.toml'`" in str(caught.value)
+    assert f"`virtgauge resume '{folder}'`" in str(LedgerWriteError(folder, OSError(28, "no space left")))

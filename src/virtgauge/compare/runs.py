@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -124,9 +125,10 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
                 )
     repetitions = len(set(trials.block[trials.status == STATUSES.index(TrialStatus.VALID)].tolist()))
     if not repetitions:
+        quoted = shlex.quote(str(folder))
         raise UsageError(
             f"{folder}: not one of its {trials.number.size} trials is valid, so there is nothing to compare",
-            f"`virtgauge report {folder}` says why; `virtgauge resume {folder}` goes on",
+            f"`virtgauge report {quoted}` says why; `virtgauge resume {quoted}` goes on",
         )
     return ReadRun(folder, manifest, figures, repetitions, finished)
 

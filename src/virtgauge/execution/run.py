@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import fcntl
 import os
+import shlex
 import signal
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -318,7 +319,7 @@ async def interruptible(work: Coroutine[Any, Any, bool], folder: Path, resume: s
     try:
         return await task
     except asyncio.CancelledError:
-        remedy = f"{resume} {folder}" if (folder / LEDGER_NAME).exists() else None
+        remedy = f"{resume} {shlex.quote(str(folder))}" if (folder / LEDGER_NAME).exists() else None
         raise InterruptedRunError("interrupted; every finished trial is kept", remedy) from None
     finally:
         for number in signals:

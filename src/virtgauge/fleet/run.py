@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import shlex
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
         plan = parse_plan(manifest.plan_text, source)
         fleet = plan.fleet
         if fleet is None or not manifest.hosts:
-            raise UsageError(f"{folder} is the run of one host", f"virtgauge resume {folder}")
+            raise UsageError(f"{folder} is the run of one host", f"virtgauge resume {shlex.quote(str(folder))}")
         agent = find_agent()
         if agent.sha256 != manifest.agent_sha256:
             raise UsageError(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import shlex
 import sqlite3
 import stat
 import time
@@ -133,7 +134,7 @@ def _access(folder: Path) -> str:
     if _lacks_index(folder):
         raise UsageError(
             f"the ledger in {folder} was copied while its run wrote it: {LOG_NAME} is there and {_INDEX_NAME} is not",
-            f"`virtgauge report {folder}` puts it in order, started by a user who may write there",
+            f"`virtgauge report {shlex.quote(str(folder))}` puts it in order, started by a user who may write there",
         )
     return "mode=ro&readonly_shm=1"
 

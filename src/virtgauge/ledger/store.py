@@ -20,6 +20,7 @@ import datetime
 import functools
 import json
 import os
+import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -97,7 +98,7 @@ class LedgerWriteError(VirtgaugeError):
     def __init__(self, folder: Path, cause: Exception) -> None:
         super().__init__(
             f"cannot write to the run in {folder}: {cause}",
-            f"free some space, then `virtgauge resume {folder}`; every trial recorded so far is kept",
+            f"free some space, then `virtgauge resume {shlex.quote(str(folder))}`; every trial recorded so far is kept",
         )
 
 
@@ -152,7 +153,7 @@ class Ledger:
         if not (os.access(folder, os.W_OK) and os.access(path, os.W_OK)):
             raise UsageError(
                 f"the run in {folder} may not be written by this user; its ledger is intact",
-                f'use sudo, as the run did, or make the run yours: `sudo chown -R "$USER" {folder}`',
+                f'use sudo, as the run did, or make the run yours: `sudo chown -R "$USER" {shlex.quote(str(folder))}`',
             )
         db = defended(sqlite3.connect(path, timeout=10), path)
         try:

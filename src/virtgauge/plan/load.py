@@ -7,6 +7,7 @@ import functools
 import json
 import re
 import secrets
+import shlex
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -237,9 +238,10 @@ def plan_text(preset_or_path: str) -> tuple[str, str]:
     if preset_or_path in preset_names() or not (path.suffix == ".toml" or path.exists()):
         return preset_text(preset_or_path), f"preset {preset_or_path}"
     if (path / "ledger.sqlite").exists():
+        run, plan = shlex.quote(str(path)), shlex.quote(f"{path}/plan.toml")
         raise UsageError(
             f"{path} is the folder of a run, not a plan",
-            f"`virtgauge resume {path}` goes on with it; `virtgauge run {path}/plan.toml` runs its plan anew",
+            f"`virtgauge resume {run}` goes on with it; `virtgauge run {plan}` runs its plan anew",
         )
     try:
         return path.read_text(), str(path)

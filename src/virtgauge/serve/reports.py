@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import shlex
 import stat
 import sys
 from collections import OrderedDict
@@ -78,7 +79,8 @@ class ReportBuilder:
             page, complaint = await asyncio.wait_for(process.communicate(), _TIME_LIMIT_S)
         except TimeoutError:
             raise UnavailableError(
-                f"the report was not made within {_TIME_LIMIT_S:.0f} s", f"virtgauge report {folder} --format html"
+                f"the report was not made within {_TIME_LIMIT_S:.0f} s",
+                f"virtgauge report {shlex.quote(str(folder))} --format html",
             ) from None
         finally:
             self.stop()
