@@ -128,6 +128,11 @@ MALICE = {
     "another unit": (lying(distribution__unit="parsec"), "the unit is 'parsec'"),
     "a mean beyond all numbers": (lying(distribution__mean=float("inf")), "is no number"),
     "numbers too large": (lying(distribution__max=2**64 - 1), "is not what docs/protocol.md says"),
+    "a maximum that no row can hold": (lying(distribution__max=2**63 - 1), "a value is 9223372036854775807 'ps'"),
+    "a mean that no row can hold": (lying(distribution__mean=1e300), "mean is 1e+300"),
+    "a figure that no row can hold": (lying(evil=2**63), "result has a number of 16 hexadecimal digits"),
+    "bytes in place of a figure": (lying(evil=b"x"), "bytes is not JSON serializable"),
+    "more steal than a row can hold": (lying(usage__steal_ns=2**63), "has a number of 16 hexadecimal digits"),
     "text in place of steal": (lying(usage__steal_ns="none"), "is not what docs/protocol.md says"),
     "no usage": (lying(usage=None), "is not what docs/protocol.md says"),
     "text in place of a count": (lying(backward="often"), "is not what docs/protocol.md says"),
@@ -156,6 +161,26 @@ def test_malice_costs_its_trial_and_nothing_else(what, tmp_path, monkeypatch):
     again = next(one for one in trials if one.key == failed.key and one.attempt == failed.attempt + 1)
     assert (again.status, again.guest_id != failed.guest_id) == (TrialStatus.VALID, True)
     report_of(tmp_path / "run")
+
+
+def test_facts_that_no_row_can_hold_cost_their_launch(tmp_path, monkeypatch):
+    told, honest = [], SimulatedAgent._result
+
+    async def boasting(agent, message, value):
+        if "agent_version" in value:
+            told.append(value)
+            value = value | ({"memory_bytes": 2**63} if len(told) == 1 else {})
+        await honest(agent, message, value)
+
+    monkeypatch.setattr(SimulatedAgent, "_result", boasting)
+    plan = plan_of(simulated("guest", seed=3), repetitions=1, design={"max_seconds": 0.1})
+    complete, _ = execute(plan, tmp_path / "run")
+    assert complete
+    with Ledger.open(tmp_path / "run") as ledger:
+        ledger.check()
+        first, *further = ledger.guests()
+    assert first.error == "facts has a number of 16 hexadecimal digits"
+    assert further and all(guest.error is None for guest in further)
 
 
 STEERING = "=cmd|'/c calc'!A1\x1b[2J\x07\x9b31m\u202egnp\u2066\u200f<script>alert(1)</script>\r\nvirtgauge: all is well"

@@ -31,6 +31,7 @@ from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwa
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import SCHEDULED, Flag, TrialRecord, TrialStatus
+from virtgauge.ledger.rows import RowError, check_facts
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch, schedule, schedule_block
@@ -256,9 +257,10 @@ class Runner:
         try:
             testbed = await self._design.suites[batch.cells[0].key].set_up(batch.testbed, stage)
             facts = await testbed.guest.channel.facts()
+            check_facts(facts)
             others = [guest for guest in stage.guests if guest is not testbed.guest] if stage.platform.peer else []
             beside = [await guest.channel.facts() for guest in others]
-        except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
+        except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError, RowError) as error:
             self._launch_failures[batch.arm] += 1
             self._display.show(Notice(f"{batch.arm}: the guest did not come up: {error}"))
             add_guest(ready_ns=None, facts={}, error=str(error) or repr(error))

@@ -5,12 +5,14 @@ Bounds lie far beyond what runs record; they keep memory, time and the arithmeti
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import json
 import math
 import re
 import tomllib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,13 +101,44 @@ def read_histogram(row: Row) -> Histogram:
     _integers(row, "trial_id")
     _names(row, "measure", "unit")
     _integers(row, "minimum", "maximum", least=-_LARGEST_INTEGER)
-    _real(row, "mean")
     if not isinstance(row["bins"], bytes):
         raise RowError(f"bins are {_shown(row['bins'])}")
     try:
         found = unpack(row["unit"], row["bins"], row["minimum"], row["maximum"], row["mean"])
     except (zlib.error, ValueError) as error:
         raise RowError(f"bins: {error}") from error
+    _check_histogram(found)
+    return found
+
+
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise RowError for a guest's facts that no row could hold."""
+    _json({"facts": _text("facts", facts)}, "facts", _OBJECT)
+
+
+def check_measured(
+    result: Mapping[str, Any],
+    accounting: Mapping[str, Any],
+    flags: Sequence[Flag],
+    histograms: Mapping[str, Histogram],
+) -> None:
+    """Raise RowError for a trial's figures that no row could hold; 40 µs where they are usual."""
+    _json({"result": _text("result", result)}, "result", _OBJECT)
+    _json({"accounting": _text("accounting", accounting)}, "accounting", _OBJECT)
+    _json({"flags": _text("flags", [dataclasses.asdict(flag) for flag in flags])}, "flags", _FLAGS, LONGEST_FLAGS)
+    for histogram in histograms.values():
+        _check_histogram(histogram)
+
+
+def _text(column: str, value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RowError(f"{column}: {error}") from error
+
+
+def _check_histogram(found: Histogram) -> None:
+    _real({"mean": found.mean}, "mean")
     if found.values.size > MOST_BINS or (np.diff(found.values) <= 0).any():
         raise RowError("bins do not ascend")
     if found.counts.astype(np.float64).sum() >= 2**53:
@@ -115,7 +148,6 @@ def read_histogram(row: Row) -> Histogram:
         raise RowError(f"a value is {furthest} {_shown(found.unit)}")
     if found.minimum > found.maximum:
         raise RowError("the least value is above the largest")
-    return found
 
 
 def check_statistics(row: Row) -> None:
