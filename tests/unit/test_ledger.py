@@ -1,6 +1,7 @@
 """The ledger: what was committed comes back as it was, whatever happened to the writer."""
 
 import dataclasses
+import os
 import pickle
 import signal
 import sqlite3
@@ -121,6 +122,26 @@ def test_samples_of_a_trial_that_never_ended_are_discarded(ledger):
     ledger.samples_path(number + 2).with_suffix(".partial").write_bytes(b"half")
     assert ledger.discard_unfinished_samples() == 2
     assert ledger.samples(number, "reservoir").tolist() == [0, 1, 2]
+
+
+def test_samples_that_are_no_file_or_too_much_are_refused(ledger):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    number = ledger.add_trial(a_trial())
+    path = ledger.samples_path(number)
+    os.mkfifo(path)
+    with pytest.raises(DamagedError, match="it is no file"):
+        ledger.series(number)
+    path.unlink()
+    series = pyarrow.array(["x" * 2**22]).dictionary_encode()
+    parquet.write_table(pyarrow.table({"series": series, "value": [1]}), path, compression="zstd")
+    with pytest.raises(DamagedError, match="1 rows of"):
+        ledger.series(number)
+
+
+def test_a_number_that_is_none_is_refused(ledger):
+    ledger.add_trial(a_trial(result={"n": float("nan")}))
+    with pytest.raises(ValueError, match="result has a number that is not finite"):
+        ledger.trials()
 
 
 WRITER = """

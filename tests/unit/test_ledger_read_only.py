@@ -86,6 +86,29 @@ def test_a_log_without_its_index_is_refused_with_the_remedy(run):
     assert not (run / (LEDGER_NAME + "-shm")).exists()
 
 
+@pytest.mark.parametrize("name", [LEDGER_NAME + "-wal", LEDGER_NAME + "-shm"])
+def test_a_pipe_or_a_link_in_place_of_log_or_index_is_refused(run, name):
+    synthetic_ledger(run, blocks=1).close()
+    (run / (LEDGER_NAME + "-wal")).write_bytes(b"x" * 4096)
+    (run / name).unlink(missing_ok=True)
+    for make in (os.mkfifo, lambda path: path.symlink_to(run / LEDGER_NAME)):
+        make(run / name)
+        with pytest.raises(DamagedError, match="it is no file"):
+            ReadOnlyLedger.open(run, limit_s=1)
+        (run / name).unlink()
+
+
+def test_a_ledger_that_is_a_link_is_not_opened_for_writing(run, tmp_path, monkeypatch):
+    synthetic_ledger(run, blocks=1).close()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / LEDGER_NAME).symlink_to(run / LEDGER_NAME)
+    (other / (LEDGER_NAME + "-wal")).write_bytes(b"x" * 4096)
+    monkeypatch.setattr(Ledger, "open", lambda folder: pytest.fail("it was opened for writing"))
+    with pytest.raises(UsageError, match="no run"):
+        ReadOnlyLedger.for_command(other)
+
+
 @pytest.mark.parametrize("make", ["nothing", "text", "empty", "foreign", "cut", "pipe", "link"])
 def test_what_is_no_ledger_is_refused(tmp_path, make):
     synthetic_ledger(tmp_path / "good", blocks=1).close()

@@ -16,7 +16,6 @@ import math
 import os
 import shlex
 import sqlite3
-import stat
 import time
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -25,7 +24,7 @@ from urllib.parse import quote
 from virtgauge.errors import UsageError
 from virtgauge.ledger.damage import DamagedError, is_suspect
 from virtgauge.ledger.records import BLOCKS_PER_HOST, GuestRecord, HostRecord, Manifest, TrialRecord
-from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, no_run
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, is_regular, no_run
 
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"
@@ -57,11 +56,7 @@ class ReadOnlyLedger(Ledger):
             UsageError: there is none, or it cannot be read.
         """
         path = folder / LEDGER_NAME
-        try:
-            regular = stat.S_ISREG(path.lstat().st_mode)
-        except OSError:
-            regular = False
-        if not regular:
+        if not is_regular(path):
             raise no_run(folder)
         try:
             db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{_access(folder)}", uri=True, timeout=1)
@@ -81,7 +76,7 @@ class ReadOnlyLedger(Ledger):
         Raises:
             UsageError: there is none, or it cannot be read.
         """
-        if _lacks_index(folder) and os.access(folder, os.W_OK):
+        if is_regular(folder / LEDGER_NAME) and _lacks_index(folder) and os.access(folder, os.W_OK):
             Ledger.open(folder).close()
         ledger = cls.open(folder, limit_s)
         try:
@@ -129,6 +124,9 @@ def _lacks_index(folder: Path) -> bool:
 
 
 def _access(folder: Path) -> str:
+    for name in (LOG_NAME, _INDEX_NAME):
+        if os.path.lexists(folder / name) and not is_regular(folder / name):
+            raise DamagedError(folder / name, "", "it is no file")
     if not _has_log(folder):
         return "mode=ro&immutable=1"
     if _lacks_index(folder):

@@ -22,6 +22,7 @@ import json
 import os
 import shlex
 import sqlite3
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
 _RUNS_NAMED = 8
 _MOST_SAMPLES = 10_000_000  # Of a trial
+_LEAST_BYTES, _BYTES_A_SAMPLE = 2**20, 32  # Before compression
 
 _SCHEMA = """
 CREATE TABLE manifest (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL) STRICT;
@@ -380,8 +382,10 @@ class Ledger:
 
     def _kept(self, trial_id: int) -> dict[str, npt.NDArray[np.int64]]:
         path = self.samples_path(trial_id)
-        if not path.exists():
+        if not os.path.lexists(path):
             return {}
+        if not is_regular(path):
+            raise DamagedError(path, "", "it is no file")
         import pyarrow  # slow to import, and most runs keep no samples
         from pyarrow.parquet import ParquetFile
 
@@ -390,8 +394,13 @@ class Ledger:
         )
         try:
             with ParquetFile(path, page_checksum_verification=True) as file:
-                if not file.schema_arrow.equals(kind) or file.metadata.num_rows > _MOST_SAMPLES:
+                told = file.metadata
+                if not file.schema_arrow.equals(kind) or told.num_rows > _MOST_SAMPLES:
                     raise ValueError(f"{file.metadata.num_rows} rows of {', '.join(file.schema_arrow.names)[:200]}")
+                groups = (told.row_group(number) for number in range(told.num_row_groups))
+                size = sum(group.column(place).total_uncompressed_size for group in groups for place in range(2))
+                if size > _LEAST_BYTES + _BYTES_A_SAMPLE * told.num_rows:
+                    raise ValueError(f"{told.num_rows} rows of {size} bytes")
                 # By buffers: Arrow's own filters and conversions load pandas where there is one, which takes a second.
                 table = file.read().combine_chunks()
             table.validate(full=True)
@@ -440,6 +449,14 @@ def _columns() -> dict[str, tuple[Any, ...]]:
         return {
             name: columns_of(db, name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         }
+
+
+def is_regular(path: Path) -> bool:
+    """Whether it is a file: opening a pipe would wait for ever, and a link leads elsewhere."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _sync(path: Path) -> None:
