@@ -122,7 +122,7 @@ def check_measured(
     flags: Sequence[Flag],
     histograms: Mapping[str, Histogram],
 ) -> None:
-    """Raise RowError for a trial's figures that no row could hold; 40 µs where they are usual."""
+    """Raise RowError for a trial's figures that no row could hold; 0.1 ms where they are usual."""
     _json({"result": _text("result", result)}, "result", _OBJECT)
     _json({"accounting": _text("accounting", accounting)}, "accounting", _OBJECT)
     _json({"flags": _text("flags", [dataclasses.asdict(flag) for flag in flags])}, "flags", _FLAGS, LONGEST_FLAGS)
