@@ -24,6 +24,7 @@ _FEWER = 0.9  # Some of the acknowledgements of the measured span may have waite
 PREPARE_S = 900.0  # The longest that preloading may take on the host
 _LEFT_SHARE = 0.1  # What earlier tables left may be so much of what the files grew by
 _UNITS = 20  # So many times what a database extends its files by, they have to grow: that is at most 5 % too much
+_LATE_RUNS = 10  # So many runs of late readings in a table, and hardly ever are fewer than half of them there
 _COUNT_S = 60.0  # Likewise to count what is there, without which a trial is as good
 
 
@@ -110,6 +111,30 @@ def _flags(
         yield changed
 
 
+def late_flags(
+    settings: StorageSettings, params: Mapping[str, Any], late_across: float | None, rows_each: float
+) -> Iterator[Flag]:
+    """Where the readings were too few for the late ones among them that the cell is named after.
+
+    Args:
+        late_across: the share of the rows written that was late across statements; None where nothing was written.
+        rows_each: rows that each writing client wrote, of a sensor of its own.
+    """
+    if not (share := params["late_share"]):
+        return
+    period, preload = settings.late_run / share, settings.preload
+    if late_across is None:  # what is read: any sensor's readings, all of which have arrived
+        few, found = preload < min(period, _LATE_RUNS * period / settings.sensors), f"{preload:,} of each sensor"
+    else:
+        found = f"{rows_each:,.0f} of a sensor, of which {late_across:.2%} came after an earlier statement's"
+        # What is late by less is late within a statement as well, which is not counted.
+        by_statements = params["operation"] == "mixed" or settings.late_by >= values_of(settings, params["operation"])
+        few = late_across < share / 2 if by_statements else rows_each < 2 * period
+    if few:
+        text = f"late_share = {share:g} is not met by so few readings ({found}): with late_run = {settings.late_run} it"
+        yield Flag("few-late", f"{text} takes {2 * period:,.0f} of each; make late_run and late_by shorter")
+
+
 def written_in(streams: Sequence[Stream], measured: Measured) -> int:
     """Statements that wrote in the measured span; 0 where something else was measured."""
     each = zip(streams, measured.streams, strict=True)
@@ -184,7 +209,11 @@ async def measure_load(
     rows_written = sum(
         one.rows for stream, one in zip(streams, measured.streams, strict=True) if stream.operation == "write"
     )
-    flags = _flags(settings, target, streams, measured, limit, flushes, disk)
+    late_across = measured.late_rows / rows_written if rows_written and cell.params["late_share"] else None
+    writers = sum(stream.clients for stream in streams if stream.operation == "write")
+    flags = [*_flags(settings, target, streams, measured, limit, flushes, disk)]
+    if rows_written or not writers:  # of which nothing at all has a flag of its own
+        flags += late_flags(settings, cell.params, late_across, rows_written / max(writers, 1))
     # From before the warm-up to after the end was counted; as many a second are supposed in all of it.
     counted_share = settings.seconds / (settings.seconds + settings.warmup_s)
     result = described(target) | {
@@ -194,7 +223,7 @@ async def measure_load(
         "flushes": None if flushes is None else flushes.total,
         "flushes_per_operation": None if flushes is None or not written else flushes.total * counted_share / written,
         "mean_flush_ns": None if flushes is None else flushes.mean_ns,
-        "late_across": measured.late_rows / rows_written if rows_written and cell.params["late_share"] else None,
+        "late_across": late_across,
         **disk.figures(),
         **stored,
         "preload": preload,
