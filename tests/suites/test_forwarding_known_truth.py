@@ -208,7 +208,7 @@ def test_repetitions_are_independent_testbeds(tmp_path):
     ("changed", "complete"),
     [({}, True), ({"tagged_latency": False}, False), ({"latency_s": 119}, False), ({"latency_repeats": 19}, False)],
 )
-def test_a_result_is_complete_by_rfc_2544_only_with_its_durations_repeats_and_tagged_frames(
+def test_a_result_has_rfc_2544s_durations_only_with_its_repeats_and_tagged_frames(
     tmp_path, private_state, any_agent, changed, complete
 ):
     strict = {

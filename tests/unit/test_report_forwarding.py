@@ -139,12 +139,12 @@ def test_the_ratio_of_the_interfaces_comes_back_with_its_interval(usual: report.
         assert ratio.has_interval
 
 
-def test_the_label_of_rfc_2544_stands_only_where_every_result_says_so(tmp_path: Path) -> None:
+def test_the_label_of_rfc_2544_stands_only_where_every_result_says_so_and_claims_no_more(tmp_path: Path) -> None:
     partial = report.build(forwarding_ledger(tmp_path / "not", blocks=2, strong=[12], sizes=[64]))
     complete = report.build(
         forwarding_ledger(tmp_path / "complete", blocks=2, strong=[12], sizes=[64], fields={"rfc2544_complete": True})
     )
-    for built, said in ((partial, "no"), (complete, "RFC 2544 complete")):
+    for built, said in ((partial, "no"), (complete, "durations and repetitions, without learning frames and rests")):
         assert told(built, "forwarding", "rfc2544_complete", "runc").text == said
 
 

@@ -182,7 +182,7 @@ async def measure_cell(
             "unclosed_trials": sum(not ledger.closed for ledger in tally.ledgers),
         },
         "frames_sent": tally.sent,
-        # durations and repeats are those of RFC 2544, sections 24 and 26.2
+        # as RFC 2544, sections 24 and 26.2; section 23 is not met: no learning frames, 2 s of drain and 5 s of rest
         "rfc2544_complete": search.method == "rfc2544"
         and settings.length_of_trial_s >= 60
         and settings.latency_s >= 120
