@@ -39,19 +39,19 @@ class Look:
     entitled_cpus: float  # by the policy
     plain_cpus: float  # that it would be entitled to without the policy
     stolen_cpus: float | None  # that its own kernel counted as stolen; None where it counts none
-
-    def _is(self, cpus: float) -> bool:
-        return abs(self.received_cpus - cpus) <= cpus * (_OFF + _OFF_S / LOOK_S)
+    alone_cpus: float = 0.0  # what it may have received above that before and after the other guest was busy
 
     @property
     def in_force(self) -> bool:
         """Whether it received what it is entitled to, within a tenth and two periods of a quota."""
-        return self._is(self.entitled_cpus)
+        off = self.entitled_cpus * (_OFF + _OFF_S / LOOK_S)
+        return -off <= self.received_cpus - self.entitled_cpus <= off + self.alone_cpus
 
     @property
     def tells(self) -> bool:
         """Whether the policy makes a difference that can be seen."""
-        return abs(self.entitled_cpus - self.plain_cpus) > 2 * self.entitled_cpus * (_OFF + _OFF_S / LOOK_S)
+        off = 2 * self.entitled_cpus * (_OFF + _OFF_S / LOOK_S)
+        return abs(self.entitled_cpus - self.plain_cpus) > off + self.alone_cpus
 
     def words(self) -> str:
         stolen = "" if self.stolen_cpus is None else f", {self.stolen_cpus:.2f} stolen by its own account"
@@ -80,26 +80,32 @@ async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Loo
         assert plain is not None
         return due, plain
 
-    async def looked(beside: str, neighbour: Demand) -> Look:
+    async def looked(beside: str, neighbour: Demand) -> tuple[Look, int]:
         params = busy | {name: round(ns) for name, ns in span.items()}
         reply = await guest.channel.request("probe", name="kernel", params=params, load=None)
         with documented("the result of the probe kernel"):
             steal_ns = reply.value["usage"]["steal_ns"]
-            received = int(reply.value["units"]) / int(reply.value["elapsed_ns"])
+            elapsed_ns = int(reply.value["elapsed_ns"])
+            received = int(reply.value["units"]) / elapsed_ns
             stolen = None if steal_ns is None else int(steal_ns) / int(reply.value["usage"]["elapsed_ns"])
-        return Look(name, beside, received, *entitling(own, others, neighbour), stolen)
+        return Look(name, beside, received, *entitling(own, others, neighbour), stolen), elapsed_ns
 
     name, neighbours_name = (TESTED, LOADING) if on != LOADING else (LOADING, TESTED)
-    alone = await looked("alone", Demand.of(None, threads, 100, 0.0))
+    idle = Demand.of(None, threads, 100, 0.0)
+    alone, _ = await looked("alone", idle)
     load = await Running.start(other.channel, "kernel", busy | {"intensity_percent": 100}, "the busy neighbour")
     try:
-        together = await looked("beside a busy neighbour", demand)
+        together, busy_ns = await looked("beside a busy neighbour", demand)
     finally:
         await load.stop()
     if (work := LoadResult.of("share", load)).error is not None or not work.elapsed_ns:
         raise AgentError("failed", f"the busy neighbour: {work.error or 'it did not run'}")
     received = (work.units or 0) / work.elapsed_ns
-    neighbours = Look(neighbours_name, "as the busy neighbour", received, *entitling(others, own, demand), None)
+    due, plain = entitling(others, own, demand)
+    # It was busy before it was asked of the other, and after its answer; of the warm-up both are.
+    apart = max(0.0, 1 - (busy_ns + _WARMUP_S * 1e9) / work.elapsed_ns)
+    more = apart * max(0.0, entitling(others, own, idle)[0] - due)
+    neighbours = Look(neighbours_name, "as the busy neighbour", received, due, plain, None, more)
     return alone, together, neighbours
 
 
