@@ -32,7 +32,7 @@ _LARGEST_INTEGER = 2**62
 _LONGEST_NS = 9e15  # In picoseconds still an integer of 64 bits
 _YEARS = range(1970, 2201)
 
-_SUSPECT = re.compile(r"\d{18}|[eE]\+?\d{3}|\\u[dD][89abAB]|\\u0000|NaN|Infinity")
+_SUSPECT = re.compile(r"\d{18}|[eE]\+?\d{3}|\\u[dD][89abAB]|\\u0000")
 _MANIFEST = TypeAdapter(Manifest)
 _FACTORS = TypeAdapter(dict[str, str])
 _FLAGS = TypeAdapter(tuple[Flag, ...])
@@ -197,7 +197,7 @@ def _walk(column: str, value: Any) -> None:
         for one in level:
             if isinstance(one, int) and abs(one) > _LARGEST_INTEGER:
                 raise RowError(f"{column} has a number of {len(hex(one)) - 2} hexadecimal digits")
-            if isinstance(one, float) and not math.isfinite(one):
+            if isinstance(one, float) and math.isinf(one):
                 raise RowError(f"{column} has a number that is not finite")
         inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
         level = [one for some in inner for one in some]
