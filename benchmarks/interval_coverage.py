@@ -135,8 +135,8 @@ _END = """\
 
 - The median's interval is that of every measure of every suite: a quantile, a rate, an error, a share; also of hosts of
   a fleet, of runs in a series, and of the live page. A ratio's is that of every comparison with a reference.
-- The critical rate of a soak takes seconds, so that thousands of runs would take hours: `benchmarks/critical_coverage.py`
-  counts 240, in [forwarding.md](forwarding.md).
+- The critical rate of a soak takes seconds, so that thousands of runs would take hours:
+  `benchmarks/critical_coverage.py` counts 240, in [forwarding.md](forwarding.md).
 - The estimators of available bandwidth give intervals of their own for the median of a search's instants. A report
   counts how many of them hold the counted truth: *hold the truth*.
 - Extremes (minimum, maximum) and quantiles of all samples together have no interval, and say so. The smallest share

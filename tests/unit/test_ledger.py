@@ -138,12 +138,6 @@ def test_samples_that_are_no_file_or_too_much_are_refused(ledger):
         ledger.series(number)
 
 
-def test_a_number_that_is_none_is_refused(ledger):
-    ledger.add_trial(a_trial(result={"n": float("nan")}))
-    with pytest.raises(ValueError, match="result has a number that is not finite"):
-        ledger.trials()
-
-
 WRITER = """
     import dataclasses, pathlib, pickle, sys
     import numpy as np
