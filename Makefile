@@ -42,6 +42,8 @@ test-quick: setup ## the tests that boot nothing, in a minute and a half (ARGS="
 .PHONY: test-all
 test-all: PARTS += databases libvirt labs
 test-all: RUST_TESTS := -- --include-ignored
+# For each target of fuzzing, in Rust and in Python: about ten minutes for all of them.
+test-all: export FUZZ_SECONDS := 30
 test-all: setup libvirt xen-lab lint lint-sensorstore test-rust ## every test, those of the labs too, before work counts as finished (as root)
 	@$(STEP) pytest $(PYTEST) -m "" $(ARGS)
 

@@ -24,3 +24,7 @@ pub mod relay;
 pub mod roots;
 pub mod usage;
 pub mod work;
+
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: fuzz::Watched = fuzz::Watched;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::panic::catch_unwind;
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
@@ -236,25 +237,41 @@ impl Netlink {
         self.socket.send(&bytes, 0)?;
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
-            let mut rest = datagram.as_slice();
-            while !rest.is_empty() {
-                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
-                let length = (answer.header.length as usize).next_multiple_of(4).max(16);
-                rest = rest.get(length..).unwrap_or_default();
-                if answer.header.sequence_number != self.sequence {
-                    continue;
-                }
-                match answer.payload {
-                    NetlinkPayload::Done(_) => return Ok(()),
-                    NetlinkPayload::Error(error) => {
-                        return error.code.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(-code.get())));
-                    }
-                    NetlinkPayload::InnerMessage(message) => each(message),
-                    _ => {}
-                }
+            if answers(&datagram, self.sequence, &mut each)? {
+                return Ok(());
             }
         }
     }
+}
+
+/// Hands on what of a datagram answers this request; whether the answer ends with it.
+fn answers(mut rest: &[u8], sequence: u32, each: &mut impl FnMut(RouteNetlinkMessage)) -> io::Result<bool> {
+    while !rest.is_empty() {
+        let answer = decoded(rest)?;
+        let length = (answer.header.length as usize).next_multiple_of(4).max(16);
+        rest = rest.get(length..).unwrap_or_default();
+        if answer.header.sequence_number != sequence {
+            continue;
+        }
+        match answer.payload {
+            NetlinkPayload::Done(_) => return Ok(true),
+            NetlinkPayload::Error(error) => {
+                return error
+                    .code
+                    .map_or(Ok(true), |code| Err(io::Error::from_raw_os_error(code.get().wrapping_neg())));
+            }
+            NetlinkPayload::InnerMessage(message) => each(message),
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
+/// The first message of some bytes.
+fn decoded(bytes: &[u8]) -> io::Result<NetlinkMessage<RouteNetlinkMessage>> {
+    // The library's own checks of lengths have gaps, which end in a panic.
+    let decoded = catch_unwind(|| NetlinkMessage::deserialize(bytes));
+    decoded.map_err(|_| io::Error::other("the kernel's message is too short"))?.map_err(io::Error::other)
 }
 
 fn link_message(link: &Link, up: bool, mtu: Option<u32>) -> LinkMessage {
@@ -320,6 +337,13 @@ fn neighbour_message(link: &Link, neighbour: &Neighbour) -> Result<NeighbourMess
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_the_kernel_dumps_is_an_answer_or_an_error() {
+        fuzz::fuzz("netlink", include_str!("../../fuzz/corpus/netlink.txt"), |input| {
+            let _ = answers(input, 1, &mut |message| drop(std::hint::black_box(message)));
+        });
+    }
 
     fn refused(result: Result<impl std::fmt::Debug, Failure>) -> bool {
         matches!(result, Err(failure) if failure.code == Code::BadRequest)

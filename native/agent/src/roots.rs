@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -136,13 +136,29 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Makes a file in it, for this user alone, for reading and writing; what had its name has it no more.
+    ///
+    /// # Errors
+    /// It cannot be made, or something else gets its name meanwhile.
+    pub fn fresh(&self, name: &str, further: OFlag) -> io::Result<File> {
+        self.remove(name);
+        Ok(self.opened(name, OFlag::O_EXCL | further)?.into())
+    }
+
     /// Opens a file in it for reading and writing; makes it, for this user alone, where it is missing.
     ///
     /// # Errors
-    /// It cannot be made or opened, or its name is a symbolic link.
-    pub fn file(&self, name: &str, further: OFlag) -> io::Result<File> {
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | further;
-        Ok(beneath(&self.handle, Path::new(name), flags)?.into())
+    /// It cannot be made or opened, its name is a link, or it is no file that has this name alone: what has another
+    /// name may be one outside.
+    pub fn file(&self, name: &str) -> io::Result<File> {
+        // A pipe is not waited for.
+        let file = File::from(self.opened(name, OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK)?);
+        let about = file.metadata()?;
+        if about.is_file() && about.nlink() == 1 { Ok(file) } else { Err(Errno::EMLINK.into()) }
+    }
+
+    fn opened(&self, name: &str, further: OFlag) -> nix::Result<OwnedFd> {
+        beneath(&self.handle, Path::new(name), OFlag::O_RDWR | OFlag::O_CREAT | further)
     }
 
     /// Removes a file in it; one that is not there is as good.
@@ -272,6 +288,8 @@ pub(crate) mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
+
+    use nix::unistd::mkfifo;
 
     use super::*;
     use crate::failure::Code;
@@ -450,9 +468,9 @@ pub(crate) mod tests {
         let path = root.join("one/two");
         let folder = Arc::new(Folder::make(path.to_str().unwrap()).unwrap());
         let removal = Removal::of(Arc::clone(&folder), "kept".into());
-        drop(folder.file("kept", OFlag::empty()).unwrap());
+        drop(folder.file("kept").unwrap());
         symlink("/etc/passwd", path.join("link")).unwrap();
-        assert_eq!(folder.file("link", OFlag::empty()).unwrap_err().raw_os_error(), Some(Errno::ELOOP as i32));
+        assert_eq!(folder.file("link").unwrap_err().raw_os_error(), Some(Errno::ELOOP as i32));
         folder.remove_if_empty();
         assert!(path.join("kept").exists());
         drop(removal);
@@ -460,6 +478,24 @@ pub(crate) mod tests {
         folder.remove_if_empty();
         assert!(!path.exists() && root.join("one").exists());
         fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_file_with_another_name_or_of_another_kind_is_not_opened_and_a_fresh_one_is_new() {
+        let tree = Tree::new("names");
+        give_temporary();
+        let folder = Folder::open(tree.root().to_str().unwrap()).unwrap();
+        let secret = tree.0.join("outside/file");
+        fs::hard_link(&secret, tree.root().join("linked")).unwrap();
+        symlink(&secret, tree.root().join("symbolic")).unwrap();
+        mkfifo(&tree.root().join("pipe"), Mode::S_IRWXU).unwrap();
+        for (name, errno) in [("linked", Errno::EMLINK), ("pipe", Errno::EMLINK), ("symbolic", Errno::ELOOP)] {
+            assert_eq!(folder.file(name).unwrap_err().raw_os_error(), Some(errno as i32), "{name}");
+            let fresh = folder.fresh(name, OFlag::empty()).unwrap();
+            fresh.set_len(1).unwrap();
+            assert_eq!(folder.file(name).unwrap().metadata().unwrap().ino(), fresh.metadata().unwrap().ino());
+        }
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
     }
 
     #[test]

@@ -138,10 +138,10 @@ fn made_file(folder: &str, seed: u64) -> Result<(File, bool, Removal), Failure> 
     let folder = Arc::new(Folder::open(folder)?);
     let name = format!("virtgauge-{}-{seed:016x}", std::process::id());
     let failed = |error: std::io::Error| Failure::os(&format!("making {}/{name}", folder.path().display()), &error);
-    let (file, direct) = match folder.file(&name, OFlag::O_TRUNC | OFlag::O_DIRECT) {
+    let (file, direct) = match folder.fresh(&name, OFlag::O_DIRECT) {
         Ok(file) => (file, true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            (folder.file(&name, OFlag::O_TRUNC).map_err(failed)?, false)
+            (folder.fresh(&name, OFlag::empty()).map_err(failed)?, false)
         }
         Err(error) => return Err(failed(error)),
     };

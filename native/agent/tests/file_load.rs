@@ -132,6 +132,19 @@ fn a_content_that_is_not_what_was_written_is_an_error_and_counted() {
 }
 
 #[test]
+fn a_file_that_has_another_name_outside_is_not_written() {
+    let mut service = Served::new("linked");
+    let outside = service.folder.with_extension("outside");
+    fs::write(&outside, "secret").unwrap();
+    fs::hard_link(&outside, service.folder.join("file-1")).unwrap();
+    let refused = start_client(&mut Controller::greeted(), service.port, "secret");
+    let left = fs::read_to_string(&outside);
+    fs::remove_file(&outside).unwrap();
+    assert_eq!((text(&refused, "code"), left.unwrap().as_str()), ("os", "secret"), "{refused}");
+    service.stop();
+}
+
+#[test]
 fn a_wrong_token_gets_nothing() {
     let mut service = Served::new("token");
     let refused = start_client(&mut Controller::greeted(), service.port, "guess");

@@ -18,3 +18,7 @@ pub mod transport;
 pub mod udp;
 
 pub use probing::{Effort, Watch};
+
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: fuzz::Watched = fuzz::Watched;

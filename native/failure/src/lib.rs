@@ -4,6 +4,8 @@
 //! where, and what to do.  Programs that answer other programs have the same as a code and a text, in a `failure.rs` of
 //! their own: the agent, which translates this type, and sensorstore.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::io;
 

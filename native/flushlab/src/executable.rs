@@ -37,12 +37,12 @@ pub fn reach_of(file: &File) -> Option<Reach> {
     let long = |at: usize| head[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let (segments, sections) = (long(32)?, long(40)?);
     let (size, count) = (u64::from(half(54)), u64::from(half(56)));
-    let has_loader = (0..count).any(|index| number(file, segments + index * size) == Some(PT_INTERP));
+    let has_loader = (0..count).any(|index| number(file, segments.saturating_add(index * size)) == Some(PT_INTERP));
     let (size, count, names) = (u64::from(half(58)), u64::from(half(60)), u64::from(half(62)));
     let is_go = || {
-        let names = number(file, sections + names * size + 24)?; // the offset of the section that holds them
+        let names = number(file, sections.saturating_add(names * size + 24))?; // the offset of the section that holds them
         let mut names = (0..count).filter_map(|index| {
-            let name = u64::from(names) + u64::from(number(file, sections + index * size)?);
+            let name = u64::from(names) + u64::from(number(file, sections.saturating_add(index * size))?);
             read::<20>(file, name)
         });
         names.any(|name| GO.iter().any(|go| name.starts_with(go))).then_some(())
@@ -61,4 +61,21 @@ fn number(file: &File, at: u64) -> Option<u32> {
 fn read<const N: usize>(file: &File, at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     (file.read_at(&mut bytes, at).ok()? > 0).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_program_is_it_has_a_reach_or_is_none() {
+        let path = std::env::temp_dir().join(format!("flushlab-program-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        fuzz::fuzz("program", include_str!("../../fuzz/corpus/program.txt"), |input| {
+            file.set_len(0).unwrap();
+            file.write_all_at(input, 0).unwrap();
+            assert!(reach_of(&file).is_none_or(|reach| reach != Reach::Unknown));
+        });
+    }
 }

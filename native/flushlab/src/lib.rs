@@ -25,3 +25,7 @@ pub mod opening;
 pub mod profile;
 pub mod real;
 pub mod writing;
+
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: fuzz::Watched = fuzz::Watched;

@@ -40,7 +40,7 @@ impl Source for Refused {
 type Reader<'a> = Box<dyn Fn() -> f64 + 'a>;
 
 /// Measures, and prints one line a clock and round.
-pub fn measure(rounds: u32) {
+pub(crate) fn measure(rounds: u32) {
     let clock = hptime::clock();
     let difference = clock.difference();
     let quanta_clock = quanta::Clock::new();

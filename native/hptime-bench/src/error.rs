@@ -29,7 +29,7 @@ fn pair(read: &Read, kernel: OsClock) -> Pair {
 }
 
 /// Measures, and prints one line a clock and kernel's clock.
-pub fn measure(seconds: u32) {
+pub(crate) fn measure(seconds: u32) {
     let clock = hptime::clock();
     let difference = clock.difference();
     let origin = difference.read();

@@ -66,7 +66,7 @@ fn absolute<'a>(clock: &'a Clock, sleeper: &'a Sleeper<'a>) -> Sleep<'a> {
 }
 
 /// Measures, and prints one line a target and way to sleep.
-pub fn measure(seconds: u32) {
+pub(crate) fn measure(seconds: u32) {
     let clock = hptime::clock();
     let difference = clock.difference();
     let adaptive = Sleeper::new(clock);

@@ -226,6 +226,18 @@ mod tests {
     }
 
     #[test]
+    fn whatever_passes_as_a_frame_is_what_was_sent() {
+        fuzz::fuzz("frame", include_str!("../../fuzz/corpus/frame.txt"), |input| {
+            let length = input.len().clamp(HEAD, LONGEST);
+            for session in [7, 0] {
+                let Frame::Test { flow, sequence, time_ns } = Frame::parse(input, session, length) else { continue };
+                let again = frame(session, flow, length, sequence, time_ns);
+                assert_eq!(input[SESSION_AT..HEAD], again[SESSION_AT..HEAD]);
+            }
+        });
+    }
+
+    #[test]
     fn the_header_is_what_the_standards_say() {
         let bytes = frame(1, 2, 60, 3, 4);
         assert_eq!(bytes[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);

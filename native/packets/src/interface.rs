@@ -129,6 +129,13 @@ mod tests {
 ";
 
     #[test]
+    fn whatever_stands_in_the_table_is_counters_or_none() {
+        fuzz::fuzz("net-dev", include_str!("../../fuzz/corpus/net-dev.txt"), |input| {
+            let _ = Counters::in_table(&String::from_utf8_lossy(input), "eth0");
+        });
+    }
+
+    #[test]
     fn counters_are_those_of_the_interface() {
         let counters = Counters::in_table(TABLE, "eth0").unwrap();
         assert_eq!(

@@ -20,3 +20,7 @@ mod random;
 pub mod schedule;
 pub mod transmission;
 pub mod trial;
+
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: fuzz::Watched = fuzz::Watched;

@@ -4,7 +4,7 @@
 //! writing client: how many of its statements had been acknowledged when it last wrote in that slot, 0 where it did
 //! not.  One write of eight bytes per acknowledgement, nothing that waits for a disk: only the process may die.
 
-use std::fs::File;
+use std::fs::{File, remove_file};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -24,13 +24,15 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// A new file, in the place of an old one; its time begins at `begin`.
+    /// A new file, in the place of an old one; its time begins at `begin`.  A guest may write to its folder: no link that
+    /// it laid there is followed.
     ///
     /// # Errors
     /// `bad-request` where it cannot be made.
     pub fn create(path: &Path, clients: u64, begin: u64) -> Result<Self, Failure> {
         let write = || {
-            let file = File::create(path)?;
+            let _ = remove_file(path); // what cannot be removed is in the way of the next
+            let file = File::create_new(path)?;
             file.write_all_at(&[MAGIC, clients, SLOT].map(u64::to_le_bytes).concat(), 0)?;
             Ok(file)
         };
@@ -107,7 +109,28 @@ fn unusable(path: &Path, error: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::hard_link;
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    #[test]
+    fn a_link_in_its_place_is_not_followed() {
+        let folder = std::env::temp_dir().join(format!("sensorstore-acknowledged-{}-link", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (other, path) = (folder.join("other"), folder.join("acknowledged"));
+        for link in
+            [|other: &Path, path: &Path| symlink(other, path), |other: &Path, path: &Path| hard_link(other, path)]
+        {
+            std::fs::write(&other, "secret").unwrap();
+            link(&other, &path).unwrap();
+            Writing::create(&path, 2, 1000).unwrap().note(1, 1, 1000).unwrap();
+            assert_eq!(std::fs::read_to_string(&other).unwrap(), "secret");
+            assert_eq!(Left::read(&path, 2).unwrap().statements(), [0, 1]);
+            remove_file(&path).unwrap();
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn what_is_left_tells_how_many_and_when() {

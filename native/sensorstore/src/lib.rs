@@ -27,3 +27,7 @@ pub mod roles;
 pub mod schedule;
 pub mod spec;
 pub mod store;
+
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: fuzz::Watched = fuzz::Watched;

@@ -59,6 +59,13 @@ impl Messages {
         Ok(messages)
     }
 
+    /// That has received these bytes and receives no more; what is sent to it is lost.
+    #[cfg(test)]
+    pub(crate) fn holding(bytes: &[u8], framing: Framing) -> Self {
+        let (peer, buffer) = ("a test".into(), [bytes, &[0; 64]].concat());
+        Self { socket: nowhere(), peer, framing, timeout: None, buffer, start: 0, end: bytes.len(), failed: false }
+    }
+
     /// Frames what comes from now on in another way, as where the first message has a form of its own.
     pub(crate) fn frame_by(&mut self, framing: Framing) {
         self.framing = framing;
@@ -134,13 +141,14 @@ impl Messages {
         if self.start + bytes > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
-            if bytes > self.buffer.len() {
-                self.buffer.resize(bytes.next_power_of_two(), 0);
-            }
         }
         let begun = Instant::now();
         let mut shortened = false;
         while self.end - self.start < bytes {
+            if self.end == self.buffer.len() {
+                // With what came, not with what a head announces.
+                self.buffer.resize(2 * self.buffer.len(), 0);
+            }
             match self.socket.read(&mut self.buffer[self.end..]) {
                 Ok(0) => return Err(self.failure(&ErrorKind::UnexpectedEof.into())),
                 Ok(received) => self.end += received,
@@ -206,4 +214,25 @@ pub(crate) fn reach(host: &str, port: u16, timeout: Duration) -> Result<TcpStrea
         }
     }
     Err(failure)
+}
+
+/// A socket that takes everything and from which nothing comes: a test's end of a connection.
+#[cfg(test)]
+pub(crate) fn nowhere() -> TcpStream {
+    use std::net::UdpSocket;
+    use std::os::fd::OwnedFd;
+
+    thread_local! {
+        static SOCKET: UdpSocket = {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("there is a loopback interface");
+            // Nobody reads what comes there: the kernel drops what does not fit.
+            let sink = UdpSocket::bind("127.0.0.1:0").expect("there is a loopback interface");
+            socket.connect(sink.local_addr().expect("it is bound")).expect("it can be reached");
+            std::mem::forget(sink);
+            socket.set_nonblocking(true).expect("sockets can be");
+            socket
+        };
+    }
+    let socket = SOCKET.with(|socket| socket.try_clone().expect("there are descriptors"));
+    TcpStream::from(OwnedFd::from(socket))
 }

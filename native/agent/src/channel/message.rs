@@ -218,3 +218,40 @@ fn fields<T: DeserializeOwned>(payload: &[u8], kind: &str) -> Result<T, Violatio
         rest => Err(Violation(format!("{kind}: {rest} bytes after the map"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IgnoredAny;
+
+    use super::*;
+    use crate::channel::frame;
+    use crate::parameters::Parameters;
+    use crate::probes::{
+        Probe as Measures, bandwidth::BandwidthResult, kernel::KernelResult, packet_trial::PacketTrialResult,
+        sleep_lateness::SleepLateness, timer_cost::TimerCost,
+    };
+
+    /// What a probe or a load is told, as all of them read it.
+    fn parameters(payload: &[u8]) {
+        let given = Parameters::of_request(payload);
+        let _ = given.read::<<TimerCost as Measures>::Parameters>();
+        let _ = given.read::<<SleepLateness as Measures>::Parameters>();
+        let _ = given.read::<<KernelResult as Measures>::Parameters>();
+        let _ = given.read::<<PacketTrialResult as Measures>::Parameters>();
+        let _ = given.read::<<BandwidthResult as Measures>::Parameters>();
+        let _ = given.of_load_beside().read::<IgnoredAny>();
+    }
+
+    #[test]
+    fn whatever_a_controller_says_is_a_request_or_a_violation() {
+        fuzz::fuzz("frames", include_str!("../../../fuzz/corpus/frames.txt"), |mut stream| {
+            let mut payload = Vec::new();
+            for number in 0.. {
+                let Ok(true) = frame::read(&mut stream, &mut payload) else { break };
+                if decode(&payload, number).is_ok() {
+                    parameters(&payload);
+                }
+            }
+        });
+    }
+}

@@ -156,6 +156,13 @@ fn added(event: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn whatever_the_kernel_tells_of_devices_is_read_or_passed_over() {
+        fuzz::fuzz("uevent", include_str!("../../../fuzz/corpus/uevent.txt"), |input| {
+            let _ = added(input);
+        });
+    }
+
     fn drivers(aliases: &[(&str, &str)]) -> Drivers {
         let folder = std::env::temp_dir().join(format!("virtgauge-devices-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();

@@ -108,6 +108,22 @@ impl Http {
         Ok(http)
     }
 
+    /// One that has received these bytes and receives no more.
+    #[cfg(test)]
+    pub(super) fn holding(bytes: &[u8]) -> Self {
+        Self {
+            socket: crate::messages::nowhere(),
+            peer: "a test".into(),
+            fields: String::new(),
+            timeout: Duration::from_secs(1),
+            output: Vec::new(),
+            input: [bytes, &[0; 64]].concat(),
+            pending: 0..bytes.len(),
+            body: Vec::new(),
+            failed: false,
+        }
+    }
+
     /// Lets each answer take this long from now on.
     ///
     /// # Errors
@@ -211,7 +227,7 @@ impl Http {
             if self.pending.is_empty() {
                 self.fill(begun)?;
             }
-            let part = self.pending.start..self.pending.end.min(self.pending.start + bytes);
+            let part = self.pending.start..self.pending.end.min(self.pending.start.saturating_add(bytes));
             self.body.extend_from_slice(&self.input[part.clone()]);
             self.pending.start = part.end;
             bytes -= part.len();

@@ -54,15 +54,7 @@ impl Influxdb {
         let target = format!("/query?db={}&epoch=ms&q={}", encoded(&self.server.database), encoded(statement));
         // What changes something has to be a POST.
         let answer = http.ask("POST", &target, &[])?.successful()?;
-        let mut answer: Value = serde_json::from_slice(answer.body).map_err(|error| {
-            Failure::new(Kind::Database, format!("what the server answers is not InfluxDB's JSON: {error}"))
-        })?;
-        let result = &mut answer["results"][0];
-        if let Some(error) = result["error"].as_str() {
-            let kind = if error.contains("database not found") { Kind::Schema } else { Kind::Database };
-            return Err(Failure::new(kind, error));
-        }
-        Ok(result["series"].take().as_array().cloned().unwrap_or_default())
+        series_of(answer.body)
     }
 
     /// That the database is there.
@@ -78,6 +70,21 @@ impl Influxdb {
     fn is_there(&self) -> Result<bool, Failure> {
         let series = self.query(&format!("SHOW MEASUREMENTS WITH MEASUREMENT = \"{}\"", self.table))?;
         Ok(!series.is_empty())
+    }
+}
+
+/// The series of the first result in an answer.
+fn series_of(answer: &[u8]) -> Result<Vec<Value>, Failure> {
+    let mut answer: Value = serde_json::from_slice(answer).map_err(|error| {
+        Failure::new(Kind::Database, format!("what the server answers is not InfluxDB's JSON: {error}"))
+    })?;
+    if let Some(error) = answer["results"][0]["error"].as_str() {
+        let kind = if error.contains("database not found") { Kind::Schema } else { Kind::Database };
+        return Err(Failure::new(kind, error));
+    }
+    match answer.pointer_mut("/results/0/series").map(Value::take) {
+        Some(Value::Array(series)) => Ok(series),
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -256,3 +263,34 @@ impl Session for InfluxdbSession {
     }
 }
 
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_server_says_is_an_answer_or_a_failure() {
+        fuzz::fuzz("influxdb", include_str!("../../../fuzz/corpus/influxdb.txt"), |input| {
+            let _ = series_of(input);
+            let mut session = InfluxdbSession {
+                http: Http::holding(input),
+                write_target: String::new(),
+                read_target: String::new(),
+                table: "readings".into(),
+                lines: Vec::new(),
+            };
+            let (sensor, reading, mut read) = (Uuid::nil(), Reading { timestamp: 1, value: 0.5 }, Vec::new());
+            let _ = session.read(sensor, 0, 9, &mut read);
+            let _ = session.window(sensor, 0, 9);
+            let _ = session.write_pipelined(&[(sensor, &[reading]), (sensor, &[reading])], &mut |_| ());
+        });
+    }
+
+    #[test]
+    fn an_answer_without_results_has_no_series() {
+        for answer in [&b"{}"[..], b"[]", b"null", br#"{"results":[]}"#, br#"{"results":[7]}"#] {
+            assert_eq!(series_of(answer).unwrap(), Vec::<Value>::new(), "{}", String::from_utf8_lossy(answer));
+        }
+        assert_eq!(series_of(br#"{"results":[{"series":[1]}]}"#).unwrap(), [1]);
+    }
+}

@@ -118,18 +118,8 @@ impl Store for MariaDb {
     }
 
     fn connect(&self) -> Result<Box<dyn Session>, Failure> {
-        let mut connection = Connection::open(&self.target)?;
-        let insert = format!("INSERT INTO {} (sensor, ts, value) VALUES ", self.table);
-        let one = connection.prepare(&format!("{insert}(?, ?, ?)"))?;
-        let select = format!("SELECT ts, value FROM {} WHERE sensor = ? AND ts BETWEEN ? AND ? ORDER BY ts", self.table);
-        let select = connection.prepare(&select)?;
-        let newest = format!("SELECT ts, value FROM {} WHERE sensor = ? ORDER BY ts DESC LIMIT 1", self.table);
-        let newest = connection.prepare(&newest)?;
-        let window = connection.prepare(&format!(
-            "SELECT COUNT(*), AVG(value), MIN(value), MAX(value) FROM {} WHERE sensor = ? AND ts BETWEEN ? AND ?",
-            self.table
-        ))?;
-        Ok(Box::new(MariaDbSession { connection, insert, one, select, newest, window, as_text: self.as_text }))
+        let connection = Connection::open(&self.target)?;
+        Ok(Box::new(MariaDbSession::over(connection, &self.table, self.as_text)?))
     }
 }
 
@@ -149,6 +139,20 @@ struct MariaDbSession {
 }
 
 impl MariaDbSession {
+    /// Prepares what a client asks.
+    fn over(mut connection: Connection, table: &str, as_text: bool) -> Result<Self, Failure> {
+        let insert = format!("INSERT INTO {table} (sensor, ts, value) VALUES ");
+        let one = connection.prepare(&format!("{insert}(?, ?, ?)"))?;
+        let select = format!("SELECT ts, value FROM {table} WHERE sensor = ? AND ts BETWEEN ? AND ? ORDER BY ts");
+        let select = connection.prepare(&select)?;
+        let newest = format!("SELECT ts, value FROM {table} WHERE sensor = ? ORDER BY ts DESC LIMIT 1");
+        let newest = connection.prepare(&newest)?;
+        let window = connection.prepare(&format!(
+            "SELECT COUNT(*), AVG(value), MIN(value), MAX(value) FROM {table} WHERE sensor = ? AND ts BETWEEN ? AND ?"
+        ))?;
+        Ok(Self { connection, insert, one, select, newest, window, as_text })
+    }
+
     /// Adds a write to what is to be sent.
     fn add_write(&mut self, sensor: Uuid, readings: &[Reading]) -> Result<(), Failure> {
         if self.as_text {

@@ -99,6 +99,14 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_given_as_a_uri_is_one_or_refused() {
+        fuzz::fuzz("uri", include_str!("../../../fuzz/corpus/uri.txt"), |input| {
+            let text = String::from_utf8_lossy(input);
+            let _ = (parsed(&text), decode(&text));
+        });
+    }
+
+    #[test]
     fn a_uri_names_server_user_and_database() {
         let server = parsed("postgresql://me:p%40ss%3a@db.example:6000/measure").unwrap();
         assert_eq!(server.host, "db.example");

@@ -60,12 +60,16 @@ impl VictoriaMetrics {
     }
 
     fn data(&self, target: &str) -> Result<Value, Failure> {
-        let answer: Result<Value, _> = serde_json::from_slice(&self.ask(target)?);
-        let mut answer = answer.map_err(|error| {
-            Failure::new(Kind::Database, format!("what the server answers is not VictoriaMetrics' JSON: {error}"))
-        })?;
-        Ok(answer["data"].take())
+        data_of(&self.ask(target)?)
     }
+}
+
+/// What stands under `data` in an answer; nothing where it has none.
+fn data_of(answer: &[u8]) -> Result<Value, Failure> {
+    let mut answer: Value = serde_json::from_slice(answer).map_err(|error| {
+        Failure::new(Kind::Database, format!("what the server answers is not VictoriaMetrics' JSON: {error}"))
+    })?;
+    Ok(answer.get_mut("data").map(Value::take).unwrap_or_default())
 }
 
 impl Store for VictoriaMetrics {
@@ -281,6 +285,26 @@ impl Session for VictoriaMetricsSession {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_a_server_says_is_an_answer_or_a_failure() {
+        fuzz::fuzz("victoriametrics", include_str!("../../../fuzz/corpus/victoriametrics.txt"), |input| {
+            let _ = data_of(input);
+            let http = Http::holding(input);
+            let mut session = VictoriaMetricsSession { http, table: "readings".into(), line: Vec::new() };
+            let (sensor, reading, mut read) = (Uuid::nil(), Reading { timestamp: 1, value: 0.5 }, Vec::new());
+            let _ = session.read(sensor, 0, 9, &mut read);
+            let _ = session.window(sensor, 0, 9);
+            let _ = session.last_value(sensor, 9, &mut read);
+            let _ = session.write(sensor, &[reading]);
+        });
+    }
+
+    #[test]
+    fn an_answer_that_is_no_object_has_no_data() {
+        assert_eq!(data_of(b"[]").unwrap(), Value::Null);
+        assert_eq!(data_of(br#"{"data":[1]}"#).unwrap(), serde_json::json!([1]));
+    }
 
     #[test]
     fn a_line_is_read_as_it_was_written() {

@@ -196,6 +196,20 @@ mod tests {
     }
 
     #[test]
+    fn whatever_a_line_brings_is_the_same_however_it_is_cut() {
+        fuzz::fuzz("serial", include_str!("../../../../fuzz/corpus/serial.txt"), |input| {
+            let mut whole = Scanner::default();
+            let found = whole.feed(input);
+            assert!(whole.buffer.len() < MARK.len() + 2 * (HEADER + LONGEST + CHECKSUM));
+            let size = input.first().map_or(1, |&first| 1 + usize::from(first % 16));
+            let mut pieces = Scanner::default();
+            let cut: Vec<Packet> = input.chunks(size).flat_map(|bytes| pieces.feed(bytes)).collect();
+            assert_eq!(cut, found);
+            assert_eq!(Scanner::default().feed(&line(&found)), found);
+        });
+    }
+
+    #[test]
     fn one_wrong_bit_loses_one_packet() {
         let sent = [packet(Kind::Open, b"abc"), packet(Kind::Data, b"defgh"), packet(Kind::Close, b"")];
         let whole = line(&sent);

@@ -12,7 +12,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use hptime::OsClock;
-use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::statfs::{FsType, fstatfs};
 use serde::{Deserialize, Serialize};
@@ -213,7 +212,7 @@ impl Service {
             return Ok(());
         };
         stream.set_read_timeout(None)?;
-        let file = self.folder.file(&name(number), OFlag::empty())?;
+        let file = self.folder.file(&name(number))?;
         self.counts.connections.fetch_add(1, Ordering::Relaxed);
         stream.write_all(&[WELCOME])?;
         let mut block = Vec::new();

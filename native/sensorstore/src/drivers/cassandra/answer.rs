@@ -68,7 +68,8 @@ impl<'a> Rows<'a> {
 
     fn described(mut fields: Fields<'a>) -> Option<Self> {
         let flags = fields.int()?;
-        let columns = usize::try_from(fields.int()?).ok()?;
+        // Rows of nothing would have no end.
+        let columns = usize::try_from(fields.int()?).ok().filter(|columns| *columns > 0)?;
         let paging_state = if flags & metadata::MORE_PAGES != 0 { Some(fields.value()?) } else { None };
         if flags & metadata::NONE == 0 {
             if flags & metadata::GLOBAL_TABLE != 0 {
@@ -111,7 +112,8 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// `database` where they are not that.
     pub(super) fn readings(mut self, into: &mut Vec<Reading>) -> Result<Option<&'a [u8]>, Failure> {
-        into.reserve(self.left);
+        // As many as came, not as it says.
+        into.reserve(self.left.min(self.fields.rest().len() / 24));
         for _ in 0..self.left {
             // Two values of eight bytes, each behind its length.
             let row = self.fields.fixed::<24>().ok_or_else(|| malformed("fewer rows than it says"))?;

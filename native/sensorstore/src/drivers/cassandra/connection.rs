@@ -73,7 +73,10 @@ impl Connection {
     /// # Errors
     /// `refused`, `denied`, `timeout`.
     pub(super) fn open(target: &Target) -> Result<Self, Failure> {
-        let messages = Messages::connect(&target.host, target.port, FRAMING, target.timeout)?;
+        Self::over(Messages::connect(&target.host, target.port, FRAMING, target.timeout)?, target)
+    }
+
+    fn over(messages: Messages, target: &Target) -> Result<Self, Failure> {
         let mut connection = Self { messages, output: Vec::new() };
         let start = connection.begin(opcode::STARTUP);
         connection.output.extend_from_slice(&1_u16.to_be_bytes());
@@ -200,4 +203,40 @@ fn behind_warnings(body: &[u8]) -> Option<&[u8]> {
         fields.string()?;
     }
     Some(fields.rest())
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::super::answer::Rows;
+    use super::super::session::CassandraSession;
+    use super::*;
+    use crate::store::{Reading, Session};
+
+    #[test]
+    fn whatever_a_server_says_is_an_answer_or_a_failure() {
+        let spec = serde_json::json!({ "driver": "cassandra", "uri": "cassandra://user:password@host" });
+        let target = Target::new(&serde_json::from_value(spec).unwrap()).unwrap();
+        fuzz::fuzz("cassandra", include_str!("../../../../fuzz/corpus/cassandra.txt"), |input| {
+            let Some((choice, stream)) = input.split_first() else { return };
+            let _ = conversation(&target, *choice, stream);
+        });
+    }
+
+    fn conversation(target: &Target, choice: u8, stream: &[u8]) -> Result<(), Failure> {
+        let mut connection = Connection::over(Messages::holding(stream, FRAMING), target)?;
+        if choice & 1 == 0 {
+            let mut rows = Rows::new(connection.query("SELECT 1")?)?;
+            while let Some(mut row) = rows.next()? {
+                let _ = (row.text(), row.boolean(), row.int(), row.long());
+            }
+            return Ok(());
+        }
+        let mut session = CassandraSession::new(connection, target)?;
+        let (sensor, reading, mut read) = (Uuid::nil(), Reading { timestamp: 1, value: 0.5 }, Vec::new());
+        session.read(sensor, 0, 9, &mut read)?;
+        session.window(sensor, 0, 9)?;
+        session.write_pipelined(&[(sensor, &[reading]), (sensor, &[reading])], &mut |_| ())
+    }
 }

@@ -58,7 +58,10 @@ impl Connection {
     /// # Errors
     /// `refused`, `denied`, `schema` (no such database), `unsupported` (another way of log-in, not MariaDB), `timeout`.
     pub(super) fn open(target: &Target) -> Result<Self, Failure> {
-        let messages = Messages::connect(&target.host, target.port, FRAMING, target.timeout)?;
+        Self::over(Messages::connect(&target.host, target.port, FRAMING, target.timeout)?, target)
+    }
+
+    fn over(messages: Messages, target: &Target) -> Result<Self, Failure> {
         let mut connection = Self { messages, output: Vec::new() };
         let mut challenge = greeting(connection.receive()?.1)?;
         let start = connection.begin();
@@ -322,7 +325,41 @@ fn failure(body: &[u8]) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::super::MariaDbSession;
     use super::*;
+    use crate::store::{Reading, Session};
+
+    #[test]
+    fn whatever_a_server_says_is_an_answer_or_a_failure() {
+        fuzz::fuzz("mariadb", include_str!("../../../../fuzz/corpus/mariadb.txt"), |input| {
+            let Some((choice, stream)) = input.split_first() else { return };
+            let _ = conversation(*choice, stream);
+        });
+    }
+
+    fn conversation(choice: u8, stream: &[u8]) -> Result<(), Failure> {
+        let target = Target {
+            host: "host".into(),
+            port: 1,
+            user: "user".into(),
+            password: "password".into(),
+            database: "database".into(),
+            timeout: Duration::from_secs(1),
+        };
+        let mut connection = Connection::over(Messages::holding(stream, FRAMING), &target)?;
+        if choice & 1 == 0 {
+            return connection.query("SELECT 1").map(drop);
+        }
+        let mut session = MariaDbSession::over(connection, "readings", false)?;
+        let (sensor, reading, mut read) = (Uuid::nil(), Reading { timestamp: 1, value: 0.5 }, Vec::new());
+        session.read(sensor, 0, 9, &mut read)?;
+        session.window(sensor, 0, 9)?;
+        session.write_pipelined(&[(sensor, &[reading]), (sensor, &[reading])], &mut |_| ())
+    }
 
     #[test]
     fn a_password_is_proved_without_being_sent() {

@@ -67,7 +67,10 @@ impl Connection {
     /// # Errors
     /// `refused`, `denied`, `timeout`, or `unsupported` for a server that cannot be written to.
     pub(super) fn open(target: &Target) -> Result<Self, Failure> {
-        let messages = Messages::connect(&target.host, target.port, FRAMING, target.timeout)?;
+        Self::over(Messages::connect(&target.host, target.port, FRAMING, target.timeout)?, target)
+    }
+
+    fn over(messages: Messages, target: &Target) -> Result<Self, Failure> {
         let mut connection = Self { messages, request: 0 };
         let hello = connection.command(&rawdoc! {
             "hello": 1,
@@ -181,4 +184,33 @@ fn conversation(answer: &RawDocument) -> Result<(i32, String), Failure> {
     let number = answer.get_i32("conversationId").map_err(|error| answer::malformed(&error))?;
     let payload = answer.get_binary("payload").map_err(|error| answer::malformed(&error))?;
     Ok((number, String::from_utf8_lossy(payload.bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::super::session::MongoSession;
+    use super::*;
+    use crate::store::{Reading, Session};
+
+    #[test]
+    fn whatever_a_server_says_is_an_answer_or_a_failure() {
+        let spec = |uri| serde_json::from_value(serde_json::json!({ "driver": "mongo", "uri": uri })).unwrap();
+        let targets = ["mongodb://host", "mongodb://user:password@host"].map(|uri| Target::new(&spec(uri)).unwrap());
+        fuzz::fuzz("mongo", include_str!("../../../../fuzz/corpus/mongo.txt"), |input| {
+            let Some((choice, stream)) = input.split_first() else { return };
+            let _ = conversation(&targets[usize::from(choice & 1)], stream);
+        });
+    }
+
+    fn conversation(target: &Target, stream: &[u8]) -> Result<(), Failure> {
+        let connection = Connection::over(Messages::holding(stream, FRAMING), target)?;
+        let mut session = MongoSession::new(connection, target);
+        let (sensor, reading, mut read) = (Uuid::nil(), Reading { timestamp: 1, value: 0.5 }, Vec::new());
+        session.read(sensor, 0, 9, &mut read)?;
+        session.window(sensor, 0, 9)?;
+        session.write(sensor, &[reading])?;
+        session.write_pipelined(&[(sensor, &[reading]), (sensor, &[reading])], &mut |_| ())
+    }
 }

@@ -13,6 +13,8 @@ use crate::failure::{Failure, Kind};
 
 /// The fewest rounds of hashing that RFC 7677 lets a client accept.
 const FEWEST_ITERATIONS: u32 = 4096;
+/// The most that are taken part in: a second or so; servers ask for 15,000.
+const MOST_ITERATIONS: u32 = 1_000_000;
 
 /// An authentication that has been begun.
 pub(super) struct Scram {
@@ -70,6 +72,9 @@ impl Scram {
         let iterations = iterations.parse().unwrap_or(0);
         if iterations < FEWEST_ITERATIONS {
             return Err(denied("the server asks for too few iterations"));
+        }
+        if iterations > MOST_ITERATIONS {
+            return Err(denied(&format!("the server asks for {iterations} iterations; at most {MOST_ITERATIONS} are done")));
         }
         let salted = salted_password(self.password.as_bytes(), &salt, iterations);
         let client_key = hmac(&salted, b"Client Key");
@@ -145,5 +150,13 @@ mod tests {
         for first in ["r=abcd,s=AAAA,i=1", "r=xyz,s=AAAA,i=4096", "r=abc,s=AAAA,i=4096", "e=other-error"] {
             assert_eq!(scram.answer(first).err().unwrap().kind, Kind::Denied);
         }
+    }
+
+    #[test]
+    fn a_server_that_asks_for_hours_of_hashing_is_refused_at_once() {
+        let scram = Scram::with_nonce("user", "pencil", "abc".into()).unwrap();
+        let refusal = scram.answer("r=abcd,s=AAAA,i=4294967295").err().unwrap();
+        assert_eq!(refusal.kind, Kind::Denied);
+        assert!(refusal.message.contains("4294967295 iterations"), "{}", refusal.message);
     }
 }

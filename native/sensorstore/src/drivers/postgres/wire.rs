@@ -68,7 +68,10 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects and authenticates: trust, password, md5 or SCRAM-SHA-256.
     pub(crate) fn open(target: &Target) -> Result<Self, Failure> {
-        let messages = Messages::connect(&target.host, target.port, FRAMING, target.timeout)?;
+        Self::over(Messages::connect(&target.host, target.port, FRAMING, target.timeout)?, target)
+    }
+
+    fn over(messages: Messages, target: &Target) -> Result<Self, Failure> {
         let mut connection = Self { messages, output: BytesMut::new() };
         connection.start(target)?;
         Ok(connection)
@@ -192,7 +195,8 @@ impl Connection {
         let mut rows = 0;
         self.answer(|message| {
             if message.tag == COMMAND_COMPLETE_TAG {
-                rows += completed_rows(message.body).ok_or_else(|| malformed(COMMAND_COMPLETE_TAG))?;
+                let completed = completed_rows(message.body).ok_or_else(|| malformed(COMMAND_COMPLETE_TAG))?;
+                rows = completed.saturating_add(rows);
             }
             Ok(())
         })?;
@@ -244,4 +248,46 @@ fn malformed(tag: u8) -> Failure {
 /// What cannot be put into a message: a zero byte in a string, or more than a message can hold.
 pub(crate) fn unsendable(error: impl Display) -> Failure {
     Failure::new(Kind::BadRequest, format!("this cannot be sent to PostgreSQL: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::super::dialect::Dialect;
+    use super::super::session::{PostgresSession, WriteMode};
+    use super::*;
+    use crate::store::{Reading, Session};
+
+    #[test]
+    fn whatever_a_server_says_is_an_answer_or_a_failure() {
+        fuzz::fuzz("postgres", include_str!("../../../../fuzz/corpus/postgres.txt"), |input| {
+            let Some((choice, stream)) = input.split_first() else { return };
+            let _ = conversation(*choice, stream);
+        });
+    }
+
+    fn conversation(choice: u8, stream: &[u8]) -> Result<(), Failure> {
+        let target = Target {
+            host: "host".into(),
+            port: 1,
+            user: "user".into(),
+            password: "password".into(),
+            database: "database".into(),
+            settings: BTreeMap::new(),
+            timeout: Duration::from_secs(1),
+        };
+        let mut connection = Connection::over(Messages::holding(stream, FRAMING), &target)?;
+        if choice & 1 == 0 {
+            connection.query("SELECT 1")?;
+            return connection.count("SELECT count(*)").map(drop);
+        }
+        let dialect = if choice & 2 == 0 { Dialect::Postgres } else { Dialect::Questdb };
+        let mut session = PostgresSession::new(connection, "readings", WriteMode::Insert, dialect)?;
+        let (sensor, reading, mut read) = (Uuid::nil(), Reading { timestamp: 1, value: 0.5 }, Vec::new());
+        session.read(sensor, 0, 9, &mut read)?;
+        session.window(sensor, 0, 9)?;
+        session.write(sensor, &[reading])?;
+        session.write_pipelined(&[(sensor, &[reading]), (sensor, &[reading])], &mut |_| ())
+    }
 }
