@@ -43,8 +43,10 @@ ensure_pip() {
         say "installing $package"
         DEBIAN_FRONTEND=noninteractive
         export DEBIAN_FRONTEND
-        quietly apt-get install -y --no-install-recommends "$package" ||
-            { quietly apt-get update && quietly apt-get install -y --no-install-recommends "$package"; } ||
+        apt="apt-get -o APT::Get::AllowUnauthenticated=false -o Acquire::AllowInsecureRepositories=false"
+        # shellcheck disable=SC2086
+        quietly $apt install -y --no-install-recommends "$package" ||
+            { quietly $apt update && quietly $apt install -y --no-install-recommends "$package"; } ||
             fail "apt-get could not install $package"
     else
         fail "$1 has neither pip nor ensurepip (sudo apt-get install $package)"
@@ -101,7 +103,9 @@ if ! .venv/bin/python -c 'import sys; assert sys.version_info >= (3, 11)' 2>/dev
 fi
 say "installing $lock"
 # --no-config: nobody's own uv.toml decides what is installed here; the lock does.
-quietly "$uv" pip sync --no-config --python .venv/bin/python --require-hashes "$lock" ||
+# What has to be built from source is built with what requirements-build.lock pins by hash.
+quietly "$uv" pip sync --no-config --python .venv/bin/python --require-hashes \
+    --build-constraints requirements-build.lock "$lock" ||
     fail "uv could not install $lock"
 quietly "$uv" pip install --no-config --python .venv/bin/python --no-deps \
     --build-constraints requirements-build.lock --editable . ||

@@ -11,7 +11,8 @@ if ! pkg-config --exists libvirt 2>/dev/null; then
     exit
 fi
 uv=$(setup/environment.sh --uv)
-if "$uv" pip install --no-config --quiet --python .venv/bin/python --require-hashes -r requirements-libvirt.lock; then
+if "$uv" pip install --no-config --quiet --python .venv/bin/python --require-hashes \
+    --build-constraints requirements-build.lock -r requirements-libvirt.lock; then
     say "ok: $(.venv/bin/python -c 'import importlib.metadata as m; print("libvirt-python", m.version("libvirt-python"))')"
 else
     say "skipped: it could not be built"

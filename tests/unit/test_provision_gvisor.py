@@ -6,11 +6,12 @@ import pytest
 from provision_machine import Machine
 
 from virtgauge.provision.progress import State, silence
-from virtgauge.provision.registries import RUNSC, RUNSC_VERSION
+from virtgauge.provision.registries import RUNSC
 
 GO = """#!/bin/sh
 [ "$1" = version ] && { echo "go version go9.9 linux/amd64"; exit; }
 echo "$CGO_ENABLED $GOFLAGS $*" >>"$MACHINE/go-calls"
+cp go.mod go.sum "$MACHINE"
 cp "$MACHINE/built-runsc" "$GOBIN/runsc"
 """
 
@@ -42,8 +43,10 @@ def test_the_pinned_version_is_built_without_c_and_without_paths(machine: Machin
     machine.add_program("go", GO)
     assert RUNSC.provision(silence).state is State.MADE
     (call,) = (machine.folder / "go-calls").read_text().splitlines()
-    assert call == f"0 -trimpath install -ldflags -s -w gvisor.dev/gvisor/runsc@{RUNSC_VERSION}"
-    assert RUNSC.find() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"
+    assert call == "0 -trimpath -mod=readonly install -ldflags -s -w gvisor.dev/gvisor/runsc"
+    assert f"gvisor.dev/gvisor {RUNSC.version}" in (machine.folder / "go.mod").read_text()
+    assert f"gvisor.dev/gvisor {RUNSC.version} h1:" in (machine.folder / "go.sum").read_text()
+    assert RUNSC.find() == machine.cache / "runsc" / RUNSC.version / "runsc"
 
 
 def test_a_second_set_up_builds_nothing(machine: Machine) -> None:
@@ -85,4 +88,4 @@ def test_the_pinned_runsc_comes_before_the_one_on_path(machine: Machine) -> None
     assert RUNSC.find() == machine.programs / "runsc"
     machine.add_program("go", GO)
     RUNSC.provision(silence)
-    assert RUNSC.find() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"
+    assert RUNSC.find() == machine.cache / "runsc" / RUNSC.version / "runsc"

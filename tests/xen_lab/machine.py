@@ -9,9 +9,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from virtgauge.platforms.boot_files import RootPart, canonical, system_parts
+from virtgauge.platforms.boot_files import RootPart, system_parts
 from virtgauge.platforms.qemu.command import PORT_NAME
 from virtgauge.platforms.xen.toolstack import GuestType
+from virtgauge.provision.kernel import canonical
 
 XEN_FOLDER, KERNELS_FOLDER, ARCHIVES_FOLDER = Path("/xen"), Path("/kernels"), Path("/archives")
 """In dom0: Xen's packages, and of the host's cache the guests' kernels and their first root file systems."""

@@ -22,6 +22,14 @@ _DPKG_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
 
+SIGNED_ONLY = (
+    *("-o", "APT::Get::AllowUnauthenticated=false"),
+    *("-o", "Acquire::AllowInsecureRepositories=false"),
+    *("-o", "Acquire::AllowDowngradeToInsecureRepositories=false"),
+    *("-o", "Acquire::AllowWeakRepositories=false"),
+)
+"""apt's own defaults, given with every call because a machine's apt.conf may have lifted them."""
+
 _refreshing = threading.Lock()  # apt-get refuses to refresh the lists twice at the same time
 
 
@@ -127,7 +135,7 @@ class Apt:
             self._apt_get(*arguments, folder=folder)
 
     def _apt_get(self, *arguments: str, folder: Path | None = None) -> None:
-        command = ["apt-get", *self._options, *arguments]
+        command = ["apt-get", *SIGNED_ONLY, *self._options, *arguments]
         whole = "install" in arguments  # a package manager that is killed leaves the machine half configured
         run_logged(command, log=self._log, environment=_QUIET, folder=folder, may_be_ended=not whole)
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import Progress as LiveProgress
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from virtgauge.errors import printable
+
 
 class State(enum.StrEnum):
     """How a step of a set-up ended."""
@@ -83,4 +85,4 @@ class SetUpDisplay:
     def show(self, outcomes: Iterable[Outcome]) -> None:
         """Print how steps ended."""
         for outcome in outcomes:
-            self._console.print(outcome.line(), markup=False, highlight=False, soft_wrap=True)
+            self._console.print(printable(outcome.line(), lines=True), markup=False, highlight=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import platform
 import re
@@ -47,7 +48,9 @@ def copy_artifact(group: str, artifact: str, version: str, pinned: Path, folder:
     """
     pom = folder / "pom.xml"
     pom.write_text(_POM.format(group=group, artifact=artifact, version=version))
-    options: list[str | Path] = ["--batch-mode", "--no-transfer-progress", "-f", pom, "-DincludeScope=runtime"]
+    # The plugin that copies is none of the pinned jars: the repository's own checksums of it must fit.
+    options: list[str | Path] = ["--batch-mode", "--no-transfer-progress", "--strict-checksums"]
+    options += ["-f", pom, "-DincludeScope=runtime"]
     run_logged(["mvn", *options, f"-DoutputDirectory={folder}", _PLUGIN], log=log)
     pom.unlink()
     check_jars(folder, pinned)
@@ -136,14 +139,26 @@ GO_FOLDER = "/usr/local/go/bin"
 """Go's own installation instructions put it there, and leave PATH to the shell's profile."""
 
 
+_MODULES = Path(__file__).with_name("go")
+
+
 @dataclasses.dataclass(frozen=True)
 class GoProgram:
-    """What to build."""
+    """What to build.
+
+    Its folder below ``go`` has a ``go.mod`` and a ``go.sum``: versions and hashes of all that it is built from.
+    """
 
     part: str  # what the set-up calls it: ``gvisor``
-    name: str  # of the program, and of its folder in the cache
-    module: str  # import path of its command
-    version: str  # of the module; the Go checksum database, which the Go tool asks by itself, vouches for the sources
+    name: str  # of the program, of its folder in the cache, and of that of its versions and hashes
+    package: str  # import path of its command
+    modules: Path = _MODULES
+
+    @functools.cached_property
+    def version(self) -> str:
+        """Of the module that its command belongs to."""
+        required = re.findall(r"^\s(\S+) (v\S+)", (self.modules / self.name / "go.mod").read_text(), re.MULTILINE)
+        return next(str(version) for module, version in required if f"{self.package}/".startswith(f"{module}/"))
 
     def find(self) -> Path | None:
         """The pinned program from the cache, else one on PATH; None when there is neither.  Builds nothing."""
@@ -178,17 +193,21 @@ class GoProgram:
     def _build(self, progress: Progress) -> Facts:
         go = self._go()
         facts = {
-            "module": self.module,
+            "module": self.package,
             "version": self.version,
             "go": (output_of([go, "version"]) or "unknown").strip(),
         }
         start_log(self.part)
         with staged(cache_root() / self.name / self.version, facts) as folder:
             progress(f"building {self.name}, which takes a minute or two")
-            environment = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath", "GOBIN": str(folder)}
-            # From a folder of its own: a go.mod or go.work around the present one is none of this build's.
-            argv = [go, "install", "-ldflags", "-s -w", f"{self.module}@{self.version}"]
+            # `go.sum` decides, whatever GONOSUMDB and the like say; `readonly` refuses a module that it does not have.
+            environment = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly", "GOWORK": "off"}
+            environment["GOBIN"] = str(folder)
+            pins = [Path(shutil.copy(self.modules / self.name / name, folder)) for name in ("go.mod", "go.sum")]
+            argv = [go, "install", "-ldflags", "-s -w", self.package]
             run_logged(argv, log=self.part, environment=environment, folder=folder)
+            for pin in pins:
+                pin.unlink()
             (folder / self.name).chmod(0o755)
             if output_of([str(folder / self.name), "--version"]) is None:
                 raise ProvisionError(
@@ -197,11 +216,8 @@ class GoProgram:
         return facts
 
 
-RUNSC_VERSION = "v0.0.0-20260905035102-160fafc42237"
-"""A pseudo-version of gVisor's ``go`` branch, the branch whose modules build with the plain Go tool."""
+RUNSC = GoProgram("gvisor", "runsc", "gvisor.dev/gvisor/runsc")
+"""Of gVisor's ``go`` branch, the branch whose modules build with the plain Go tool."""
 
-RUNSC = GoProgram("gvisor", "runsc", "gvisor.dev/gvisor/runsc", RUNSC_VERSION)
-
-# An object store on folders, versitygw, which the tests of the archive speak S3 with.
-
-OBJECT_STORE = GoProgram("store", "versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
+OBJECT_STORE = GoProgram("store", "versitygw", "github.com/versity/versitygw/cmd/versitygw")
+"""An object store on folders, which the tests of the archive speak S3 with."""

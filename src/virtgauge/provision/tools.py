@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from collections import deque
@@ -14,11 +15,12 @@ from virtgauge.provision.cache import ProvisionError, cache_root, no_space
 
 _TAIL_LINES = 12
 _TIME_LIMIT_S = 1800.0
+_ERROR = re.compile(r"E: |verifying .* checksum mismatch$|(.*: )?missing go\.sum entry")
 _running: set[subprocess.Popen[bytes]] = set()
 
 
 class ToolError(ProvisionError):
-    """A program failed; the message names it, its status and the last line that it printed."""
+    """A program failed; the message names it, its status and its last line, or last error."""
 
 
 def run_logged(
@@ -74,7 +76,9 @@ def run_logged(
     tail = _tail(path, start)
     if "No space left on device" in tail:
         raise no_space(cache_root())
-    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    # What apt and Go say of another hash than the one that was meant comes before explanations.
+    last = next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1] if lines else "")
     said = f": {last}" if last else ""
     raise ToolError(f"`{name}` ended with status {process.returncode}{said}", f"see {path}")
 
