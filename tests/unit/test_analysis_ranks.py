@@ -23,6 +23,7 @@ from virtgauge.analysis.ranks import (
     least_attainable_p,
     midranks,
     ranks_within_units,
+    unit_ranks,
 )
 
 # M. Hollander & D. A. Wolfe (1973), Nonparametric Statistical Methods, p. 115: mucociliary efficiency; the example
@@ -151,22 +152,36 @@ def test_the_exact_p_of_two_groups(first: tuple[float, ...], second: tuple[float
 
 
 @settings(deadline=None, max_examples=30)
-@given(*[st.lists(st.integers(0, 4).map(float), min_size=2, max_size=4)] * 2)
-def test_the_exact_p_of_two_groups_goes_through_every_way_to_deal_out_ties(
-    one: list[float], other: list[float]
-) -> None:
-    ranks = midranks(np.array(one + other))
-    far = [
-        abs(ranks[list(places)].sum() - len(one) * (ranks.size + 1) / 2)
-        for places in itertools.combinations(range(ranks.size), len(one))
-    ]
-    share = float(np.mean(np.array(far) >= far[0] - 1e-9))
-    assert kruskal_wallis([np.array(one), np.array(other)], exact=True).p == pytest.approx(share)
+@given(st.lists(st.lists(st.integers(0, 4).map(float), min_size=1, max_size=3), min_size=2, max_size=3))
+def test_the_exact_p_of_a_pair_goes_through_every_way_to_deal_out_ties(values: list[list[float]]) -> None:
+    """To all groups, of which two are looked at; of two groups it is the p of Kruskal–Wallis."""
+    groups = [np.array(one) for one in values]
+    ranks, sizes = midranks(np.concatenate(groups)), [one.size for one in groups]
+    for pair in dunn(groups, exact=True):
+        n, first = sizes[pair.first], sum(sizes[: pair.first])
+        m, second = sizes[pair.second], sum(sizes[: pair.second])
+        own = abs(ranks[first : first + n].mean() - ranks[second : second + m].mean())
+        far = [
+            abs(sum(ranks[place] for place in one) / n - sum(ranks[place] for place in other) / m)
+            for one in itertools.combinations(range(ranks.size), n)
+            for other in itertools.combinations({*range(ranks.size)} - {*one}, m)
+        ]
+        assert pair.p == pytest.approx(np.mean(np.array(far) >= own - 1e-9))
+        if len(groups) == 2:
+            assert kruskal_wallis(groups, exact=True).p == pytest.approx(pair.p)
+
+
+def test_few_values_of_three_groups_have_no_pair_that_only_the_normal_distribution_sees() -> None:
+    groups = [np.array(one) for one in ((5.0, 7.0, 8.0, 12.0), (1.0, 2.0, 3.0, 6.0), (4.0, 9.0, 10.0, 11.0))]
+    assert dunn(groups)[0].p < 0.05 < dunn(groups, exact=True)[0].p
+    many = [np.repeat(group, 4) + np.tile([0.1, 0.2, 0.3, 0.4], 4) for group in groups]
+    assert dunn(many, exact=True) == dunn(many)
 
 
 def test_dunns_least_p_is_that_of_the_two_ends() -> None:
     groups = [np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([5.0, 6.0])]
     assert least_attainable_dunn_p((2, 2, 2), 0, 2) == pytest.approx(dunn(groups)[1].p)
+    assert least_attainable_dunn_p((2, 2, 2), 0, 2, exact=True) == pytest.approx(dunn(groups, exact=True)[1].p)
 
 
 def dealt(levels: int, blocks: int) -> Iterator[list[np.ndarray]]:
@@ -199,6 +214,12 @@ def test_the_p_of_three_groups_in_blocks_is_its_share_of_all_ways_to_deal_the_ra
     assert sorted({round(p, 4) for p in ways})[:3] == [0.0046, 0.0417, 0.0694]  # as Friedman's own tables have it
 
 
+def test_three_groups_in_more_blocks_than_can_be_dealt_out_have_the_p_of_friedmans_approximation() -> None:
+    """A plan may have 10,000 repetitions, of which the ways to deal out the ranks would take 29 GB."""
+    groups = list(np.random.default_rng(4).normal(0, 1, (3, 101)))
+    assert kruskal_wallis(groups, blocked=True).p == pytest.approx(stats.friedmanchisquare(*groups).pvalue)
+
+
 def test_the_p_of_a_pair_in_blocks_is_its_share_of_all_ways_to_deal_the_ranks_out() -> None:
     ways = [pair.p for groups in dealt(3, 3) for pair in dunn(groups, blocked=True)[:1]]
     for p in set(ways):
@@ -222,3 +243,11 @@ def test_a_unit_that_lacks_a_level_in_every_cell_is_no_block() -> None:
     first, second = {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 2.0, "b": 1.0}
     ranks = ranks_within_units([[first, first], [second, {"a": 0.0}]])
     assert [sorted(one.tolist()) for one in ranks] == [[1.5, 2.0], [1.0, 1.5]]
+
+
+def test_guests_of_the_same_ranks_in_other_cells_tie() -> None:
+    """As shares 0.2 + 0.4 + 0.6 and 0.4 + 0.6 + 0.2 differ in their last digit."""
+    first = [{"a": 1.0, "b": 2.0}, {"a": 2.0, "b": 3.0}, {"a": 3.0, "b": 1.0}]
+    second = [{"c": 3.0, "d": 4.0}, {"c": 1.0, "d": 4.0}, {"c": 2.0, "d": 4.0}]
+    (a, b), (c, _) = unit_ranks([first, second])
+    assert a == b == c

@@ -64,7 +64,10 @@ YES, NO, OPEN, NOTHING = Evidence("", True), Evidence("", False), Evidence("", N
         ([YES, YES], CONFIRMED),
         ([YES, NO, OPEN], CONTRADICTED),
         ([YES, OPEN], UNDECIDED),
-        ([YES, NOTHING], UNDECIDED),
+        ([YES, NOTHING], UNTESTABLE),
+        ([NO, NOTHING], CONTRADICTED),
+        ([OPEN, NOTHING], UNTESTABLE),
+        ([OPEN, Evidence.none("too few repetitions", needs=12)], UNDECIDED),
         ([NOTHING], UNTESTABLE),
         ([], UNTESTABLE),
     ],
@@ -155,11 +158,27 @@ def test_what_is_compared_within_each_computer_decides() -> None:
     assert heard({**RATIO, "at_least": 1.5}, both, of_arms=("platform",)).verdict is CONFIRMED
 
 
-def test_a_level_that_a_claim_needs_leaves_it_open_where_it_was_not_measured() -> None:
+def test_a_level_that_a_claim_needs_and_that_was_not_measured_leaves_it_untested_unless_the_rest_contradicts() -> None:
     needed = {"load": ("idle", "busy")}
-    assert heard(BOUND, [figure(100, load="idle")], needed=needed).verdict is UNDECIDED
+    assert heard(BOUND, [figure(100, load="idle")], needed=needed).verdict is UNTESTABLE
+    assert heard(BOUND, [figure(200, load="idle")], needed=needed).verdict is CONTRADICTED
     both = [figure(100, load="idle"), figure(101, load="busy")]
     assert heard(BOUND, both, needed=needed).verdict is CONFIRMED
+
+
+def test_a_platform_that_lacks_a_level_altogether_leaves_the_verdict_to_those_that_have_it_and_is_named() -> None:
+    file = {"needed": {"load": ("idle", "busy"), "platform": ()}, "of_arms": ("platform",)}
+    whole = [figure(100, arm="a", platform="a", load=load) for load in ("idle", "busy")]
+    part = figure(100, arm="b", platform="b", load="idle")
+
+    def on(*figures: Figure, **cells: Level) -> CheckedClaim:
+        made = claim_file({**BOUND, "cells": cells}, **file)
+        return judge(made.claim[0], Figures(made, figures, NOMINAL, lambda measure, cells: f"none of {dict(cells)}"))
+
+    found = on(*whole, part)
+    assert (found.verdict, "none of {'load': 'busy', 'platform': 'b'}." in found.note) == (CONFIRMED, True)
+    assert on(*whole, part, platform=("a", "b")).verdict is UNTESTABLE  # it is about both
+    assert on(part, whole[0]).verdict is UNTESTABLE  # nobody has it
 
 
 # -- ratios and differences --------------------------------------------------------------------------
@@ -909,3 +928,9 @@ def test_figures_are_told_in_their_unit() -> None:
 def test_a_malformed_test_is_refused(test: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         claim_file(test)
+
+
+def test_a_figure_at_several_levels_names_each_in_words() -> None:
+    made = claim_file(BOUND)
+    found = Figures(made, [figure(100, load=("idle", "busy"))], NOMINAL)
+    assert judge(made.claim[0], found).evidence[0].text.startswith("idle or busy, cost")

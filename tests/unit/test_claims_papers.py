@@ -39,7 +39,7 @@ COUNTS = {
     "bandwidth": {Verdict.CONFIRMED: 11, Verdict.UNTESTABLE: 12},
     "forwarding": {Verdict.UNTESTABLE: 18},
     "storage": {Verdict.CONFIRMED: 36, Verdict.CONTRADICTED: 8, Verdict.UNTESTABLE: 5},
-    "isolation": {Verdict.CONFIRMED: 14, Verdict.UNDECIDED: 1, Verdict.UNTESTABLE: 11},
+    "isolation": {Verdict.CONFIRMED: 14, Verdict.UNTESTABLE: 12},
 }
 
 

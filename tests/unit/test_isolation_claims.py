@@ -87,6 +87,13 @@ def test_the_known_truth_is_what_the_verdicts_say(usual: report.Report) -> None:
     assert runc["disk-depends-on-the-other-operation"].verdict is Verdict.CONTRADICTED
 
 
+def test_a_fall_to_80_per_cent_is_not_contradicted_by_better_isolation(tmp_path: Path) -> None:
+    """Of which a neighbour's writes leave more than 90 %."""
+    arms = [isolation_arms()[0], IsolationArm(arm_record("vm", "qemu", "VM"), contention=0.2)]
+    claims = judged(report.build(isolation_ledger(tmp_path / "run", arms, DESIGNS[1:2])), "vm")
+    assert claims["memory-falls-to-80"].verdict is Verdict.CONFIRMED
+
+
 def test_energy_saving_is_not_judged_where_the_clock_stays(usual: report.Report) -> None:
     for name, checked in judged(usual, "host").items():
         if name.startswith("energy-saving") or name == "forty-per-cent-give-ten":

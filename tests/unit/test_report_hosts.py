@@ -11,6 +11,7 @@ from virtgauge import report
 from virtgauge.ledger.read_only import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, ONE_MACHINE, HostRecord
 from virtgauge.ledger.store import Ledger
+from virtgauge.report.hosts import _test
 from virtgauge.specs.blocks import Chart
 
 REPETITIONS = 8
@@ -104,6 +105,12 @@ def test_hosts_that_are_alike_are_not_told_apart(unlike, tmp_path):
     assert alike.hosts.differing == ()
     assert not any("Hosts differ" in caveat for caveat in alike.caveats)
     assert any("Hosts differ" in caveat for caveat in report.build(unlike).caveats)
+
+
+def test_two_hosts_of_few_repetitions_differ_by_no_less_than_the_exact_p() -> None:
+    """χ² has 4.3 % for these ranks, of which 4 in 70 orders are as far apart."""
+    groups = [[(value, 1.0) for value in host] for host in ((1.0, 2.0, 3.0, 5.0), (4.0, 6.0, 7.0, 8.0))]
+    assert _test(groups, 0.05).p == pytest.approx(4 / 70)
 
 
 def test_too_few_repetitions_are_said_to_be_too_few(tmp_path):

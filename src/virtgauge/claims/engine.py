@@ -29,7 +29,7 @@ from virtgauge.claims.figures import (
     number_text,
     told,
 )
-from virtgauge.claims.model import Claim, Level, Range
+from virtgauge.claims.model import Cells, Claim, Level, Range
 from virtgauge.claims.significance import LEVEL, significance
 from virtgauge.claims.verdicts import (
     CheckedClaim,
@@ -52,7 +52,8 @@ _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
     evidence = tuple(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures)))
-    note = " ".join(filter(None, (claim.note, _bounds(claim, figures))))
+    elsewhere = dict.fromkeys(reason for test in claim.tests for reason in _elsewhere(test, figures))
+    note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *(f"{reason}." for reason in elsewhere))))
     return CheckedClaim(claim.name, claim.where, claim.text, note, verdict_of(evidence), evidence)
 
 
@@ -90,25 +91,44 @@ def _hear(test: model.Test, figures: Figures) -> Iterator[Evidence]:
 
 def _lacking(test: model.Test, figures: Figures) -> Iterator[str]:
     """Why the test is not complete: levels that it needs and that have no figure."""
+    return (why for why, on_a_platform in _absent(test, figures) if not on_a_platform)
+
+
+def _elsewhere(test: model.Test, figures: Figures) -> Iterator[str]:
+    """What a platform does not have and another has: the test is of those that have it."""
+    return (why for why, on_a_platform in _absent(test, figures) if on_a_platform)
+
+
+def _absent(test: model.Test, figures: Figures) -> Iterator[tuple[str, bool]]:
+    """Why cells that a test needs have no figure, and whether a platform lacks there what another has.
+
+    A test that names its platforms needs each of them.
+    """
     needed = figures.file.needed
     if not needed or not isinstance(test, model.CellTest):
         return
     sides = [getattr(test, name) for name in ("of", "to", "than") if isinstance(getattr(test, name, None), dict)]
     for cells in [test.cells | side for side in sides] or [test.cells]:
         present = figures.select(test.measure, {})
-        levels: dict[str, Sequence[object]] = {}
+        levels: dict[str, Sequence[Level]] = {}
         for factor, all_levels in needed.items():
             named = cells.get(factor)
-            there = dict.fromkeys(str(level) for one in present if (level := one.level(factor)) is not None)
+            there = dict.fromkeys(level for one in present if (level := one.level(factor)) is not None)
             if not there:
                 continue  # of another measure
             levels[factor] = (
                 named if isinstance(named, tuple) else (named,) if named is not None else all_levels or tuple(there)
             )
+        free = {name for name in figures.file.of_arms if name in levels and name not in cells}
         for combination in itertools.product(*levels.values()):
-            wanted = cells | dict(zip(levels, combination, strict=True))
-            if not figures.select(test.measure, wanted):
-                yield figures.missing_reason(test.measure, wanted)
+            at = dict(zip(levels, combination, strict=True))
+            if figures.select(test.measure, cells | at):
+                continue
+            of_arm = {name: at[name] for name in free}
+            anywhere = figures.select(test.measure, cells | {name: at[name] for name in at if name not in free})
+            parts = ({name: level, **of_arm} for name, level in at.items() if of_arm and anywhere)
+            lacked: Cells | None = next((part for part in parts if not figures.select(test.measure, part)), None)
+            yield figures.missing_reason(test.measure, lacked or cells | at), lacked is not None
 
 
 # -- relations ---------------------------------------------------------------------------------------

@@ -315,6 +315,8 @@ def format_level(pattern: str, level: Level) -> str:
     if isinstance(level, Range):
         ends = (pattern.format(end) for end in (max(level.at_least, 0.0), min(level.at_most, 1.0)))
         return " to ".join(ends).replace("%", " %")
+    if isinstance(level, tuple):
+        return " or ".join(format_level(pattern, one) for one in level)
     return pattern.format(level).replace("%", " %")
 
 

@@ -70,13 +70,14 @@ class ClaimCheck:
 
 
 def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
-    """Contradicted if any figure says so, confirmed if all agree and none is missing."""
+    """Contradicted if any figure says so, confirmed if all agree; undecided only if no part lacks figures for good."""
     agreement = [one.agrees for one in evidence]
     if False in agreement:
         return Verdict.CONTRADICTED
     if evidence and None not in agreement:
         return Verdict.CONFIRMED
-    return Verdict.UNDECIDED if any(one.measured for one in evidence) else Verdict.UNTESTABLE
+    whole = all(one.measured or math.isfinite(one.needs) for one in evidence)
+    return Verdict.UNDECIDED if whole and any(one.measured for one in evidence) else Verdict.UNTESTABLE
 
 
 def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:

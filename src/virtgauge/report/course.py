@@ -1,4 +1,4 @@
-"""Whether an arm's figures changed in the midst of a run, so that an interval over all of it is of neither part."""
+"""Whether an arm's figures are in random order over a run; if not, an interval over all of it is of no part of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from virtgauge.measures.catalogue import headline_measures
 from virtgauge.results.measure import Better
 from virtgauge.results.table import ResultTable
 
-_CHANCE = 0.05  # How often at most a run in which nothing changes is said to have changed, over all its arms
+_CHANCE = 0.05  # How often at most a run of exchangeable repetitions is said to be ordered, over all its arms
 _FEWEST = 8  # Repetitions below which no order of them is rare enough
 _GROUPS, _PERMUTATIONS = 40, 1999  # Neighbouring repetitions are taken together to so many groups: it bounds the time
 
@@ -40,9 +40,9 @@ def course_caveats(table: ResultTable) -> Iterator[str]:
         better = (found.statistic > 0) == (found.start > 0)
         until = "on" if last == len(blocks) else f"to {blocks[last - 1] + 1}"
         yield (
-            f"The figures of {arm} changed in the midst of the run (p = {found.p:.2g}): from repetition "
-            f"{blocks[first] + 1} {until} they are {'better' if better else 'worse'}. This is hardly "
-            "chance; a figure over the whole run is of neither part."
+            f"The figures of {arm} are not in random order (p = {found.p:.2g}): from repetition {blocks[first] + 1} "
+            f"{until} they are {'better' if better else 'worse'}. A step, a drift or slow waves: the test does not "
+            "tell which, and a figure over the whole run is of neither part."
         )
 
 

@@ -128,7 +128,7 @@ def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: b
     verdicts = [one.checked.verdict for one in hearings]
     verdict = next((one for one in _SEVERITY if one in verdicts), Verdict.UNTESTABLE)
     if verdict is Verdict.UNTESTABLE:
-        reasons = [evidence.text for one in hearings for evidence in one.checked.evidence]
+        reasons = [found.text for one in hearings for found in one.checked.evidence if not found.measured]
         return verdict, _listed(reasons) or (_EMULATED_ONLY if emulated and not hearings else _NOTHING_DECIDES)
     evidence = [found for one in hearings if one.checked.verdict is verdict for found in one.checked.evidence]
     told = [_reason(verdict, evidence) + _where(verdict, hearings, labels)]
@@ -147,8 +147,7 @@ def _reason(verdict: Verdict, evidence: Sequence[Evidence]) -> str:
         return f"{said} otherwise"
     if undecided:
         return "one figure leaves it open" if undecided == 1 else f"{undecided} figures leave it open"
-    missing = _listed([one.text for one in evidence if not one.measured])
-    return f"not all of it was measured ({missing})" if missing else "no figure decides"
+    return "no figure decides"
 
 
 def _where(verdict: Verdict, hearings: Sequence[Hearing], labels: Mapping[str, str]) -> str:
