@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import enum
+import sys
+import traceback
 import unicodedata
 from collections.abc import Iterable
 
@@ -70,6 +72,18 @@ def printable(text: str, longest: int | None = None, *, lines: bool = False) -> 
     """
     cut = text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
     return cut if cut.isprintable() else cut.translate(_LINES if lines else _ONE_LINE)
+
+
+def tell(error: Exception) -> ExitCode:
+    """Say on standard error why a command ends, of a defect with its trace; returns the exit code."""
+    if isinstance(error, VirtgaugeError):
+        text, code = str(error), error.exit_code
+    else:
+        text = "this is a defect of virtgauge itself; please report it with the lines above"
+        print(printable("".join(traceback.format_exception(error)), lines=True), end="", file=sys.stderr)
+        code = ExitCode.DEFECT
+    print(f"virtgauge: {printable(text, lines=True)}", file=sys.stderr, flush=True)
+    return code
 
 
 class _Shown(dict[int, str]):

@@ -2,19 +2,27 @@
 
 import csv
 import io
+import json
 import re
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
 from exported_runs import exported
 from rich.console import Console
 from suites.simulated_runs import execute, plan_of, report_of, simulated
+from typer.testing import CliRunner
 
-from virtgauge import report
+from virtgauge import cli, report
 from virtgauge.agent import answers
+from virtgauge.console import exchange, guests, machine, plans
 from virtgauge.console.displays import BarDisplay, LinesDisplay
+from virtgauge.errors import VirtgaugeError
 from virtgauge.exchange import Format
+from virtgauge.exchange.query import Answer
 from virtgauge.execution.progress import Notice
+from virtgauge.host import reclaim
+from virtgauge.image import inspection
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.platforms.simulated import platform
@@ -163,23 +171,31 @@ def test_malice_costs_its_trial_and_nothing_else(what, tmp_path, monkeypatch):
     report_of(tmp_path / "run")
 
 
-def test_facts_that_no_row_can_hold_cost_their_launch(tmp_path, monkeypatch):
-    told, honest = [], SimulatedAgent._result
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_facts_that_no_row_can_hold_cost_their_launch(which, tmp_path, monkeypatch):
+    told, honest, alone = [], SimulatedAgent._result, timing.TimingSuite.set_up
 
     async def boasting(agent, message, value):
         if "agent_version" in value:
             told.append(value)
-            value = value | ({"memory_bytes": 2**63} if len(told) == 1 else {})
+            value = value | ({"memory_bytes": 2**63} if len(told) == ("first", "second").index(which) + 1 else {})
         await honest(agent, message, value)
 
+    async def both(suite, spec, stage):
+        testbed = await alone(suite, spec, stage)
+        stage.platform.peer = stage.platform
+        await stage.launch("second")
+        return testbed
+
     monkeypatch.setattr(SimulatedAgent, "_result", boasting)
+    monkeypatch.setattr(timing.TimingSuite, "set_up", both)
     plan = plan_of(simulated("guest", seed=3), repetitions=1, design={"max_seconds": 0.1})
     complete, _ = execute(plan, tmp_path / "run")
     assert complete
     with Ledger.open(tmp_path / "run") as ledger:
         ledger.check()
         first, *further = ledger.guests()
-    assert first.error == "facts has a number of 16 hexadecimal digits"
+    assert "facts has a number of 16 hexadecimal digits" in first.error
     assert further and all(guest.error is None for guest in further)
 
 
@@ -191,12 +207,18 @@ def spread(folder):
     """Put the text, as no agent can any more, wherever a ledger has text of a guest."""
     with Ledger.open(folder) as ledger, ledger._writing():
         ledger._db.execute("UPDATE trials SET error = ? WHERE error IS NOT NULL", (STEERING,))
+        ledger._db.execute("UPDATE events SET detail = ? WHERE kind = 'started'", (STEERING,))
+        for place in ("run_id", "plan_name", "tool_version", "arms[0].label", "fingerprint.identity.cpu_model"):
+            ledger._db.execute("UPDATE manifest SET value = json_set(value, ?, ?)", (f"$.{place}", STEERING))
+
+
+TEXTS = (Format.CSV, Format.JUNIT, Format.JSON, Format.OPENMETRICS, Format.HDR, Format.BENCHER, Format.PHORONIX)
 
 
 def everywhere(folder, tmp_path):
     """All that tells of a run, by the form in which it is told."""
-    yield "csv", exported(folder, Format.CSV, tmp_path / "run.csv").read_bytes().decode()
-    yield "junit", exported(folder, Format.JUNIT, tmp_path / "run.xml").read_text()
+    for form in TEXTS:
+        yield form.value, exported(folder, form, tmp_path / f"run.{form}").read_bytes().decode()
     with Ledger.open(folder) as ledger:
         built = report.build(ledger)
     page = report.render_html(built)
@@ -204,6 +226,7 @@ def everywhere(folder, tmp_path):
     stream = io.StringIO()
     report.render_text(built, Console(file=stream, width=200, force_terminal=False))
     yield "terminal", stream.getvalue()
+    yield "terminal", CliRunner().invoke(cli.app, ["report", str(folder), "--format", "json"]).stdout
 
 
 @pytest.mark.parametrize("where", ["from the guest", "from the ledger"])
@@ -219,14 +242,41 @@ def test_text_of_a_guest_steers_nobody(where, tmp_path, monkeypatch):
         spread(tmp_path / "run")
     for form, text in everywhere(tmp_path / "run", tmp_path):
         assert not FORBIDDEN.search(text.replace("\r\n", "\n")), form
-        assert "<script>alert" not in text or form == "csv" or form == "terminal", form
+        assert "<script>alert" not in text or form not in ("page", "junit", "phoronix"), form
+        assert "gnp" in text or form == "bencher" or where == "from the guest", form
     with (tmp_path / "run.csv").open(newline="") as text:
         cells = [cell for row in csv.reader(text) for cell in row]
     assert any("gnp" in cell for cell in cells)
     for cell in cells:
         if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
             float(cell)
-    ElementTree.parse(tmp_path / "run.xml")
+    ElementTree.parse(tmp_path / "run.junit")
+    json.loads((tmp_path / "run.json").read_text())
+
+
+def test_neither_does_what_commands_print_of_archives_images_plans_and_dead_runs(tmp_path, monkeypatch, capsys):
+    answer = Answer((STEERING,), [(STEERING,)], cut=False)
+    for form in exchange.AnswerFormat:
+        exchange._print(answer, form)
+    (tmp_path / "image").touch()
+    monkeypatch.setattr(inspection, "inspect", lambda image: mock.Mock(lines=lambda: [STEERING], problems=()))
+    guests.check(tmp_path / "image", as_json=False)
+    monkeypatch.setattr(reclaim, "find_dead_scopes", list)
+    monkeypatch.setattr(reclaim, "reclaim_dead", lambda everyone: [STEERING])
+    machine.clean()
+    (tmp_path / "plan.toml").write_text(f"# {STEERING}", newline="\n")
+    plans.show(str(tmp_path / "plan.toml"))
+    out = capsys.readouterr().out
+    assert out.count("gnp") == 9 and not FORBIDDEN.search(out.replace("\r\n", "\n")), ascii(out)
+
+
+def test_neither_does_the_trace_of_a_defect_or_an_error(monkeypatch, capsys):
+    for error, code in ((RuntimeError(STEERING), 70), (VirtgaugeError(STEERING, STEERING), 1)):
+        monkeypatch.setattr(cli, "app", mock.Mock(side_effect=error))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        told = capsys.readouterr().err
+        assert ended.value.code == code and "gnp" in told and not FORBIDDEN.search(told)
 
 
 def test_neither_does_what_is_shown_while_a_run_goes_on():

@@ -100,6 +100,25 @@ def test_a_write_that_fails_leaves_what_was_there(place, tmp_path, monkeypatch, 
     assert asked(place, "SELECT count(*) FROM trials") == [(2 * before[0][0],)]
 
 
+@pytest.mark.parametrize("step", ["read_entry", "_write_trials", "write_entry"])
+def test_another_run_may_be_written_at_any_moment(place, tmp_path, monkeypatch, step):
+    first, second = make_run(tmp_path), make_run(tmp_path, "second")
+    own, begun = getattr(archive, step), []
+
+    def interrupted(*arguments):
+        if not begun:
+            begun.append(True)
+            assert archived(open_place(str(tmp_path / "archive")), second).outcome is Archived.NEW
+        return own(*arguments)
+
+    monkeypatch.setattr(archive, step, interrupted)
+    assert archived(place, first).outcome is Archived.NEW
+    assert begun
+    assert sorted(entry.run for entry in read_entries(place)) == ["run", "second"]
+    assert len({tuple(row) for row in asked(place, "SELECT run, count(*) FROM trials GROUP BY run")}) == 2
+    assert [archived(place, folder).outcome for folder in (first, second)] == [Archived.KNOWN] * 2
+
+
 def test_figures_are_those_of_the_ledger(place, tmp_path):
     folder = make_run(tmp_path, blocks=5)
     archived(place, folder)

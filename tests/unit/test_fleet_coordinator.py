@@ -18,7 +18,16 @@ from virtgauge.fleet import run as fleet_run
 from virtgauge.fleet import work
 from virtgauge.fleet.batches import Slots, fleet_status
 from virtgauge.fleet.cluster import WorkerLostError
-from virtgauge.fleet.messages import Assistance, MachineIdentity, Refusal, pack
+from virtgauge.fleet.messages import (
+    Assistance,
+    Enrolment,
+    ForeignMessageError,
+    MachineIdentity,
+    Refusal,
+    Signature,
+    pack,
+    unpack,
+)
 from virtgauge.fleet.roster import DistrustError
 from virtgauge.host.tag import cache_root
 from virtgauge.ledger.read_only import HostLedger
@@ -58,6 +67,40 @@ def as_another(answer):
     return msgpack.packb(message)
 
 
+def boasting(*path):
+    """The same answer with a number that no row can hold."""
+
+    def answered(answer):
+        message = inner = msgpack.unpackb(answer, strict_map_key=False)
+        for name in ("content", *path):
+            inner = inner[name]
+        inner["evil"] = 2**63
+        return msgpack.packb(message)
+
+    return answered
+
+
+@pytest.mark.parametrize("path", [("trials", 0, "record", "result"), ("guests", 0, "facts")])
+def test_figures_that_no_row_can_hold_cost_their_host(path, tmp_path):
+    cluster = FakeCluster()
+    cluster.faults = {"south": [boasting(*path)]}
+    fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
+    assert not fleet.complete
+    assert "host south is set aside with 4 batches to do: " in fleet.notices
+    assert f"cannot be recorded: {path[-1]} has a number of 16 hexadecimal digits" in fleet.notices
+    with Ledger.open(tmp_path / "run") as ledger:
+        ledger.check()
+        assert {trial.block // BLOCKS_PER_HOST for trial in ledger.trials()} == {0}
+        assert {guest.block // BLOCKS_PER_HOST for guest in ledger.guests()} == {0}
+
+
+def test_a_host_whose_fingerprint_no_ledger_can_hold_is_refused(tmp_path):
+    signature = Signature("south", MachineIdentity("0", "1", None), "1", "0")
+    enrolment = boasting("fingerprint")(pack(Enrolment(signature, {}, (), ())))
+    with pytest.raises(ForeignMessageError, match=r"the worker of south answers .* a number of 16 hexadecimal digits"):
+        unpack(enrolment, (Enrolment,), "the worker of south")
+
+
 def test_hosts_are_measured_apart_and_merged_into_one_ledger(tmp_path):
     cluster = FakeCluster()
     fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
@@ -71,6 +114,13 @@ def test_hosts_are_measured_apart_and_merged_into_one_ledger(tmp_path):
     assert course == "complete"
     assert cluster.left
     assert not list((cache_root() / "fleet").iterdir())  # workers keep nothing of a complete run
+
+
+def test_who_resumes_it_as_the_run_of_one_host_is_told_the_command_to_copy(tmp_path):
+    execute(fleet_plan("north", "south"), tmp_path / "my run", FakeCluster())
+    with pytest.raises(UsageError, match="is the run of a fleet") as refused:
+        single.resume_run(tmp_path / "my run", Recorder())
+    assert refused.value.remedy == f"virtgauge fleet resume '{tmp_path}/my run'"
 
 
 def test_one_host_of_a_fleet_can_be_looked_at_alone(tmp_path):

@@ -81,6 +81,8 @@ def test_jobs_that_cannot_be_told_apart_are_refused():
         (lambda output: output["jobs"][0]["read"].update(iops=-1), "jobs.0.read.iops = -1"),
         (lambda output: output["jobs"][0]["read"].update(bw_bytes=float("nan")), "jobs.0.read.bw_bytes = nan"),
         (lambda output: output["jobs"][0]["read"]["clat_ns"]["bins"].update(x=1), "clat_ns.bins"),
+        (lambda output: output["jobs"][0]["read"]["clat_ns"]["percentile"].update(x=1), "clat_ns.percentile"),
+        (lambda output: output["jobs"][0]["read"].update(runtime=2**50), "jobs.0.read.runtime"),
         (lambda output: output["jobs"][0]["read"].update(total_ios=0), "no job of it did any"),
         (lambda output: output.update(timestamp_ms=10**30), "timestamp_ms"),
     ],
@@ -182,6 +184,11 @@ def test_an_aggregated_log_has_a_rate_of_its_whole_intervals_and_no_quantile():
     assert trial.result["transaction"]["max"] == 21_287_000
     assert trial.result["transaction"]["mean"] == pytest.approx(1000 * (1371945 + 1997520 + 1996367) / 4157)
     assert trial.histograms == {}
+
+
+def test_a_cyclictest_output_without_its_command_line_is_read(tmp_path):
+    path = changed(tmp_path, "cyclictest-2.4-plain.json", lambda output: output.update({"cmdline": "", "cmdline:": ""}))
+    assert {tuple(trial.factors) for trial in read_cyclictest(path).trials} == {("thread",)}
 
 
 @pytest.mark.parametrize(

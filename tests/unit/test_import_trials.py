@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from virtgauge import cli, report
 from virtgauge.errors import UsageError
 from virtgauge.exchange import Format
+from virtgauge.exchange.imports.foreign_trial import histogram_of_bins
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
@@ -115,6 +116,23 @@ def test_a_block_that_is_taken_is_refused_and_another_condition_is_another_cell(
     assert trials_of(run) == known
     assert import_into(run, read_repetitions("fio", [path]), ImportedArm("host"), {"disk": "nvme"}, block=2) == 1
     assert trials_of(run)[-1].factors["disk"] == "nvme"
+
+
+def test_what_no_ledger_can_hold_is_refused_before_there_is_a_run(tmp_path):
+    document = json.loads(RANDREAD.read_text())
+    (tmp_path / "odd.json").write_text(json.dumps(document))
+    repetitions = read_repetitions("fio", [tmp_path / "odd.json"])
+    for trial in repetitions[0].trials:
+        odd = histogram_of_bins({2**61: 1}, "ns", 2**61, 2**61, 2.0**61)
+        trial.histograms.update(dict.fromkeys(trial.histograms, odd))
+    refusal = r"odd\.json: what it says of fio cannot be recorded: a value is 2305843009213693952 'ns'; nothing was"
+    with pytest.raises(UsageError, match=refusal):
+        import_into(tmp_path / "run", repetitions, ImportedArm("host"), {}, new=True)
+    assert not (tmp_path / "run").exists()
+    document["jobs"][0]["read"]["total_ios"] = 2**63
+    (tmp_path / "odd.json").write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=r"odd\.json: jobs\.0\.read\.total_ios = 9223372036854775808"):
+        read_repetitions("fio", [tmp_path / "odd.json"])
 
 
 def test_an_import_is_recorded_whole_or_not_at_all(run, tmp_path, monkeypatch):

@@ -176,3 +176,43 @@ def test_a_folder_that_holds_runs_names_them(tmp_path):
         with pytest.raises(UsageError, match="it holds 2") as refusal:
             kind.open(tmp_path)
         assert f"{tmp_path}/first, {tmp_path}/second" in refusal.value.remedy
+
+
+NOTED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from synthetic import arm_record, manifest, trial
+from virtgauge.ledger.store import Ledger
+
+host, own = arm_record("host", "host", "host", role="reference"), os.fsync
+with Ledger.create(Path(sys.argv[1]), manifest([host])) as ledger:
+    def noted(descriptor):
+        there = [path.name for path in (ledger.folder / "samples").iterdir()]
+        print("sync", os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")), *there)
+        own(descriptor)
+    os.fsync = noted
+    ledger._db.set_trace_callback(lambda sql: print(*sql.split()[:3]))
+    ledger.add_trial(trial(host, "timer_cost", {}, 0), {}, {"reservoir": np.arange(5)})
+    print("returned")
+    print(*ledger._db.execute("PRAGMA synchronous").fetchone(), *ledger._db.execute("PRAGMA journal_mode").fetchone())
+"""
+
+
+def test_a_trial_is_on_the_disk_before_its_recording_returns(tmp_path):
+    """In a process of its own: tests flush nothing. That a commit flushes the log is SQLite's promise at FULL (2)."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", NOTED, tmp_path / "run"]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=True)
+    _, *happened = done.stdout.splitlines()  # the first asks for the newest trial
+    assert happened == [
+        "sync 0000001.partial 0000001.partial",
+        "sync samples 0000001.parquet",
+        "BEGIN",
+        "INSERT INTO trials",
+        "COMMIT",
+        "returned",
+        "PRAGMA synchronous",
+        "PRAGMA journal_mode",
+        "2 wal",
+    ]

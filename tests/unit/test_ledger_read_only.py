@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from served_runs import HOST, add_block, contents
 from synthetic import manifest, synthetic_ledger
+from typer.testing import CliRunner
 
-from virtgauge.errors import UsageError
+from virtgauge import cli
+from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
@@ -60,7 +62,65 @@ def test_a_writer_goes_on_and_closes_cleanly_while_somebody_reads(run):
             reading = ledger._db.execute("SELECT * FROM events")  # a look that is not over
             writer.add_event("resumed", "later")
             assert [row["kind"] for row in reading] == ["started"]
+        with ReadOnlyLedger.open(run) as ledger:
             assert [event.kind for event in ledger.events()] == ["started", "resumed"]
+    assert [path.name for path in run.iterdir() if path.is_file()] == [LEDGER_NAME]
+
+
+def test_what_is_read_beside_a_writer_is_of_one_moment(run):
+    rng = np.random.default_rng(1)
+    with Ledger.create(run, manifest([HOST])) as writer:
+        add_block(writer, 0, {"host": 20.0}, rng, [HOST])
+        with ReadOnlyLedger.for_command(run) as ledger:
+            for block in (1, 2):
+                add_block(writer, block, {"host": 20.0}, rng, [HOST])
+                writer._db.execute("PRAGMA wal_checkpoint").fetchall()
+                assert {one.block for one in ledger.attempts()} == {0}
+                ledger.check()
+                assert {trial.block for trial in ledger.trials()} == {0}
+        with ReadOnlyLedger.for_command(run) as ledger:
+            assert {trial.block for trial in ledger.trials()} == {0, 1, 2}
+
+
+COMMANDS = {
+    "report": ("report", "RUN", "--format", "html"),
+    "json": ("report", "RUN", "--format", "json"),
+    "text": ("report", "RUN"),
+    "export": ("export", "RUN", "--format", "csv", "--out", "OUT"),
+    "print": ("export", "RUN", "--format", "csv"),
+    "archive": ("archive", "RUN", "--to", "OUT"),
+    "verdict": ("verdict", "RUN", "--junit", "OUT"),
+    "compare": ("compare", "RUN", "--arm", "host=host-aa", "--format", "json"),
+    "damaged": ("report", "RUN"),
+    "repair": ("repair", "RUN", "--out", "OUT"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_run_that_goes_on_while_it_is_read_as_ended_is_an_error_and_nothing_is_told(command, tmp_path, monkeypatch):
+    run, out = tmp_path / "run", tmp_path / "out"
+    synthetic_ledger(run, blocks=1).close()
+    name = "examine" if command == "repair" else "manifest"
+    read, went_on = getattr(ReadOnlyLedger, name), []
+
+    def reading(ledger, *given):
+        found = read(ledger, *given)
+        if not went_on:
+            went_on.append(True)
+            with Ledger.open(run) as writer:
+                writer.add_event("resumed", "now")
+            if command == "damaged":
+                raise sqlite3.DatabaseError("database disk image is malformed")
+        return found
+
+    monkeypatch.setattr(ReadOnlyLedger, name, reading)
+    places = {"RUN": str(run), "OUT": str(out)}
+    result = CliRunner().invoke(cli.app, [places.get(word, word) for word in COMMANDS[command]])
+    assert went_on and isinstance(result.exception, VirtgaugeError)
+    assert "went on while it was read" in result.exception.message
+    assert result.exception.exit_code == 1 and "again" in result.exception.remedy
+    assert result.stdout == ""
+    assert not [path for path in out.rglob("*.json")] and not out.is_file()
     assert [path.name for path in run.iterdir() if path.is_file()] == [LEDGER_NAME]
 
 

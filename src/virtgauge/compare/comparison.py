@@ -141,7 +141,7 @@ def render_json(found: Comparison | SeriesComparison) -> str:
     """The whole comparison in base units; a missing figure is null, and the estimate's ``method`` says why."""
     kind = "series" if isinstance(found, SeriesComparison) else "comparison"
     document = {"kind": kind} | dataclasses.asdict(found)
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(document, allow_nan=False, separators=(",", ":"))
 
 
 def _read(folders: Sequence[Path], wanted: Wanted) -> list[ReadRun]:

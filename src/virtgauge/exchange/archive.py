@@ -219,6 +219,7 @@ def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
     Raises:
         ArchiveWriteError: the place refuses; the archive shows what it showed before.
         UsageError: the archive is of another version.
+        ChangedError: the run went on meanwhile.
     """
     table = ResultTable(ledger)
     manifest = table.manifest
@@ -239,6 +240,7 @@ def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
             archived_at=utc_now(),
             files=files,
         )
+        ledger.confirm()
         write_entry(place, entry)
         if known is not None:
             _remove(place, {one.path for one in known.files} - {one.path for one in files})
@@ -260,7 +262,7 @@ def _digest(table: ResultTable) -> str:
         repr((VERSION, COLUMNS, sorted(one.full_name for own in MEASURES.values() for one in own.values()))).encode()
     )
     trials = table.trials
-    for mark, attempt, status in zip(read_marks(table.ledger), trials.attempt, trials.status, strict=False):
+    for mark, attempt, status in zip(read_marks(table.ledger), trials.attempt, trials.status, strict=True):
         digest.update(f"{mark.number} {mark.key} {attempt} {STATUSES[status]}\n".encode())
     return digest.hexdigest()
 

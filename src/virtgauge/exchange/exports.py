@@ -27,6 +27,7 @@ def export(ledger: Ledger, kind: Format, path: Path, measures: Sequence[str] = (
     Raises:
         UsageError: the format is not made of measures, there is no such measure, or the run has nothing for it.
         OSError: the file cannot be written.
+        ChangedError: the run went on meanwhile.
     """
     if measures and kind not in _TRIAL_TABLES | _OF_FIGURES.keys():
         named = ", ".join(sorted(_TRIAL_TABLES | _OF_FIGURES.keys()))
@@ -35,6 +36,7 @@ def export(ledger: Ledger, kind: Format, path: Path, measures: Sequence[str] = (
     chosen = named_measures(measures) or None
     if kind is Format.PARQUET:
         write_parquet(read_rows(table, chosen), path)
+        ledger.confirm()
         return
     with path.open("w", encoding="utf-8", newline="") as out:
         if kind is Format.CSV:
@@ -53,3 +55,4 @@ def export(ledger: Ledger, kind: Format, path: Path, measures: Sequence[str] = (
             if kind is not Format.OPENMETRICS:
                 chosen = chosen or headline_measures()
             out.write(_OF_FIGURES[kind](table.manifest, read_figures(table, chosen)))
+    ledger.confirm()

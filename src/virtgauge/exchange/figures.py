@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.errors import printable
 from virtgauge.ledger.records import ArmRecord, Manifest
 from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results import quantities
@@ -142,7 +143,7 @@ def _name(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return printable(text, lines=True).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 NAME_LIMIT = 1024
@@ -161,7 +162,7 @@ def bencher(_: Manifest, found: Sequence[Figure]) -> str:
             emulated = " (emulated)" if figure.arm.emulated else ""
             name = f"{figure.arm.name}{emulated}: {figure.measure.suite} {figure.cell}"
             benchmarks.setdefault(_within(name, NAME_LIMIT), {})[slug(figure.measure.full_name)] = metric
-    return json.dumps(benchmarks, ensure_ascii=False, allow_nan=False, indent=1)
+    return json.dumps(benchmarks, allow_nan=False, indent=1)
 
 
 def slug(name: str) -> str:

@@ -259,7 +259,7 @@ def _claims(table: ResultTable) -> Iterator[Claim]:
 
 
 def _text(record: object) -> str:
-    return json.dumps(vars(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(vars(record), allow_nan=False, separators=(",", ":"))
 
 
 def _rows(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Row]:

@@ -100,9 +100,8 @@ def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]
     counted = np.zeros(trials.number.size, dtype=bool)
     counted[trials.counted] = True
     told = (trials.cell, trials.arm, trials.block, trials.attempt, trials.status, counted)
-    # A run in progress may have trials by now that the columns lack.
     for row, (mark, (cell, arm, block, attempt, status, counts)) in enumerate(
-        zip(read_marks(table.ledger), zip(*(one.tolist() for one in told), strict=True), strict=False)
+        zip(read_marks(table.ledger), zip(*(one.tolist() for one in told), strict=True), strict=True)
     ):
         yield Told(
             mark,
@@ -247,7 +246,7 @@ def write_hdr_log(table: ResultTable, out: IO[str]) -> None:
     manifest = table.manifest
     began = min((_seconds(marks[number].started_at) for number, *_ in found), default=_seconds(manifest.created_at))
     out.write("#[Histogram log format version 1.3]\n")
-    out.write(f"#[Logged with virtgauge {manifest.tool_version}, run {_tag(manifest.run_id)}]\n")
+    out.write(f"#[Logged with virtgauge {_tag(manifest.tool_version)}, run {_tag(manifest.run_id)}]\n")
     out.write(f"#[Values are in {unit}; Interval_Max is in ms]\n")
     moment = datetime.datetime.fromtimestamp(began, datetime.UTC).isoformat(timespec="seconds")
     out.write(f"#[StartTime: {began:.3f} (seconds since epoch), {moment}]\n")

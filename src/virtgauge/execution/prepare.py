@@ -83,7 +83,9 @@ class Design:
         return list(dict.fromkeys([*([] if simulated else ["agent"]), *wanted, "page"]))
 
     def missing_prerequisites(self) -> list[str]:
-        """What the suites need and this machine lacks, in words, each said once."""
+        """What the suites need and this machine lacks, in words, each said once; nothing lacks for a simulation."""
+        if all(platform.simulated for platform in self.platforms.values()):
+            return []
         return list(
             dict.fromkeys(words for suite in self._distinct_suites() for words in suite.missing_prerequisites())
         )

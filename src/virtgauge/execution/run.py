@@ -118,7 +118,7 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
     with Ledger.open(folder) as ledger:
         manifest = ledger.manifest()
         if manifest.hosts:
-            raise UsageError(f"{folder} is the run of a fleet", f"virtgauge fleet resume {folder}")
+            raise UsageError(f"{folder} is the run of a fleet", f"virtgauge fleet resume {shlex.quote(str(folder))}")
         source = f"{folder}/plan.toml"
         plan = parse_plan(manifest.plan_text, source)
         design = check_plan(plan, source)

@@ -31,8 +31,8 @@ from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwa
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import SCHEDULED, Flag, TrialRecord, TrialStatus
-from virtgauge.ledger.rows import RowError, check_facts
-from virtgauge.ledger.store import Ledger, utc_now
+from virtgauge.ledger.rows import RowError, check_json
+from virtgauge.ledger.store import Ledger, UnfitError, utc_now
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch, schedule, schedule_block
 from virtgauge.platforms.base import LaunchError
@@ -230,6 +230,7 @@ class Runner:
     async def _run_batch(self, batch: Batch[Cell]) -> None:
         if not self._pending(batch):
             return
+        self._refuse(batch)
         while pending := self._pending(batch):
             watch = Stopwatch()
             self._testbeds_set_up += 1
@@ -257,9 +258,10 @@ class Runner:
         try:
             testbed = await self._design.suites[batch.cells[0].key].set_up(batch.testbed, stage)
             facts = await testbed.guest.channel.facts()
-            check_facts(facts)
             others = [guest for guest in stage.guests if guest is not testbed.guest] if stage.platform.peer else []
             beside = [await guest.channel.facts() for guest in others]
+            for told in (facts, *beside):
+                check_json("facts", told)
         except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError, RowError) as error:
             self._launch_failures[batch.arm] += 1
             self._display.show(Notice(f"{batch.arm}: the guest did not come up: {error}"))
@@ -324,6 +326,14 @@ class Runner:
             self._ledger.add_event("remark", text)
             self._display.show(Notice(text, warning=warning))
 
+    def _refuse(self, batch: Batch[Cell]) -> None:
+        """Record what this user cannot have, before anything is started for it."""
+        for cell in self._pending(batch):
+            words = self._design.suites[cell.key].refusal(cell, self._arms[batch.arm].platform)
+            if words is not None:
+                outcome = Outcome(TrialStatus.UNSUPPORTED, (), {}, {}, words, elapsed_ns=0, guest_lost=False)
+                self._record(batch, cell, outcome, guest_id=None, started_at=utc_now(), seconds=None)
+
     def _record_unlaunched(self, batch: Batch[Cell], pending: Sequence[Cell]) -> None:
         failure = "the guest did not come up"
         outcome = Outcome(TrialStatus.FAILED, (), {}, {}, failure, elapsed_ns=0, guest_lost=True)
@@ -350,7 +360,15 @@ class Runner:
             seconds = watch.elapsed - began
             self._patience.spend(outcome.accounting, seconds)
             watch.elsewhere += seconds
-            self._record(batch, cell, outcome, guest_id=guest_id, started_at=started_at, seconds=seconds)
+            record = functools.partial(
+                self._record, batch, cell, guest_id=guest_id, started_at=started_at, seconds=seconds
+            )
+            try:
+                record(outcome)
+            except UnfitError as error:  # else the run could not be read any more
+                took_ns = outcome.elapsed_ns
+                outcome = Outcome(TrialStatus.FAILED, (), {}, {}, error.message, took_ns, guest_lost=True)
+                record(outcome)
             if outcome.guest_lost or testbed.closed:
                 return  # what is still pending gets a fresh testbed
 

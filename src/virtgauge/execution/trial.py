@@ -21,7 +21,6 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flags
 from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
-from virtgauge.ledger.rows import RowError, check_measured
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.suites.base import Cell, Measurement, Sliced, Suite
 from virtgauge.suites.testbed import Testbed
@@ -271,12 +270,7 @@ async def run_trial(
         return failure(TrialStatus.FAILED, f"the agent broke the protocol: {error}", guest_lost=True)
     except ChannelClosedError as error:
         return failure(TrialStatus.FAILED, f"the guest was lost: {error}", guest_lost=True)
-    outcome = _judge(measurement, takes, limits)
-    try:
-        check_measured(outcome.result, outcome.accounting, outcome.flags, outcome.histograms)
-    except RowError as error:  # else the run could not be read any more
-        return failure(TrialStatus.FAILED, f"what was measured cannot be recorded: {error}", guest_lost=True)
-    return outcome
+    return _judge(measurement, takes, limits)
 
 
 def _judge(measurement: Measurement, takes: Takes, limits: ValidityLimits) -> Outcome:

@@ -48,6 +48,7 @@ class Merger:
 
         Raises:
             ForeignMessageError: the answer is not one to this batch; nothing of it is recorded.
+            UnfitError: it is beyond what a ledger can hold; likewise.
             LedgerWriteError: nor is anything when the disk is full.
         """
         _check(batch, kinds, answer)

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from virtgauge.errors import VirtgaugeError, printable
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
+from virtgauge.ledger.rows import check_json
 from virtgauge.ledger.statistics import pack as pack_bins
 from virtgauge.ledger.statistics import unpack as unpack_bins
 from virtgauge.ledger.store import Ledger
@@ -246,7 +247,9 @@ def unpack(data: object, kinds: Iterable[type], sender: str) -> Any:
 
 
 def _harmless(message: Any) -> Any:
-    """The same without anything in its words that would steer a terminal."""
+    """The same, its words steering no terminal. Raises RowError: a ledger could not hold it."""
+    if isinstance(message, Enrolment):
+        check_json("content", dataclasses.asdict(message))
     if isinstance(message, Refusal):
         remedy = None if message.remedy is None else printable(message.remedy)
         return dataclasses.replace(message, message=printable(message.message), remedy=remedy)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -24,7 +25,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, printable
+from virtgauge.errors import ExitCode, UnavailableError, UsageError, printable, tell
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.run import LOCK_NAME
 from virtgauge.extras import require
@@ -54,7 +55,9 @@ async def local_workers(
             yield
     finally:
         for folder in (state_root() / f"fleet-{host.name}" for host in fleet.hosts):
-            with contextlib.suppress(OSError):  # what a killed worker left there is reclaimed by its next start
+            # What a killed worker left there is reclaimed by its next start; a lock that is held is another fleet's.
+            with contextlib.suppress(OSError), (folder / LOCK_NAME).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 (folder / LOCK_NAME).unlink()
                 folder.rmdir()
 
@@ -240,13 +243,8 @@ def _start(work: Any) -> int:
             signal.signal(number, signal.SIG_DFL)  # until it has something to give back
         die_with_parent(parent)
         code = work()
-    except VirtgaugeError as error:
-        print(f"virtgauge: {error}", file=sys.stderr, flush=True)
-        code = error.exit_code
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
+    except Exception as error:
+        code = tell(error)
     finally:
         sys.stderr.flush()
         os._exit(code)

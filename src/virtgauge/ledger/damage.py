@@ -143,15 +143,16 @@ def is_suspect(db: sqlite3.Connection, size: int) -> bool:
 def examine(db: sqlite3.Connection, take: Callable[[TrialRecord], None] = lambda trial: None) -> Salvage:
     """Go through the pages and all rows of a ledger as they are at this moment; ``take`` gets each sound trial."""
     made, db.row_factory, db.text_factory = (db.row_factory, db.text_factory), sqlite3.Row, bytes
-    found = Salvage()
+    found, own = Salvage(), not db.in_transaction
     try:
-        if not db.in_transaction:
+        if own:
             db.execute("BEGIN")  # trials that a run adds meanwhile are not seen
         _examine(db, found, take)
     finally:
         db.row_factory, db.text_factory = made
-        with contextlib.suppress(sqlite3.Error):
-            db.rollback()
+        if own:
+            with contextlib.suppress(sqlite3.Error):
+                db.rollback()
     return found
 
 

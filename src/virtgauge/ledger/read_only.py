@@ -2,8 +2,9 @@
 
 SQLite's ``mode=ro`` alone makes files: a ledger with a write-ahead log gets a new log and index from its first reader.
 So an index that is there is only read (``readonly_shm``), and a ledger without a log, which its last writer closed, is
-read as a file that does not change (``immutable``).  A writer is never kept waiting: with a log, readers lock nothing
-that it needs.
+read as a file that does not change (``immutable``).  What is read is of one moment: with a log by one transaction,
+which keeps no writer waiting, and without one it is an error that a writer has come and changed the file meanwhile, for
+SQLite then mixes pages of before with those of after (https://sqlite.org/c3ref/open.html, ``immutable``).
 
 The file may be anything: it may have been damaged, or be made by somebody else to do harm.  What is read has a time
 limit and a size limit, and no function or view of the file's own schema is trusted.
@@ -11,6 +12,7 @@ limit and a size limit, and no function or view of the file's own schema is trus
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -21,14 +23,15 @@ from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import quote
 
-from virtgauge.errors import UsageError
-from virtgauge.ledger.damage import DamagedError, is_suspect
+from virtgauge.errors import UsageError, VirtgaugeError
+from virtgauge.ledger.damage import MADE_OF_ROWS, DamagedError, is_suspect
 from virtgauge.ledger.records import BLOCKS_PER_HOST, GuestRecord, HostRecord, Manifest, TrialRecord
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, is_regular, no_run
 
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"
 _LARGEST_VALUE = 64 * 2**20
+_IMMUTABLE = "mode=ro&immutable=1"
 _CHECK_EVERY = 100_000  # Steps of SQLite's machine, some milliseconds, between looks at the clock
 
 
@@ -43,8 +46,21 @@ class Attempt(NamedTuple):
     started_at: str
 
 
+class ChangedError(VirtgaugeError):
+    """What was read of a ledger is of several moments."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"the run in {folder} went on while it was read: what was read of it is not of one moment",
+            "start the command again: a run that goes on is read as it is at one moment",
+        )
+
+
 class ReadOnlyLedger(Ledger):
-    """Whatever writes fails."""
+    """Whatever writes fails; what is read is of one moment."""
+
+    _unchanged: tuple[int, ...] | None = None
+    """What the file must be to the end; None where others may write while it is read."""
 
     @classmethod
     def open(cls, folder: Path, limit_s: float = 20.0) -> Self:
@@ -58,14 +74,19 @@ class ReadOnlyLedger(Ledger):
         path = folder / LEDGER_NAME
         if not is_regular(path):
             raise no_run(folder)
+        state, access = _state(path), _access(folder)
         try:
-            db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{_access(folder)}", uri=True, timeout=1)
+            db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{access}", uri=True, timeout=1)
         except sqlite3.Error as error:
             raise DamagedError(path, "", str(error)) from error
         ends = time.monotonic() + limit_s
         db.set_progress_handler(lambda: time.monotonic() > ends, _CHECK_EVERY)
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
-        return cls(folder, defended(db, path))
+        ledger = cls(folder, defended(db, path))
+        db.execute("BEGIN")
+        if access == _IMMUTABLE:
+            ledger._unchanged = state
+        return ledger
 
     @classmethod
     def for_command(cls, folder: Path, limit_s: float = math.inf) -> Self:
@@ -79,20 +100,29 @@ class ReadOnlyLedger(Ledger):
         if is_regular(folder / LEDGER_NAME) and _lacks_index(folder) and os.access(folder, os.W_OK):
             Ledger.open(folder).close()
         ledger = cls.open(folder, limit_s)
-        try:
+        with contextlib.ExitStack() as opened:
+            opened.push(ledger)
             if is_suspect(ledger._db, ledger.path.stat().st_size):
                 ledger.check()
-        except sqlite3.Error:
-            with ledger:
-                ledger.check()
-                raise
-        except BaseException:
-            ledger.close()
-            raise
+            opened.pop_all()
         return ledger
 
     def __enter__(self) -> Self:
         return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None or isinstance(error, (*MADE_OF_ROWS, DamagedError)):
+                self.confirm()
+        except ChangedError:
+            self.close()
+            raise
+        super().__exit__(kind, error, trace)
+
+    def confirm(self) -> None:
+        """Raise ChangedError: what was read up to now is not of one moment."""
+        if self._unchanged is not None and self._unchanged != _state(self.path):
+            raise ChangedError(self.folder)
 
     def attempts(self, after: int = 0) -> list[Attempt]:
         """What was tried and how it ended, in that order; only trials beyond a number where one is given."""
@@ -112,6 +142,15 @@ class ReadOnlyLedger(Ledger):
         return None if row is None else GuestRecord(**dict(row) | {"facts": {}})
 
 
+def _state(path: Path) -> tuple[int, ...]:
+    """What differs once a file was replaced or written to; empty where it is gone."""
+    try:
+        about = path.stat()
+    except OSError:
+        return ()
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
 def _has_log(folder: Path) -> bool:
     try:
         return (folder / LOG_NAME).stat().st_size > 0
@@ -128,7 +167,7 @@ def _access(folder: Path) -> str:
         if os.path.lexists(folder / name) and not is_regular(folder / name):
             raise DamagedError(folder / name, "", "it is no file")
     if not _has_log(folder):
-        return "mode=ro&immutable=1"
+        return _IMMUTABLE
     if _lacks_index(folder):
         raise UsageError(
             f"the ledger in {folder} was copied while its run wrote it: {LOG_NAME} is there and {_INDEX_NAME} is not",

@@ -52,6 +52,7 @@ def repair(folder: Path, new: Path) -> Repaired:
         kept = [trial for trial in trials if trial.trial_id not in unsound]
         guests = {guest.guest_id: guest for guest in found.guests}
         lost = []
+        ledger.confirm()
         with Ledger.create(new, found.manifest) as sound, sound.together():
             (new / "plan.toml").write_text(found.manifest.plan_text, encoding="utf-8")
             for guest in guests.values():

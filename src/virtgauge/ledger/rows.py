@@ -12,7 +12,7 @@ import math
 import re
 import tomllib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -111,23 +111,29 @@ def read_histogram(row: Row) -> Histogram:
     return found
 
 
-def check_facts(facts: Mapping[str, Any]) -> None:
-    """Raise RowError for a guest's facts that no row could hold."""
-    _json({"facts": _text("facts", facts)}, "facts", _OBJECT)
+def check_json(column: str, value: Mapping[str, Any]) -> None:
+    """Raise RowError for an object that no row could hold."""
+    _json({column: _text(column, value)}, column, _OBJECT)
 
 
-def check_measured(
-    result: Mapping[str, Any],
-    accounting: Mapping[str, Any],
-    flags: Sequence[Flag],
-    histograms: Mapping[str, Histogram],
-) -> None:
-    """Raise RowError for a trial's figures that no row could hold; 0.1 ms where they are usual."""
-    _json({"result": _text("result", result)}, "result", _OBJECT)
-    _json({"accounting": _text("accounting", accounting)}, "accounting", _OBJECT)
-    _json({"flags": _text("flags", [dataclasses.asdict(flag) for flag in flags])}, "flags", _FLAGS, LONGEST_FLAGS)
+def guest_row(guest: GuestRecord) -> dict[str, Any]:
+    """A guest's columns. Raises RowError: they could not be read."""
+    row = vars(guest) | {"facts": _text("facts", guest.facts)}
+    read_guest(row)
+    return row
+
+
+def trial_row(trial: TrialRecord, histograms: Mapping[str, Histogram]) -> dict[str, Any]:
+    """A trial's columns; 0.1 ms where its figures are usual.
+
+    Raises RowError: these, or its histograms, could not be read.
+    """
+    told = vars(trial) | {"flags": [dataclasses.asdict(flag) for flag in trial.flags]}
+    row = {name: _text(name, one) if isinstance(one, dict | list) else one for name, one in told.items()}
+    read_trial(row)
     for histogram in histograms.values():
         _check_histogram(histogram)
+    return row
 
 
 def _text(column: str, value: Any) -> str:
@@ -234,9 +240,10 @@ def _message(row: Row, column: str) -> None:
 
 def _date(value: Any, column: str) -> None:
     try:
-        if len(value) < 64 and datetime.datetime.fromisoformat(value).year in _YEARS:
+        # Between date and time any character may stand.
+        if len(value) < 64 and value.isprintable() and datetime.datetime.fromisoformat(value).year in _YEARS:
             return
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         pass
     raise RowError(f"{column} is {_shown(value)}, no date")
 

@@ -42,7 +42,16 @@ from virtgauge.ledger.damage import (
     odd_one,
 )
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, Histogram, Manifest, TrialRecord
-from virtgauge.ledger.rows import read_event, read_guest, read_histogram, read_manifest, read_trial
+from virtgauge.ledger.rows import (
+    RowError,
+    guest_row,
+    read_event,
+    read_guest,
+    read_histogram,
+    read_manifest,
+    read_trial,
+    trial_row,
+)
 from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, statistics_of
 
 SCHEMA_VERSION = 1
@@ -102,6 +111,18 @@ class LedgerWriteError(VirtgaugeError):
             f"cannot write to the run in {folder}: {cause}",
             f"free some space, then `virtgauge resume {shlex.quote(str(folder))}`; every trial recorded so far is kept",
         )
+
+
+class UnfitError(VirtgaugeError):
+    """What was to be recorded could not be read again; nothing of it was."""
+
+
+@contextlib.contextmanager
+def _fitting(what: str) -> Iterator[None]:
+    try:
+        yield
+    except RowError as error:
+        raise UnfitError(f"{what} cannot be recorded: {error}") from error
 
 
 class Ledger:
@@ -181,6 +202,9 @@ class Ledger:
         finally:
             self.close()
 
+    def confirm(self) -> None:
+        """Raise ChangedError: what was read up to now is not of one moment; what a writer reads is."""
+
     def examine(self, take: Callable[[TrialRecord], None] = lambda trial: None) -> Salvage:
         """What of it is sound, and what is not; ``take`` gets each sound trial."""
         return examine(self._db, take)
@@ -225,6 +249,8 @@ class Ledger:
         self.put_event(EventRecord(utc_now(), kind, detail))
 
     def put_event(self, event: EventRecord) -> None:
+        with _fitting("an event"):
+            read_event(vars(event))
         with self._writing():
             self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (event.at, event.kind, event.detail))
 
@@ -252,10 +278,10 @@ class Ledger:
 
     def put_guest(self, guest: GuestRecord) -> int:
         """Record a guest under its number, or the next one where that is 0; returns the number."""
-        told = vars(guest) | {"guest_id": guest.guest_id or None, "facts": json.dumps(guest.facts)}
-        row = list(told.values())
+        with _fitting(f"a guest of {guest.arm[:40]}"):
+            told = guest_row(guest) | {"guest_id": guest.guest_id or None}
         with self._writing():
-            cursor = self._db.execute("INSERT INTO guests VALUES (?,?,?,?,?,?,?,?)", row)
+            cursor = self._db.execute("INSERT INTO guests VALUES (?,?,?,?,?,?,?,?)", list(told.values()))
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
@@ -275,16 +301,17 @@ class Ledger:
 
         Raises:
             LedgerWriteError: the disk is full, or gone; what was committed before is kept.
+            UnfitError: it is beyond what a row can hold.
         """
+        with _fitting(f"the trial {trial.key[:200]}"):
+            told = trial_row(trial, histograms or {})
         (newest,) = self._db.execute("SELECT coalesce(max(trial_id), 0) FROM trials").fetchone()
         trial_id = int(newest) + 1 if number is None else number
         kept = {series: values for series, values in (samples or {}).items() if len(values)}
         if kept:
             self._write_samples(trial_id, kept)
         with self._writing():
-            # Its fields are the columns.
-            told = vars(trial) | {"trial_id": trial_id, "flags": [dataclasses.asdict(flag) for flag in trial.flags]}
-            row = [json.dumps(one) if isinstance(one, dict | list) else one for one in told.values()]
+            row = list((told | {"trial_id": trial_id}).values())
             self._db.execute(f"INSERT INTO trials VALUES ({','.join('?' * len(row))})", row)
             for measure, histogram in (histograms or {}).items():
                 bounds = histogram.minimum, histogram.maximum, histogram.mean

@@ -257,7 +257,7 @@ def parse_plan(text: str, source: str) -> Plan:
     """
     try:
         value = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # of TOML; an integer of too many digits; too many brackets
         raise UsageError(f"{source} is not TOML: {error}", "correct that line") from error
     try:
         plan = Plan.model_validate(value)

@@ -35,7 +35,7 @@ class _Thread(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     histogram: dict[Count, Count] = {}
-    cycles: Annotated[int, Field(ge=0)]
+    cycles: Count
     min: NotNegative
     max: NotNegative
     avg: NotNegative
@@ -107,7 +107,7 @@ def _levels(command: str) -> dict[str, str]:
     except ValueError:
         return {}
     found = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):  # there may be no words
         option, equals, value = word.partition("=")
         if option in _OPTIONS:
             found[_OPTIONS[option]] = value if equals else following

@@ -28,8 +28,8 @@ REMEDY = "give the output of `fio --output-format=json+ --output=FILE …`"
 _LEVELS = ("rw", "bs", "iodepth", "numjobs", "ioengine", "direct", "sync", "fsync", "rate_iops")
 """Options of a job that tell cells apart, where they are given."""
 
-NotNegative = Annotated[FiniteFloat, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[FiniteFloat, Field(ge=0, le=2**53)]
+Count = Annotated[int, Field(ge=0, le=2**43)]  # of ms, too, which are integers of 64 bits in ns
 
 
 class _Latency(BaseModel):
@@ -39,7 +39,7 @@ class _Latency(BaseModel):
     max: NotNegative = 0.0
     mean: NotNegative = 0.0
     N: Count = 0
-    percentile: dict[str, NotNegative] = {}
+    percentile: dict[NotNegative, NotNegative] = {}
     bins: dict[Count, Count] = {}
 
 

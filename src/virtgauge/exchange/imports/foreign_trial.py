@@ -91,7 +91,7 @@ def read_document(path: Path, remedy: str) -> tuple[Any, Source]:
     start = 0 if text.startswith("{") else text.find("\n{") + 1
     try:
         return json.loads(text[start:]), source
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of JSON; an integer of too many digits; too many brackets
         raise refused(path, f"is not JSON: {error}", remedy) from error
 
 
@@ -127,12 +127,12 @@ def histogram_of_values(values: npt.NDArray[np.int64], unit: str) -> Histogram:
     return Histogram(unit, bins, counts.astype(np.uint64), int(values.min()), int(values.max()), float(values.mean()))
 
 
-def tail_statistics(percentiles: Mapping[str, float], samples: int) -> dict[str, float]:
-    """Of percentiles by their number as text (``99.900000``), those that so many values can say; ns.
+def tail_statistics(percentiles: Mapping[float, float], samples: int) -> dict[str, float]:
+    """Of percentiles by their number (``99.9``), those that so many values can say; ns.
 
     The rule is that of every other trial: ten values have to lie beyond a quantile.
     """
-    known = {round(float(number), 6): value for number, value in percentiles.items()}
+    known = {round(number, 6): value for number, value in percentiles.items()}
     shares = {"p50": 0.5, **TAILS}
     return {
         name: float(known[round(100 * share, 6)])

@@ -22,6 +22,7 @@ from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
 from virtgauge.exchange.imports.trex import read_trex
 from virtgauge.execution.run import run_to_ourselves
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.rows import RowError, trial_row
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import explain
 from virtgauge.plan.model import AA_SUFFIX, PlatformSection
@@ -45,10 +46,10 @@ def read_requirements(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
         found = _RequirementsFile.model_validate(tomllib.loads(text)).require
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"--require {path}: {error}", "give a TOML file of [[require]] tables") from error
     except ValidationError as error:
         raise explain(error, str(path), model=Requirement) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"--require {path}: {error}", "give a TOML file of [[require]] tables") from error
     for index, required in enumerate(found):
         where = f"{path}: require[{index}]"
         if required.suite != NAME:
@@ -97,6 +98,10 @@ def read_repetitions(tool: str, paths: Sequence[Path]) -> list[Repetition]:
     else:
         read = {"fio": read_fio, "cyclictest": read_cyclictest, "trex": read_trex}[tool]
         found = [read(path) for path in paths]
+    for repetition in found:
+        if any(trial.elapsed_ns >= 2**63 for trial in repetition.trials):
+            name = repetition.sources[0].name
+            raise UsageError(f"{name}: it took longer than 292 years; nothing was imported", "check the file's times")
     seen: dict[str, str] = {}
     for source in (source for repetition in found for source in repetition.sources):
         if source.sha256 in seen:
@@ -125,10 +130,12 @@ def import_into(
     as :func:`read_requirements` has them.
 
     Raises:
-        UsageError: there is no such arm, a file was imported before, a block is taken, a condition cannot be one.
+        UsageError: there is no such arm, a file was imported before, a block is taken, a condition cannot be one, a
+            figure is beyond what a ledger holds.
         LedgerWriteError: the disk is full; nothing was recorded.
     """
     _check_conditions(conditions, repetitions)
+    _check_figures(repetitions, conditions)
     if new and (folder / LEDGER_NAME).exists():
         raise UsageError(f"--new {folder}: it already holds a run", f"use --into {folder}, or name another folder")
     with contextlib.ExitStack() as stack:
@@ -168,6 +175,18 @@ def _check_conditions(conditions: Mapping[str, str], repetitions: Sequence[Repet
             raise UsageError(
                 f"--condition {factor}={level}: the output says itself what {factor} was", "choose another factor"
             )
+
+
+def _check_figures(repetitions: Sequence[Repetition], conditions: Mapping[str, str]) -> None:
+    for record, trial in _records(repetitions, NAME, NAME, conditions, 0):
+        try:
+            trial_row(record, trial.histograms)
+        except RowError as error:
+            names = ", ".join(source["name"] for source in record.result["sources"])
+            raise UsageError(
+                f"{names}: what it says of {record.probe} cannot be recorded: {error}; nothing was imported",
+                "leave the file out, or measure again",
+            ) from error
 
 
 def _manifest(folder: Path, arm: ArmRecord, requirements: str) -> Manifest:
