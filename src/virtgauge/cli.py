@@ -6,7 +6,6 @@ A stage is imported by the command that needs it, so that `--help` and completio
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import Annotated
 
 import typer
@@ -14,8 +13,8 @@ import typer
 from virtgauge import __version__
 from virtgauge.console import bandwidth, exchange, fleet, guests, machine, plans, reports, runs
 from virtgauge.console.help import PlainHelp
-from virtgauge.errors import ExitCode, VirtgaugeError, printable
-from virtgauge.shim import __main__ as shim_command
+from virtgauge.errors import ExitCode, tell
+from virtgauge.shim import command as shim
 
 _EPILOG = (
     "Exit codes: 0 done; 1 failed, incomplete, or not a single valid trial; 2 wrong option, plan or path (nothing was "
@@ -32,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-shim_command.mount(machine.app)
+shim.mount(machine.app)
 for commands in (
     *(runs.app, reports.app, plans.app, plans.catalogues, machine.app, exchange.app),
     *(fleet.app, bandwidth.app, guests.attach, guests.image, guests.policy),
@@ -59,15 +58,10 @@ def main() -> None:
     """Entry point: every deliberate error in the user's words, a defect with its trace and a request."""
     try:
         app()
-    except VirtgaugeError as error:
-        print(f"virtgauge: {printable(str(error), lines=True)}", file=sys.stderr)
-        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
-    except Exception:
-        traceback.print_exc()
-        print("virtgauge: this is a defect of virtgauge itself; please report it with the lines above", file=sys.stderr)
-        sys.exit(ExitCode.DEFECT)
+    except Exception as error:
+        sys.exit(tell(error))
 
 
 if __name__ == "__main__":

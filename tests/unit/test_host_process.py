@@ -31,7 +31,7 @@ def test_an_identity_survives_its_notations() -> None:
     assert ProcessIdentity.from_dict(me.as_dict()) == me
     assert ProcessIdentity.from_text(me.as_text()) == me
     assert me.alive()
-    for text in ("", "1:2", "a:b:c", "1:2:3:4"):
+    for text in ("", "1:2", "a:b:c", ":1:2:3"):
         with pytest.raises(ValueError, match=r".*"):
             ProcessIdentity.from_text(text)
 
@@ -43,6 +43,7 @@ def test_a_recycled_pid_is_another_process_and_is_not_killed() -> None:
         for other in (
             dataclasses.replace(real, start_ticks=real.start_ticks - 1),
             dataclasses.replace(real, boot_id="another"),
+            dataclasses.replace(real, namespace="another"),
         ):
             assert not other.alive()
             assert not other.kill()
@@ -150,3 +151,15 @@ def test_the_kernels_threads_only_ever_add_to_what_they_used() -> None:
     first = threads.cpu_ns()
     os.sync()  # the kernel's threads write back
     assert 0 <= first <= threads.cpu_ns()
+
+
+def test_a_process_whose_pid_counts_elsewhere_is_neither_alive_nor_gone() -> None:
+    me = ProcessIdentity.current()
+    assert not me.gone()
+    assert dataclasses.replace(me, start_ticks=1).gone()
+    assert dataclasses.replace(me, boot_id="earlier", namespace="another").gone()
+    elsewhere = dataclasses.replace(me, namespace="another")
+    assert not elsewhere.alive()
+    assert not elsewhere.gone()
+    old = me.as_text().rpartition(":")[0]  # as a run of an earlier version has it
+    assert ProcessIdentity.from_text(old) == me

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from virtgauge import cli
+from virtgauge.errors import UsageError
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.lending import Loan
 from virtgauge.host.process import ProcessIdentity, environment_of, tree_pids, wait_until_gone
@@ -312,12 +313,12 @@ def test_what_another_state_folders_dead_run_left_is_removed_by_clean_all_only(
         assert f"state folder {other.state}" in told
         assert "killed" not in told
         assert other.whole()
-        told = CliRunner().invoke(cli.app, ["clean", "--all"]).stdout
+        told = CliRunner().invoke(cli.app, ["clean", "--all", "--yes"]).stdout
         assert (
-            0 <= told.index(f"will remove {other.tag}") < told.index(f"{other.tag}: killed process {other.child.pid}")
+            0 <= told.index(f"would remove {other.tag}") < told.index(f"{other.tag}: killed process {other.child.pid}")
         )
         assert other.gone()
-        assert CliRunner().invoke(cli.app, ["clean", "--all"]).stdout == "nothing was left behind\n"
+        assert CliRunner().invoke(cli.app, ["clean", "--all", "--yes"]).stdout == "nothing was left behind\n"
     finally:
         for rest in (own, other):
             rest.child.kill()
@@ -332,7 +333,7 @@ def test_a_run_of_another_state_folder_that_lives_is_spared_by_clean_all(
         # A process that claims to be of the living run, with an owner that is dead, opens no way to it.
         liar = sleeper(living.tag, DEAD)
         try:
-            assert reclaim_dead(everyone=True) == []
+            assert reclaim_dead(find_dead_scopes()) == []
             assert living.folder.is_dir()
             assert scratch.is_dir()
         finally:
@@ -374,7 +375,7 @@ def test_an_empty_cgroup_of_another_state_folder_is_left_alone(private_state: Pa
         reclaim_dead()
         assert not any(folder.exists() for folder in folders[own])
         assert all(folder.exists() for folder in folders[other])
-        reclaim_dead(everyone=True)
+        reclaim_dead(find_dead_scopes())
         assert not any(folder.exists() for folder in folders[other])
     finally:
         for group in groups.values():
@@ -512,3 +513,75 @@ def test_a_scope_that_could_not_give_back_leaves_its_folder_to_the_next_run(
     with Scope() as scope:
         record = Loan("vgnone0", str(tmp_path / "lab"), "/proc/self/ns/net", True, ()).record(scope.folder)
     assert record.exists()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_living_run_whose_pids_count_elsewhere_is_spared_and_a_dead_one_is_not(private_state: Path) -> None:
+    """As one in a container that has the host's folders: the same user and state folder, and another pid 1."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", KILLED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as container:
+        assert container.stdout is not None
+        tag = container.stdout.readline().decode().split()[0]
+        inside = [pid for pid in tree_pids(container.pid) if environment_of(pid).get(TAG_VARIABLE) == tag]
+        try:
+            assert inside
+            assert reclaim_dead() == []
+            assert tag not in {scope.tag for scope in find_dead_scopes()}
+            assert (private_state / tag).is_dir()
+            assert (scratch_root() / tag).is_dir()
+            assert all(ProcessIdentity.of(pid) for pid in inside)
+        finally:
+            container.kill()
+    deadline = time.monotonic() + 10
+    while any(map(ProcessIdentity.of, inside)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert any(line.startswith(f"{tag}: its controller") for line in reclaim_dead())
+    assert not (private_state / tag).exists()
+    assert not (scratch_root() / tag).exists()
+
+
+def test_nobody_else_can_read_an_owners_word_and_so_none_can_lock_it(private_state: Path) -> None:
+    with Scope() as scope:
+        assert (scope.folder / OWNER_FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("root")
+def test_a_living_scopes_empty_cgroup_is_spared_wherever_its_state_folder_is(
+    private_state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_ago = time.time() - 3600
+    with Scope() as scope:
+        group = scope.cgroup("guest")
+        parents = [root / CGROUP_PARENT / scope.tag for root in Hierarchies.detect().all_roots()]
+        for parent in filter(Path.is_dir, parents):
+            os.utime(parent, (long_ago, long_ago))
+        # Another run, of a state folder and a cache that know nothing of this one.
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other cache"))
+        monkeypatch.setenv("VIRTGAUGE_STATE", str(tmp_path / "other"))
+        assert scope.tag not in {dead.tag for dead in find_dead_scopes()}
+        marked = {OWNER_VARIABLE: DEAD.as_text(), STATE_FOLDER_VARIABLE: f"{os.geteuid()}:{private_state}"}
+        group.mark_parent(marked)
+        for parent in filter(Path.is_dir, parents):
+            os.utime(parent, (long_ago, long_ago))
+        (found,) = [dead for dead in find_dead_scopes() if dead.tag == scope.tag]
+        assert found.state == StateFolder(os.geteuid(), str(private_state))
+        assert not found.own
+        monkeypatch.undo()
+        group.remove()
+
+
+def test_clean_all_says_what_it_would_remove_and_removes_nothing_unasked(private_state: Path, tmp_path: Path) -> None:
+    other = killed_run(tmp_path / "other")
+    try:
+        done = CliRunner().invoke(cli.app, ["clean", "--all"])
+        assert isinstance(done.exception, UsageError)
+        assert done.exception.remedy == "add --yes"
+        for held in (f"process {other.child.pid} (sleep)", f"folder {other.state / other.tag}"):
+            assert f"\n  {held}\n" in done.stdout
+        assert f"\n  folder {scratch_root() / other.tag}\n" in done.stdout
+        assert other.whole()
+        (scope,) = [scope for scope in find_dead_scopes() if scope.tag == other.tag]
+        assert "killed process" in "".join(reclaim_dead([scope]))
+        assert other.gone()
+    finally:
+        other.child.kill()

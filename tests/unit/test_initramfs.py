@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.platforms.boot_files import ModuleError, build_initramfs, module_closure
+from virtgauge.platforms.boot_files import build_initramfs
+from virtgauge.provision.kernel import ModuleError, module_closure
 
 
 def module(folder: Path, name: str, depends: str) -> Path:

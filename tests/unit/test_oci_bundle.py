@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def host(tmp_path: Path) -> Path:
 
 
 def bundle(
-    tmp_path: Path, host: Path, overlay: Overlay = Overlay.MOUNTS, limits: Limits | None = None
+    tmp_path: Path, host: Path, overlay: Overlay = Overlay.MOUNTS, limits: Limits | None = None, rootless: bool = False
 ) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path / "bundle"
     folder.mkdir()
@@ -37,6 +38,7 @@ def bundle(
         overlay=overlay,
         limits=limits or Limits(cpus=None, memory_mib=None),
         host_root=host,
+        rootless=rootless,
     )
     return folder / "rootfs", json.loads((folder / "config.json").read_text())
 
@@ -111,6 +113,23 @@ def test_it_is_isolated_tagged_and_counted(tmp_path: Path, host: Path) -> None:
     assert "VIRTGAUGE_SCOPE=vg000000" in config["process"]["env"]
     granted = set(config["process"]["capabilities"]["effective"])
     assert not granted & {"CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SYS_NICE", "CAP_SYS_PTRACE"}
+
+
+def test_an_ordinary_users_is_in_a_user_namespace_of_his_and_in_no_control_group(tmp_path: Path, host: Path) -> None:
+    _, config = bundle(tmp_path, host, rootless=True)
+    linux = config["linux"]
+    assert {"type": "user"} in linux["namespaces"]
+    assert linux["uidMappings"] == [{"containerID": 0, "hostID": os.geteuid(), "size": 1}]
+    assert linux["gidMappings"] == [{"containerID": 0, "hostID": os.getegid(), "size": 1}]
+    assert "cgroupsPath" not in linux
+
+
+def test_an_ordinary_user_is_told_what_his_container_would_need() -> None:
+    reason, fix = why_not("runc create: clone: operation not permitted", rootless=True)
+    assert reason.startswith("a rootless container does not start")
+    assert reason.endswith("runc create: clone: operation not permitted")
+    assert fix is not None
+    assert "as root (sudo), or let users make user namespaces" in fix
 
 
 @pytest.mark.parametrize("said", ["runc create: mount: Operation not permitted", "open /sys/fs: permission denied"])

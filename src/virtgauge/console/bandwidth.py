@@ -19,7 +19,7 @@ from virtgauge.analysis.bandwidth import rate_bps, rate_text
 from virtgauge.bandwidth import Estimate, Event, Rung, running
 from virtgauge.console.displays import ProgressStyle, live_bar, output
 from virtgauge.console.options import Progress
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, printable
 
 app = typer.Typer(
     name="bandwidth",
@@ -74,7 +74,7 @@ def listen(
     # To be ended is how it ends.
     with suppress(KeyboardInterrupt), running(words) as events:
         for event in events:
-            print(json.dumps(event) if as_json else listener_line(event), flush=True)
+            print(json.dumps(event) if as_json else printable(listener_line(event)), flush=True)
 
 
 @app.command(
@@ -173,7 +173,7 @@ def pacing_sweep(
     output().print(sweep_table([Rung.of(rung) for rung in rungs]))
     print("max paced: the highest rate that is kept within 1 %, with at most one in a hundred bursts late")
     for method, reason in impossible.items():
-        print(f"{method}: not possible here: {reason}")
+        print(printable(f"{method}: not possible here: {reason}"))
 
 
 def _options(**given: object) -> list[str]:

@@ -240,11 +240,10 @@ def _print(answer: Answer, format: AnswerFormat) -> None:
         from virtgauge.exchange.trials import csv_cell
 
         writer = csv.writer(sys.stdout)
-        writer.writerow(answer.columns)
-        writer.writerows([csv_cell(value) for value in row] for row in answer.rows)
+        writer.writerows(map(csv_cell, row) for row in (answer.columns, *answer.rows))
     elif format is AnswerFormat.JSON:
         records = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-        print(json.dumps(records, ensure_ascii=False, default=str, indent=1))
+        print(json.dumps(records, default=str, indent=1))
     else:
         console = output()
         if not console.is_terminal:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from virtgauge.console.options import makeable_folder
-from virtgauge.errors import UsageError, VirtgaugeError
+from virtgauge.errors import UsageError, VirtgaugeError, printable
 from virtgauge.host.policy import DiskLimits, Hypervisor, Policy, Target, commands
 from virtgauge.image.contents import DEFAULT_PATIENCE_S, SERIAL_DEVICE, DialChannel, ImageChannel, SerialChannel
 from virtgauge.image.formats import Format, format_of
@@ -190,7 +190,7 @@ def check(
         print(json.dumps(found.as_dict()))
     else:
         for line in found.lines():
-            print(line)
+            print(printable(line))
     if found.problems:
         raise typer.Exit(1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json as json_module
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from virtgauge.console.displays import output
 from virtgauge.errors import ExitCode, UsageError, printable
+from virtgauge.host.rights import missing_rights
 from virtgauge.provision.parts import GROUPS, PARTS, named, provide
 from virtgauge.provision.progress import SetUpDisplay, State
 
@@ -52,7 +54,9 @@ def doctor(
     ]
     databases = [told(database) for database in DATABASES.values()]
     if json:
-        print(json_module.dumps({"platforms": platforms, "databases": databases}, indent=2))
+        rights = [dict(zip(("what", "reason", "fix"), right, strict=True)) for right in missing_rights()]
+        found = {"platforms": platforms, "databases": databases, "missing_rights": rights}
+        print(json_module.dumps(found, indent=2))
     else:
         _print_found(platforms, databases, output())
     if not any(one["usable"] for one in platforms):
@@ -72,15 +76,22 @@ def _print_found(
         column.overflow = "fold"
     for one in platforms:
         usable = (emulated if one["emulated"] else yes) if one["usable"] else no
-        name = Text(f"{one['name']} ({one['label']})")
-        tables[0].add_row(name, usable, Text(one["reason"]), Text(one["fix"] or ""))
+        name = Text(printable(f"{one['name']} ({one['label']})"))
+        tables[0].add_row(name, usable, *(Text(printable(one[part] or "")) for part in ("reason", "fix")))
     for one in databases:
         levels = ", ".join(of for of, name in one["levels"].items() if name is not None)
         usable = yes if one["usable"] else no
-        tables[1].add_row(Text(one["label"]), usable, Text(one["reason"]), Text(levels), Text(one["fix"] or ""))
+        label, reason, fix = (Text(printable(one[part] or "")) for part in ("label", "reason", "fix"))
+        tables[1].add_row(label, usable, reason, Text(levels), fix)
     console.print(tables[0])
     console.print()
     console.print(tables[1])
+    if rights := missing_rights():
+        table = Table("what this user cannot have", "why", "to fix it", box=None, pad_edge=False, header_style="bold")
+        for right in rights:
+            table.add_row(*map(Text, right))
+        console.print()
+        console.print(table)
 
 
 @app.command(
@@ -124,11 +135,12 @@ def provision(
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
 
-@app.command(epilog="Examples: virtgauge clean, virtgauge clean --all, virtgauge clean --fleets")
+@app.command(epilog="Examples: virtgauge clean, virtgauge clean --all --yes, virtgauge clean --fleets")
 def clean(
     everyone: Annotated[
         bool, typer.Option("--all", help="Also what runs of other users and of other state folders have left.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --all: remove it without asking.")] = False,
     fleets: Annotated[
         bool, typer.Option("--fleets", help="Also what was measured here for runs of fleets that were not completed.")
     ] = False,
@@ -136,17 +148,25 @@ def clean(
     """Remove whatever a killed run left on this machine: processes, mounts, cgroups, namespaces, folders.
 
     Every run removes first what earlier ones of the same user and state folder (VIRTGAUGE_STATE) left. What others left
-    is named, and removed by --all, which names it first. Living runs are never touched.
+    is named, and removed by --all, which says first what it would remove, and asks. Living runs are never touched.
     """
     from virtgauge.fleet.workplace import forget, kept_runs
-    from virtgauge.host.reclaim import find_dead_scopes, reclaim_dead
+    from virtgauge.host.reclaim import find_dead_scopes, holdings, reclaim_dead
 
-    foreign = [scope for scope in find_dead_scopes() if not scope.own]
+    dead = find_dead_scopes()
+    foreign = [scope for scope in dead if not scope.own]
     for scope in foreign:
         whose = "of an unknown user and state folder" if scope.state is None else f"of {scope.state.words()}"
-        action = "will remove" if everyone else "left alone, --all removes it:"
-        print(f"{action} {scope.tag} {printable(whose)}: {scope.why}", flush=True)
-    lines = reclaim_dead(everyone=everyone)
+        action = "would remove" if everyone else "left alone, --all removes it:"
+        print(printable(f"{action} {scope.tag} {whose}: {scope.why}"))
+        for held in holdings(scope) if everyone else ():
+            print(f"  {printable(held)}")
+    if everyone and foreign and not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("nothing was removed: nobody can be asked here", "add --yes")
+        if not typer.confirm("Remove all of it?"):
+            return
+    lines = reclaim_dead(dead if everyone else None)
     for token, kept_bytes in kept_runs():
         size = f"{kept_bytes / 2**20:.1f} MiB of trials of the fleet's run {token}"
         if fleets:
@@ -155,6 +175,6 @@ def clean(
         else:
             lines.append(f"kept {size}, which may be resumed; --fleets removes them")
     for line in lines:
-        print(line)
+        print(printable(line))
     if not lines and not foreign:
         print("nothing was left behind")

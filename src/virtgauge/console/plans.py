@@ -10,7 +10,7 @@ from rich.table import Table
 
 from virtgauge.console.displays import output
 from virtgauge.console.options import Full, Minutes
-from virtgauge.errors import UnavailableError, UsageError, nearest
+from virtgauge.errors import UnavailableError, UsageError, nearest, printable
 
 app = typer.Typer(name="plan", help="List, show and check plans.", no_args_is_help=True)
 catalogues = typer.Typer()
@@ -35,7 +35,8 @@ def show(
     from virtgauge.plan.load import full_form, load_plan, plan_text
 
     plan = full_form(plan) if full else plan
-    print(load_plan(plan)[0].to_toml() if resolved else plan_text(plan)[0], end="")
+    text = load_plan(plan)[0].to_toml() if resolved else plan_text(plan)[0]
+    print(printable(text, lines=True), end="")
 
 
 @app.command("check", epilog="Example: virtgauge plan check paper:storage --minutes 30")
@@ -61,7 +62,7 @@ def check(
     try:
         arms = [arm.record for arm in asyncio.run(probe_arms(loaded, design.platforms))]
     except UnavailableError as error:
-        print(f"cannot be measured here: {error.message}")
+        print(printable(f"cannot be measured here: {error.message}", lines=True))
     else:
         unusable = [arm.name for arm in arms if not arm.usable and arm.role != "aa"]
         without = f" (without {', '.join(unusable)}, which cannot be used here)" if unusable else ""
@@ -70,14 +71,14 @@ def check(
             fit = fitted(loaded, source, arms, minutes)
             print(f"in {minutes:g} minutes: {duration_of(fit.plan, check_plan(fit.plan, source), arms)}")
             for words in fit.left_out:
-                print(f"  left out: {words}")
+                print(printable(f"  left out: {words}"))
     if design.requirements:
         until = f"; until they are decided, at most {loaded.budget.repetitions} repetitions" if loaded.budget else ""
         print(f"requirements: {len(design.requirements)}{until}")
     for words in design.undecidable():
-        print(f"warning: {words}")
+        print(printable(f"warning: {words}"))
     for words in design.missing_prerequisites():
-        print(f"would be skipped: {words}")
+        print(printable(f"would be skipped: {words}"))
 
 
 @app.command("reference", epilog="Example: virtgauge plan reference > docs/plan-reference.md")

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from virtgauge.console.displays import output
 from virtgauge.console.options import OutFile, RunFolder
-from virtgauge.errors import ExitCode, UsageError
+from virtgauge.errors import ExitCode, UsageError, printable
 
 if TYPE_CHECKING:
     from virtgauge.compare.model import Comparison, SeriesComparison
@@ -40,7 +40,9 @@ def build_report(ledger: Ledger) -> Report:
     enabled = gc.isenabled()
     gc.disable()  # the records of many trials stay to the end: going through them again and again finds nothing
     try:
-        return report.build(ledger)
+        built = report.build(ledger)
+        ledger.confirm()
+        return built
     finally:
         if enabled:
             gc.enable()
@@ -116,6 +118,7 @@ def report(
         if format is ReportFormat.JSON:
             text = io.StringIO()
             tidy.write(ResultTable(ledger), text)
+            ledger.confirm()
             _deliver(text.getvalue(), out)
         else:
             out = write_report(build_report(ledger), folder, format, out, full=full)
@@ -199,7 +202,7 @@ def _progress() -> Callable[[str], None]:
 
     def tell(what: str) -> None:
         if time.monotonic() - started > _SOON_S:
-            print(f"virtgauge: {what}", file=sys.stderr)
+            print(printable(f"virtgauge: {what}"), file=sys.stderr)
 
     return tell
 

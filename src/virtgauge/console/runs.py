@@ -280,7 +280,7 @@ def verdict(
             "add [[require]] or a profile to its plan: `virtgauge profiles` lists them",
         )
     if json:
-        print(json_module.dumps(decisions, default=vars, ensure_ascii=False))
+        print(json_module.dumps(decisions, default=vars))
     else:
         print_decisions(decisions, row_labels(table.arms), output())
     _end_by(decisions)
@@ -308,6 +308,7 @@ def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
     from virtgauge.exchange.xml import junit, verdict_cases
 
     text = junit(verdict_cases(decisions, table), table.manifest.plan_name, table.manifest.created_at)
+    table.ledger.confirm()
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -14,7 +14,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.host.mounts import mounts
@@ -24,6 +24,7 @@ QUOTA_PERIOD_US = 100_000  # In which a quota of CPU time is used up and given a
 LEAST_QUOTA_US = 1_000  # the kernel's
 _POLL_S = 0.002
 _PLAIN_OPTIONS = ("rw", "ro", "xattr", "noprefix", "clone_children")
+_ATTRIBUTE = "user."  # of files, which every user may read who may read the file
 _ACCOUNT_BYTES = 4096  # More than either version's account has
 
 
@@ -114,6 +115,14 @@ class Cgroup:
             return False
         self.reason = None
         return True
+
+    def mark_parent(self, words: Mapping[str, str]) -> None:
+        """Say by its parent, which stands for all of a scope, whose it is; nothing where this user makes no groups."""
+        for folder in self._joined():
+            with contextlib.suppress(OSError):  # or a kernel that keeps no such attributes
+                _make_group(folder.parent)
+                for name, text in words.items():
+                    os.setxattr(folder.parent, _ATTRIBUTE + name, text.encode())
 
     def add(self, pid: int) -> None:
         """Move a process into the group (its later children follow).
@@ -276,6 +285,10 @@ class Cgroup:
         for knob, value in self.quota(self.cpu_limit).items():
             write_existing(folder / knob, value)
 
+    def present(self) -> bool:
+        """Whether it is there in any hierarchy."""
+        return bool(self._all())
+
     def _all(self) -> list[Path]:
         return [folder for root in self.hierarchies.all_roots() if (folder := root / self.name).is_dir()]
 
@@ -388,6 +401,14 @@ def _make_group(folder: Path) -> None:
         except FileNotFoundError:
             continue
     raise OSError(errno.EAGAIN, "its parent keeps disappearing")
+
+
+def marked_with(folder: Path, name: str) -> str | None:
+    """What :meth:`Cgroup.mark_parent` has said under a name; None where it says nothing."""
+    try:
+        return os.getxattr(folder, _ATTRIBUTE + name).decode()
+    except (OSError, ValueError):
+        return None
 
 
 def write_existing(path: Path, text: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, members, write_existing
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import cpu_list
+from virtgauge.host.rights import AS_ROOT, lacking
 
 _PLAIN_SHARES = 1024  # cgroup v1's ``cpu.shares`` of everybody
 _ROUNDS = 20
@@ -173,6 +174,7 @@ class CgroupPolicy:
         except OSError as error:
             raise PolicyError(
                 f"cannot make the cgroup {folder} with the controller {controller}: {error.strerror}"
+                f"{lacking('CAP_DAC_OVERRIDE')}; {AS_ROOT}"
             ) from error
         return folder
 

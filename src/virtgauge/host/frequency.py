@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from virtgauge.errors import UnavailableError
+from virtgauge.host.rights import AS_ROOT, lacking
 
 GOVERNORS_FILE = "governors.json"  # In a scope's folder: what was in force before, by the policy's folder
 _CPUFREQ = Path("/sys/devices/system/cpu/cpufreq")
@@ -38,7 +39,8 @@ def set_governor(name: str, scope_folder: Path, cpufreq: Path = _CPUFREQ) -> Cal
         put_back_governors(scope_folder)
         if isinstance(error, UnavailableError):
             raise
-        raise UnavailableError(f"governors: {name!r} cannot be set: {error.strerror}", "run as root") from error
+        words = f"governors: {name!r} cannot be set: {error.strerror}{lacking('CAP_DAC_OVERRIDE')}"
+        raise UnavailableError(words, AS_ROOT) from error
     return lambda: put_back_governors(scope_folder)
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.process import LIBC, checked
+from virtgauge.host.rights import AS_ROOT, lacking
 
 _MNT_DETACH = 2
 _MS_NOSUID, _MS_NODEV = 2, 4
@@ -178,8 +179,9 @@ def mount_disk_image(image: Path, folder: Path) -> str:
         direct = Path("/sys/block", path.name, "loop/dio").read_text().strip() == "1"
         return "loop device, direct I/O" if direct else "loop device, page cache"
     except OSError as error:
-        remedy = "run virtgauge as root (sudo)" if error.errno in (errno.EPERM, errno.EACCES) else None
-        raise DiskImageError(f"{image} cannot be mounted on {folder}: {error.strerror}", remedy) from error
+        remedy = AS_ROOT if error.errno in (errno.EPERM, errno.EACCES) else None
+        lacks = lacking("CAP_SYS_ADMIN")
+        raise DiskImageError(f"{image} cannot be mounted on {folder}: {error.strerror}{lacks}", remedy) from error
     finally:
         os.close(device)  # the mount holds it from here on; without one, it is free again
 
@@ -265,7 +267,7 @@ def loop_device(image: Path) -> tuple[int, Path]:
         if error.filename == str(image):
             raise DiskImageError(f"{image} cannot be opened: {error.strerror}") from error
         if os.geteuid() != 0:
-            raise DiskImageError("disk images need root here", "run virtgauge as root (sudo)") from error
+            raise DiskImageError("disk images need root here" + lacking("CAP_SYS_ADMIN"), AS_ROOT) from error
         remedy = "`modprobe loop`, on Linux 5.8 or later; a container needs /dev/loop-control and /dev/loop*"
         raise DiskImageError(f"there is no loop device for {image}: {error}", remedy) from error
 

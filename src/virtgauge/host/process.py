@@ -66,13 +66,23 @@ def find_program(name: str) -> Path | None:
     return Path(found) if found else None
 
 
+def _pid_namespace() -> str:
+    """The number of this process's namespace of pids."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "unknown"
+
+
 @dataclasses.dataclass(frozen=True)
 class ProcessIdentity:
-    """A process by pid, start time (clock ticks since boot) and boot."""
+    """A process by pid, start time (clock ticks since boot), boot, and the namespace in which its pid counts."""
 
     pid: int
     start_ticks: int
     boot_id: str
+    # of pids; a container's processes have other pids there than here
+    namespace: str = dataclasses.field(default_factory=_pid_namespace)
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
@@ -90,8 +100,12 @@ class ProcessIdentity:
         return identity
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Whether this very process still runs, as far as its pid counts here."""
         return self == ProcessIdentity.of(self.pid)
+
+    def gone(self) -> bool:
+        """Whether this very process is known to have ended: one whose pid does not count here may live."""
+        return self.boot_id != boot_id() or (self.namespace == _pid_namespace() and not self.alive())
 
     def kill(self) -> bool:
         """SIGKILL this very process, through a pidfd so that its pid cannot change hands meanwhile.
@@ -120,17 +134,18 @@ class ProcessIdentity:
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ProcessIdentity:
         """The inverse of :meth:`as_dict`.  Raises KeyError, TypeError, ValueError: the map is not one."""
-        return cls(pid=int(value["pid"]), start_ticks=int(value["start_ticks"]), boot_id=str(value["boot_id"]))
+        known = {"namespace": str(value["namespace"])} if "namespace" in value else {}  # 0.1 did not note it
+        return cls(pid=int(value["pid"]), start_ticks=int(value["start_ticks"]), boot_id=str(value["boot_id"]), **known)
 
     def as_text(self) -> str:
-        """``pid:start_ticks:boot_id``, for an environment variable."""
-        return f"{self.pid}:{self.start_ticks}:{self.boot_id}"
+        """``pid:start_ticks:boot_id:namespace``, for an environment variable."""
+        return f"{self.pid}:{self.start_ticks}:{self.boot_id}:{self.namespace}"
 
     @classmethod
     def from_text(cls, text: str) -> ProcessIdentity:
         """The inverse of :meth:`as_text`.  Raises ValueError: the text is not one."""
-        pid, start_ticks, boot = text.split(":")
-        return cls(pid=int(pid), start_ticks=int(start_ticks), boot_id=boot)
+        pid, start_ticks, boot, *namespace = text.split(":", 3)
+        return cls(int(pid), int(start_ticks), boot, *namespace)
 
 
 def boot_id() -> str:

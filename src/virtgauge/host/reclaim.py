@@ -11,20 +11,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from virtgauge.host.cgroup import Cgroup, Hierarchies
+from virtgauge.host.cgroup import Cgroup, Hierarchies, marked_with
 from virtgauge.host.domains import destroy_domains, destroy_tagged_domains
 from virtgauge.host.frequency import GOVERNORS_FILE, put_back_governors
 from virtgauge.host.lending import HOME, give_all_back, is_lent_something
 from virtgauge.host.mounts import detach_below, mounts
-from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, user_of, wait_until_gone
+from virtgauge.host.process import (
+    ProcessIdentity,
+    all_pids,
+    environment_of,
+    process_name,
+    tree_pids,
+    user_of,
+    wait_until_gone,
+)
 from virtgauge.host.tag import (
     CGROUP_PARENT,
     OWNER_FILE,
@@ -95,9 +105,13 @@ class _Search:
 
     def cgroups(self) -> None:
         """Empty ones that no folder and no process has named."""
-        for tag in _abandoned_cgroups():
-            if tag not in self.living:
-                state = next((state for state in self._states if state.has_marked(tag)), None)
+        for group in _abandoned_cgroups():
+            tag, known = group.name, marked_with(group, STATE_FOLDER_VARIABLE)
+            if tag in self.living or (known and not _owner_gone(marked_with(group, OWNER_VARIABLE) or "")):
+                continue
+            state = next((state for state in self._states if state.has_marked(tag)), None)
+            with contextlib.suppress(OSError):  # it is gone
+                state = _state_from(known, group.stat().st_uid) if known else state
                 self._add(tag, None, "its cgroup is empty and belongs to no scope", state)
 
     def _add(self, tag: str, folder: Path | None, why: str, state: StateFolder | None) -> None:
@@ -119,21 +133,29 @@ def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
     """
     try:
         with open(os.open(folder / OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            record, writer = json.load(file), os.fstat(file.fileno()).st_uid
+            record, writer, locked = json.load(file), os.fstat(file.fileno()).st_uid, _is_locked(file.fileno())
         owner = ProcessIdentity.from_dict(record)
         state = _state_from(record.get("state_folder"), writer)
         if state and folder.parent != scratch_root() and not folder.is_relative_to(state.path):
             state = None
     except FileNotFoundError:
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _YOUNG_S:
-                return "it never got an owner", None
-        return None, None
+        return ("it never got an owner" if _is_old(folder) else None), None
     except PermissionError:
         return None, None  # another user's, who alone can tell
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "its owner's name cannot be read", None
-    return (None if owner.alive() else f"its controller (pid {owner.pid}) is gone"), state
+    # Locked: its owner lives in another namespace of pids, or on another machine with the same home.
+    return (None if locked or owner.alive() else f"its controller (pid {owner.pid}) is gone"), state
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _state_from(text: object, user: int | None) -> StateFolder | None:
@@ -147,20 +169,31 @@ def _state_from(text: object, user: int | None) -> StateFolder | None:
 
 def _owner_gone(text: str) -> bool:
     try:
-        return not ProcessIdentity.from_text(text).alive()
+        return ProcessIdentity.from_text(text).gone()
     except ValueError:
         return False  # started by something else that knows our variable: not ours to judge
 
 
-def _abandoned_cgroups() -> list[str]:
-    tags: dict[str, bool] = {}
+def _abandoned_cgroups() -> list[Path]:
+    """Empty ones, by one folder of each: one that says whose it is, where there is such."""
+    found: dict[str, list[Path]] = {}
     for root in Hierarchies.detect().all_roots():
         with contextlib.suppress(OSError):
             for entry in (root / CGROUP_PARENT).iterdir():
                 if TAG_PATTERN.fullmatch(entry.name) and entry.is_dir():
-                    old = time.time() - entry.stat().st_mtime > _YOUNG_S
-                    tags[entry.name] = tags.get(entry.name, True) and old
-    return [tag for tag, old in tags.items() if old and not Cgroup(f"{CGROUP_PARENT}/{tag}").pids()]
+                    found.setdefault(entry.name, []).append(entry)
+    return [
+        max(folders, key=lambda folder: marked_with(folder, STATE_FOLDER_VARIABLE) is not None)
+        for tag, folders in found.items()
+        if all(_is_old(folder) for folder in folders) and not Cgroup(f"{CGROUP_PARENT}/{tag}").pids()
+    ]
+
+
+def _is_old(path: Path) -> bool:
+    """Whether it was made so long ago that it would be complete; false where it is gone."""
+    with contextlib.suppress(OSError):
+        return time.time() - path.stat().st_mtime > _YOUNG_S
+    return False
 
 
 RUNTIME_FILE = "runtime.json"
@@ -172,29 +205,38 @@ _KILL_S = 5.0
 _RUNTIME_S = 10.0
 
 
-def reclaim_dead(*, everyone: bool = False) -> list[str]:
-    """Remove everything that dead scopes left.
-
-    Args:
-        everyone: also those of other users and other state folders.
+def reclaim_dead(dead: Sequence[DeadScope] | None = None) -> list[str]:
+    """Remove everything that dead scopes left: the given ones, else those of this state folder.
 
     Returns:
         what was removed, a line for people each; empty when there was nothing.
     """
     lines: list[str] = []
-    for scope in find_dead_scopes():
-        if not (scope.own or everyone):
-            continue
+    scopes = [scope for scope in find_dead_scopes() if scope.own] if dead is None else dead
+    for scope in scopes:
         lines.append(f"{scope.tag}: {scope.why}")
         lines.extend(f"{scope.tag}: {line}" for line in _reclaim(scope.tag, scope.folder))
         if scope.folder is not None and not is_lent_something(scope.folder) and not _remove_folder(scope.folder):
             lines.append(f"{scope.tag}: could not remove {scope.folder}; are you its user?")
-    roots = [Path(state.path) for state in known_state_folders()] if everyone else [state_root()]
     forget_empty_state_folder()
-    for root in (*roots, scratch_root()):
+    for root in {state_root(), scratch_root(), *(scope.folder.parent for scope in scopes if scope.folder)}:
         with contextlib.suppress(OSError):
             root.rmdir()
     return lines
+
+
+def holdings(scope: DeadScope) -> list[str]:
+    """What a dead scope holds and :func:`reclaim_dead` would remove, in words; it touches nothing."""
+    group = Cgroup(f"{CGROUP_PARENT}/{scope.tag}")
+    folders = [] if scope.folder is None else [scope.folder]
+    return [
+        *(f"process {pid} ({process_name(pid)})" for pid in _tagged_pids(scope.tag, group)),
+        *(f"mount {mount.point}" for mount in mounts() for of in folders if mount.point.is_relative_to(of)),
+        *(f"network namespace {name}" for name in _namespaces(scope.tag)),
+        *(f"interface {name}" for name in _interfaces(scope.tag)),
+        *([f"cgroup {group.name}"] if group.present() else []),
+        *(f"folder {path}" for path in dict.fromkeys([*folders, *_scratch(scope.tag)])),
+    ]
 
 
 def reclaim_folder(folder: Path) -> list[str]:
@@ -290,8 +332,7 @@ def _tagged_pids(tag: str, group: Cgroup) -> list[int]:
 
 def _remove_cgroups(tag: str) -> list[str]:
     group = Cgroup(f"{CGROUP_PARENT}/{tag}")
-    present = any((root / group.name).is_dir() for root in Hierarchies.detect().all_roots())
-    if not present:
+    if not group.present():
         return []
     return [f"removed the cgroup {group.name}" if group.remove() else f"the cgroup {group.name} is still in use"]
 
@@ -299,8 +340,7 @@ def _remove_cgroups(tag: str) -> list[str]:
 def _remove_network(tag: str) -> list[str]:
     """Named network namespaces and interfaces whose names begin with the tag."""
     lines = []
-    namespaces = [name for name in _listed(Path("/run/netns")) if name.startswith(tag)]
-    interfaces = [name for name in _listed(Path("/sys/class/net")) if name.startswith(tag)]
+    namespaces, interfaces = _namespaces(tag), _interfaces(tag)
     if namespaces:
         from pyroute2 import netns
 
@@ -314,6 +354,14 @@ def _remove_network(tag: str) -> list[str]:
         with ThreadPoolExecutor(1) as executor:
             lines += executor.submit(_remove_interfaces, interfaces).result()
     return lines
+
+
+def _namespaces(tag: str) -> list[str]:
+    return [name for name in _listed(Path("/run/netns")) if name.startswith(tag)]
+
+
+def _interfaces(tag: str) -> list[str]:
+    return [name for name in _listed(Path("/sys/class/net")) if name.startswith(tag)]
 
 
 def _remove_interfaces(names: list[str]) -> list[str]:
@@ -333,11 +381,14 @@ def _remove_interfaces(names: list[str]) -> list[str]:
 def _remove_scratch(tag: str) -> list[str]:
     """The scope's large files; after what had them mounted."""
     lines = []
-    for folder in (scratch_root() / tag, scratch_root() / f".{tag}"):
-        if folder.is_dir():
-            removed = _remove_folder(folder)
-            lines.append(f"removed {folder}" if removed else f"could not remove {folder}; are you its user?")
+    for folder in _scratch(tag):
+        removed = _remove_folder(folder)
+        lines.append(f"removed {folder}" if removed else f"could not remove {folder}; are you its user?")
     return lines
+
+
+def _scratch(tag: str) -> list[Path]:
+    return [folder for folder in (scratch_root() / tag, scratch_root() / f".{tag}") if folder.is_dir()]
 
 
 def _listed(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ carry the tag in their name, so that :mod:`virtgauge.host.reclaim` finds all of 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -54,7 +55,8 @@ class Scope:
             pass
         self._taken.add(tag)
         self.tag = tag
-        self.folder = _owned_folder(state_root(), tag)
+        self._words: list[int] = []  # open and locked: who sees no process of that name still sees that one lives
+        self.folder = self._owned_folder(state_root())
         remember_state_folder()
         self._scratch: Path | None = None
 
@@ -77,24 +79,28 @@ class Scope:
             OSError: the user's cache cannot be written.
         """
         if self._scratch is None:
-            self._scratch = _owned_folder(scratch_root(), self.tag)
+            self._scratch = self._owned_folder(scratch_root())
         return _private_folder(self._scratch, name)
 
     def cgroup(self, name: str, *, cpu_limit: float | None = None) -> Cgroup:
         """A cgroup for one guest, below one named after the tag; with a limit in whole CPUs where one is given."""
-        return Cgroup(f"{CGROUP_PARENT}/{self.tag}/{name}", cpu_limit=cpu_limit)
+        group = Cgroup(f"{CGROUP_PARENT}/{self.tag}/{name}", cpu_limit=cpu_limit)
+        group.mark_parent(self._mark())
+        return group
 
     def environment(self) -> dict[str, str]:
         """Environment for a process started in this scope: only what it needs, the tag, and whose it is."""
         kept = {k: v for k in ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR") if (v := os.environ.get(k))}
-        return kept | {
-            TAG_VARIABLE: self.tag,
-            OWNER_VARIABLE: ProcessIdentity.current().as_text(),
-            STATE_FOLDER_VARIABLE: self._state.as_text(),
-        }
+        return kept | {TAG_VARIABLE: self.tag, **self._mark()}
+
+    def _mark(self) -> dict[str, str]:
+        """Whose everything in this scope is."""
+        return {OWNER_VARIABLE: ProcessIdentity.current().as_text(), STATE_FOLDER_VARIABLE: self._state.as_text()}
 
     def close(self) -> None:
         """Reclaim all that is left.  Guests are expected to be closed by then."""
+        while self._words:
+            os.close(self._words.pop())
         reclaim_folder(self.folder)
         if not is_lent_something(self.folder):
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -103,28 +109,33 @@ class Scope:
             with contextlib.suppress(OSError):  # other runs may live there
                 root.rmdir()
 
+    def _owned_folder(self, root: Path) -> Path:
+        """A folder of the tag's name with the word of whose it is, in a root that may not be there yet."""
+        # Named only once it has an owner: a folder without one would look like the rest of a dead run.
+        unborn = root / f".{self.tag}"
+        for _ in range(20):  # another run that ends may remove the common parent in between
+            with contextlib.suppress(FileNotFoundError):
+                root.mkdir(parents=True, mode=_PASSABLE, exist_ok=True)
+                unborn.mkdir()
+                break
+        unborn.chmod(_PASSABLE)
+        owner = ProcessIdentity.current().as_dict() | {"state_folder": self._state.as_text()}
+        word = unborn / f".{OWNER_FILE}"
+        # Others may not read it, for who may can lock it.
+        self._words.append(os.open(word, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        with contextlib.suppress(OSError):  # a filesystem without locks
+            fcntl.flock(self._words[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        word.write_text(json.dumps(owner))
+        word.rename(unborn / OWNER_FILE)
+        folder = root / self.tag
+        unborn.rename(folder)
+        return folder
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _owned_folder(root: Path, tag: str) -> Path:
-    """``root/tag`` with the word of whose it is, in a root that may not be there yet."""
-    # Named only once it has an owner: a folder without one would look like the rest of a dead run.
-    unborn = root / f".{tag}"
-    for _ in range(20):  # another run that ends may remove the common parent in between
-        with contextlib.suppress(FileNotFoundError):
-            root.mkdir(parents=True, mode=_PASSABLE, exist_ok=True)
-            unborn.mkdir()
-            break
-    unborn.chmod(_PASSABLE)
-    owner = ProcessIdentity.current().as_dict() | {"state_folder": StateFolder.own().as_text()}
-    (unborn / OWNER_FILE).write_text(json.dumps(owner))
-    folder = root / tag
-    unborn.rename(folder)
-    return folder
 
 
 def _private_folder(parent: Path, name: str) -> Path:

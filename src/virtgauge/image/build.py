@@ -90,7 +90,7 @@ def build(ingredients: Ingredients, format: Format, out: Path, progress: Progres
 
 
 def _qcow2(raw: Path, target: Path, _contents: Contents) -> None:
-    formats.convert(raw, target, "qcow2", "-c")
+    formats.convert(raw, target, "qcow2", compress=True)
 
 
 _CONVERSIONS: dict[Format, Callable[[Path, Path, Contents], None]] = {

@@ -24,7 +24,7 @@ import tarfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from xml.sax.saxutils import quoteattr
 
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
@@ -68,29 +68,21 @@ def find_qemu_img() -> Path:
     return Path(found)
 
 
-def convert(source: Path, target: Path, driver: str, *options: str) -> None:
-    """Write a raw disk in another format, by QEMU's driver of that and its options; ``-c`` compresses.
+def convert(source: Path, target: Path, driver: str, *options: str, compress: bool = False) -> None:
+    """Write a raw disk in another format, by QEMU's driver of that and its options.
 
     Raises:
         VirtgaugeError: it failed, or the disk was full.
     """
-    words = ["-c"] if "-c" in options else []
-    if settings := [option for option in options if option != "-c"]:
-        words += ["-o", ",".join(settings)]
+    words = [*(["-c"] if compress else ()), *(["-o", ",".join(options)] if options else ())]
     # One writer: several would lay the parts down in the order in which they happen to be ready.  Some formats hold the
     # name that they are given.
     _run(target.parent, "convert", "-m", "1", "-f", "raw", "-O", driver, *words, str(source), target.name)
 
 
-def information(image: Path, driver: str | None = None) -> dict[str, Any]:
-    """What qemu-img tells of an image; its format by its content unless a driver is named.
-
-    Raises:
-        VirtgaugeError: it cannot be read.
-    """
-    named = ["-f", driver] if driver else []
-    found: dict[str, Any] = json.loads(_run(image.parent, "info", "--output=json", *named, image.name))
-    return found
+def driver_of(image: Path) -> str:
+    """QEMU's driver of an image, by its content.  Raises VirtgaugeError: it cannot be read."""
+    return str(json.loads(_run(image.parent, "info", "--output=json", image.name))["format"])
 
 
 def check(image: Path, driver: str) -> None:

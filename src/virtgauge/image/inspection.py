@@ -103,7 +103,7 @@ def _format(image: Path) -> Format:
         file.seek(_ARCHIVE_AT)
         if file.read(len(_ARCHIVE)) == _ARCHIVE:
             return Format.OVA
-    driver = str(formats.information(image)["format"])
+    driver = formats.driver_of(image)
     if driver not in _DRIVERS:
         raise UsageError(f"{image} is a {driver}, which is no format of an image", f"accepted: {', '.join(Format)}")
     return _DRIVERS[driver]

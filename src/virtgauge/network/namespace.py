@@ -21,6 +21,7 @@ from pyroute2 import IPRoute, netns
 
 from virtgauge.host.lending import HOME
 from virtgauge.host.process import LIBC, checked
+from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 
@@ -210,4 +211,5 @@ def _settle(forwarding: bool) -> None:
 
 
 def _refusal(error: OSError) -> NetworkError:
-    return NetworkError(f"no network namespace can be made: {error.strerror or error}", "run virtgauge as root (sudo)")
+    lacks = lacking(*NETWORK)
+    return NetworkError(f"no network namespace can be made: {error.strerror or error}{lacks}", AS_ROOT)

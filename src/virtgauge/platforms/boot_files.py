@@ -27,9 +27,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.image.contents import root_archive
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.provision.cache import cache_root
-from virtgauge.provision.kernel import ModuleError as ModuleError
-from virtgauge.provision.kernel import canonical as canonical
-from virtgauge.provision.kernel import module_closure as module_closure
+from virtgauge.provision.kernel import ModuleError, canonical, module_closure
 
 _KEPT = 8
 

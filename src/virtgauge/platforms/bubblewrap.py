@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import find_program
+from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import system_folders
@@ -59,15 +60,14 @@ class BubblewrapPlatform(Platform):
         program = find_program("bwrap")
         if program is None:
             return Availability(False, "bwrap is not installed", "apt install bubblewrap")
-        if os.geteuid() != 0:
-            return Availability(False, "sandboxes need root here", "run virtgauge as root (sudo)")
         details = {"version": await said_version(program) or "unknown"}
         try:
             with Scope() as scope:
                 spec = GuestSpec(name="probe", scope=scope, agent=find_agent(), ready_timeout_s=_PROBE_S)
                 await (await self.launch(spec)).close()
         except LaunchError as error:
-            return Availability(False, f"a sandbox does not start: {error}", details=details)
+            fix = None if os.geteuid() == 0 else f"{AS_ROOT}, {USER_NAMESPACES}"
+            return Availability(False, f"a sandbox does not start{lacking('CAP_SYS_ADMIN')}: {error}", fix, details)
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy, details=details)
         return Availability(True, f"{details['version']}: a sandbox starts", details=details)
@@ -96,6 +96,8 @@ class BubblewrapPlatform(Platform):
             command += ["--perms", "0755", "--dir", str(folder)] if len(folder.parts) > 2 else []
         for share in shares:
             command += ["--bind" if share.writable else "--ro-bind", str(share.path), str(share.path)]
+        if os.geteuid() != 0:
+            command += ["--unshare-user", "--uid", "0", "--gid", "0"]
         command += ["--cap-drop", "ALL"]
         for capability in (*CAPABILITIES, *spec.capabilities):
             command += ["--cap-add", capability]

@@ -19,6 +19,7 @@ from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
 from virtgauge.host.mounts import DiskImageError, mount_disk_image, unmount_disk_image
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import tree_cpu_ns, wait_for_exit
+from virtgauge.host.rights import lacking
 from virtgauge.network import links
 from virtgauge.network.links import open_tap, receive_in_threads
 from virtgauge.network.namespace import Namespace
@@ -155,6 +156,8 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
 def mounted_disks(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
     """Mount the guest's disks on this host, under the paths that they have in the guest.
 
+    Who may not mount has folders beside the images in their place, without bounds to what is written there.
+
     Tells how writes reach their images, in words; None without a disk.  ``removal`` unmounts it, and is expected to end
     the guest's processes before.
 
@@ -163,12 +166,23 @@ def mounted_disks(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
     """
     ways = []
     for disk in spec.disks:
-        removal.callback(unmount_disk_image, disk.folder)
         try:
+            if lacks := lacking("CAP_SYS_ADMIN"):
+                files = disk.image.with_name("files")
+                files.mkdir(exist_ok=True)
+                disk.image.unlink(missing_ok=True)  # which has taken the room
+                removal.callback(disk.folder.unlink, missing_ok=True)
+                disk.folder.symlink_to(files)
+                ways.append(f"{NO_IMAGE}{lacks}")
+                continue
+            removal.callback(unmount_disk_image, disk.folder)
             ways.append(mount_disk_image(disk.image, disk.folder))
         except (DiskImageError, OSError) as error:
             raise LaunchError("disk", str(error)) from error
     return "; ".join(dict.fromkeys(ways)) or None
+
+
+NO_IMAGE = "a folder on the host's filesystem, no image on a loop device"
 
 
 class Routing:

@@ -19,6 +19,7 @@ from virtgauge.extras import find_native
 from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
+from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import RootPart, disks_setting, initramfs_with, require_short, root_of, root_setting
@@ -136,7 +137,6 @@ _CONFINEMENT = (
 killed, they go on by themselves, as calls to the host: a guest that is powering off then unmounts the host's ``/proc``.
 So they are in a namespace of processes whose end takes all of them with it, and none has the powers for such a call."""
 _NEEDS_ROOT = "only root can keep a guest's processes from going on as the host's when its kernel is killed"
-_AS_ROOT = "run virtgauge as root (sudo)"
 _ONE_PROCESSOR = "User Mode Linux has one virtual processor"
 _DISK = "ubd on a loop device, every write synchronous (flushes of this kernel do nothing)"
 _DISK_BYPASS = (
@@ -202,7 +202,7 @@ class UmlPlatform(Platform):
         if binary is None:
             return Availability(False, "User Mode Linux is not installed", _FIX)
         if os.geteuid() != 0:
-            return Availability(False, _NEEDS_ROOT, _AS_ROOT)
+            return Availability(False, _NEEDS_ROOT + lacking("CAP_SYS_ADMIN"), AS_ROOT)
         try:
             agent, _ = find_agent(), find_registers()
         except UnavailableError as error:
@@ -221,7 +221,7 @@ class UmlPlatform(Platform):
         if spec.vcpus not in (None, 1):
             raise LaunchError("start", f"vcpus is {spec.vcpus}: {_ONE_PROCESSOR}; ask for 1, or for none")
         if os.geteuid() != 0:
-            raise LaunchError("start", f"{_NEEDS_ROOT}: {_AS_ROOT}")
+            raise LaunchError("start", f"{_NEEDS_ROOT}: {AS_ROOT}")
         with contextlib.ExitStack() as removal:
             folder, cgroup = guest_place(spec, removal)
             console = folder / "console.log"

@@ -22,6 +22,7 @@ from virtgauge.errors import UnavailableError
 from virtgauge.extras import require
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
+from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.wire import require_free
@@ -358,7 +359,8 @@ class AttachedPlatform(Platform):
             except NetworkError as error:
                 return Availability(False, error.message, error.remedy)
             if os.geteuid() != 0:
-                return Availability(False, "only root can lend interfaces to a tester", "run virtgauge as root (sudo)")
+                lacks = lacking(*NETWORK)
+                return Availability(False, f"only root can lend interfaces to a tester{lacks}", AS_ROOT)
         found = await self._probe()
         if self.peer is None or not found.usable:
             return found

@@ -18,6 +18,7 @@ from pathlib import Path
 from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.network.links import disable_all, with_a_free_name
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError, Nic
@@ -174,7 +175,8 @@ class LabDevices:
         try:
             in_thread(inside)
         except OSError as error:
-            raise NetworkError(f"no tap can be made: {error.strerror}", "run virtgauge as root (sudo)") from error
+            words = f"no tap can be made: {error.strerror}{lacking('CAP_NET_ADMIN')}"
+            raise NetworkError(words, AS_ROOT) from error
 
     def move_into_lab(self) -> None:
         """Move what libvirt's daemon has opened or made into the lab, named after the ports, and up.

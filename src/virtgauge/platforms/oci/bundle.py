@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def write_bundle(
     network_namespace: Path | None = None,  # that the container shall be in; None makes it a new one
     shares: Sequence[Share] = (),
     capabilities: Sequence[str] = (),  # of the agent, beyond those that container engines give by default
+    rootless: bool = False,  # its root is this user outside, and no control group is made for it
     host_root: Path = Path("/"),  # whose system folders the container sees
 ) -> None:
     """Make ``config.json`` and ``rootfs`` in a folder, which must be empty.  Raises OSError: it cannot be written."""
@@ -97,6 +99,12 @@ def write_bundle(
     config = _config(mounts, environment, cgroup_path, limits, read_only=not writable)
     for kind in config["process"]["capabilities"].values():
         kind.extend(capabilities)
+    if rootless:
+        linux = config["linux"]
+        del linux["cgroupsPath"]
+        linux["namespaces"].append({"type": "user"})
+        for mappings, number in (("uidMappings", os.geteuid()), ("gidMappings", os.getegid())):
+            linux[mappings] = [{"containerID": 0, "hostID": number, "size": 1}]
     if network_namespace is not None:
         own = next(kind for kind in config["linux"]["namespaces"] if kind["type"] == "network")
         own["path"] = str(network_namespace)

@@ -16,14 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.mounts import detach_below
-from virtgauge.host.process import ProcessIdentity, wait_for_end, wait_for_exit
+from virtgauge.host.process import ProcessIdentity, find_program, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
+from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
 from virtgauge.platforms.boot_probe import boots, said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disks, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
-from virtgauge.provision.registries import RUNSC, RUNSC_VERSION
+from virtgauge.provision.registries import RUNSC
 
 _PROBE_S = 10.0
 _DELETE_S = 5.0
@@ -38,6 +39,7 @@ class _Profile:
     isolated: tuple[str, ...] = ()  # further options for a guest without interfaces
     networked: tuple[str, ...] = ()  # and for one with them
     own_kernel: bool = False  # forwarding is switched on inside, and not in the namespace
+    rootless: bool = True  # an ordinary user can have one, in a user namespace
     sets_cpus: bool = True  # can confine the container to CPUs; else it inherits those of its creator
     disk_bypass: str | None = None  # what of a disk's traffic does not meet its bounds
     fix: str | None = None
@@ -60,6 +62,7 @@ _PROFILES = {
         isolated=("--network=none",),
         networked=("--network=sandbox", "--gso=false", "--software-gso=false", "--rx-checksum-offload=false"),
         own_kernel=True,
+        rootless=False,
         disk_bypass="gVisor opens no file of the host for direct I/O, so that only flushes and what the host's page "
         "cache has not got meet the bounds",
         sets_cpus=False,  # under cgroup v1 it leaves the cpuset's parents empty, and fails
@@ -113,8 +116,8 @@ class OciPlatform(Platform):
         runtime = self._find_runtime()
         if runtime is None:
             return Availability(False, f"the runtime {self.settings.runtime} is not installed", self._profile.fix)
-        if os.geteuid() != 0:
-            return Availability(False, "containers need root here", "run virtgauge as root (sudo)")
+        if os.geteuid() != 0 and not self._profile.rootless:
+            return Availability(False, f"{self._profile.label} needs root here{lacking('CAP_SYS_ADMIN')}", AS_ROOT)
         version = await _version(runtime)
         if version is None:
             return Availability(False, f"`{runtime} --version` fails: it is no OCI runtime, or it does not run here")
@@ -122,7 +125,7 @@ class OciPlatform(Platform):
         try:
             await boots(self.launch, "probe", find_agent(), _PROBE_S)
         except LaunchError as error:
-            reason, fix = why_not(str(error))
+            reason, fix = why_not(str(error), rootless=os.geteuid() != 0)
             return Availability(False, reason, fix, details=details)
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy, details=details)
@@ -161,6 +164,7 @@ class OciPlatform(Platform):
                     network_namespace=None if namespace is None else namespace.path,
                     shares=shares,
                     capabilities=spec.capabilities,
+                    rootless=os.geteuid() != 0,
                 )
             except OSError as error:
                 raise LaunchError("bundle", str(error)) from error
@@ -190,8 +194,8 @@ class OciPlatform(Platform):
     def _find_runtime(self) -> Path | None:
         if self.settings.runtime == "runsc":
             return RUNSC.find()
-        found = shutil.which(self.settings.runtime)
-        return Path(found).resolve() if found else None
+        found = find_program(self.settings.runtime)
+        return found.resolve() if found else None
 
     def _overlay(self, shares: tuple[Share, ...]) -> Overlay:
         """A runtime that lays memory above every mount would keep there what is written to a share, too."""
@@ -284,11 +288,14 @@ async def _version(runtime: Path) -> str | None:
     if said is None:
         return None
     # a runsc made by the plain Go tool does not know its version; its folder in the cache does
-    return f"runsc {RUNSC_VERSION}" if runtime.parent.name == RUNSC_VERSION else said.splitlines()[0].strip()
+    return f"runsc {RUNSC.version}" if runtime.parent.name == RUNSC.version else said.splitlines()[0].strip()
 
 
-def why_not(said: str) -> tuple[str, str | None]:
+def why_not(said: str, *, rootless: bool = False) -> tuple[str, str | None]:
     """Why a container does not start, from what its runtime said, and the remedy where it is known."""
+    if rootless:
+        told = "; ".join(line.strip() for line in said.splitlines()[:3])
+        return f"a rootless container does not start{lacking('CAP_SYS_ADMIN')}: {told}", f"{AS_ROOT}, {USER_NAMESPACES}"
     if any(words in said.lower() for words in ("permission denied", "operation not permitted")):
         reason = "this machine lets root not make containers (missing capabilities)"
         return reason, "run virtgauge on the host, or in a privileged container (docker run --privileged)"

@@ -17,6 +17,7 @@ from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import is_xen_host
 from virtgauge.host.policy import Applied, Policy, PolicyError
+from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
@@ -201,7 +202,7 @@ class XenPlatform(Platform):
                 "apt install xen-system-amd64, and boot Xen",
             )
         if os.geteuid() != 0:
-            return Availability(False, "Xen's toolstack needs root", "run virtgauge as root (sudo)")
+            return Availability(False, "Xen's toolstack needs root" + lacking("CAP_SYS_ADMIN"), AS_ROOT)
         if shutil.which("xl") is None:
             return Availability(False, "Xen's toolstack xl is not installed", "apt install xen-utils")
         if find_kernel() is None:
