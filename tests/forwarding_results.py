@@ -132,7 +132,7 @@ def result(arm: RouterArm, strong: int, size: int, factor: float, **fields: Any)
             "unclosed_trials": 0,
         },
         "frames_sent": 10_000,
-        "rfc2544_complete": False,
+        "rfc2544_durations": False,
     }
     return known | fields
 
@@ -171,14 +171,21 @@ def forwarding_ledger(
                 for size in sizes:
                     told = result(arm, k, size, factor, **(fields or {}))
                     vector = (renamed or {}).get(k, f"k={k}")
-                    _add(ledger, arm.record, vector, size, block, told, tuple(flags))
+                    add_result(ledger, arm.record, vector, size, block, told, tuple(flags))
     ledger.add_event("completed", "")
     return ledger
 
 
-def _add(
-    ledger: Ledger, arm: ArmRecord, vector: str, size: int, block: int, told: dict[str, Any], flags: tuple[Flag, ...]
+def add_result(
+    ledger: Ledger,
+    arm: ArmRecord,
+    vector: str,
+    size: int,
+    block: int,
+    told: dict[str, Any],
+    flags: tuple[Flag, ...] = (),
 ) -> None:
+    """Write one trial."""
     factors = {
         "vector": vector,
         "jain": f"{told['jain']:.3f}" if vector.startswith("k=") else "",

@@ -12,6 +12,7 @@ from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.platforms.simulated.storage import StorageTruth
 from virtgauge.suites.storage import calibration
+from virtgauge.suites.storage.databases import database
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
@@ -193,6 +194,26 @@ def test_stored_bytes_are_unknown_where_the_files_grew_by_few_of_a_databases_ste
         result = trial.result
         assert result["bytes_per_reading"] == (pytest.approx(32) if number else None)
         assert (f"less than 20 times the {unit:,}" in result.get("stored_unknown", "")) == (number == 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "writers", "pages"),
+    [("15.18 (Debian)", 1, 64), ("15.18", 4, 64), ("15", 8, 140), ("9.6", 64, 512), ("16.2", 64, 64), ("17", 0, 64)],
+)
+def test_postgresql_extends_its_files_by_more_before_version_16_where_clients_wait(version, writers, pages):
+    assert database("postgresql").grows_by(f"PostgreSQL {version}", writers) == pages * 8192
+
+
+def test_stored_bytes_are_unknown_where_many_clients_may_have_extended_the_files(tmp_path):
+    design = {"databases": ["postgresql"], "operations": ["multi-write"], "clients": [1, 16]}
+    trials = storage_trials(tmp_path / "both", design=design)
+    rows = {trial.factors["clients"]: trial.result["stored_readings"] for trial in trials}
+    for clients, known in (("1", True), ("16", False)):
+        own = design | {"clients": [int(clients)]}
+        each = 20 * 2_000_000 / rows[clients]  # more than 20 times 64 pages, and less than 20 times 300
+        (trial,) = storage_trials(tmp_path / clients, design=own, bytes_per_reading=each)
+        assert (trial.result["bytes_per_reading"] is not None) == known, trial.result
+        assert known or "20 times the 2,457,600 by which PostgreSQL extends them" in trial.result["stored_unknown"]
 
 
 def test_stored_bytes_are_unknown_where_earlier_tables_left_much_of_them(tmp_path):

@@ -3,10 +3,13 @@
 import pytest
 
 from virtgauge.network.links import LinkCount, read_counts
+from virtgauge.platforms.base import Cabling
 from virtgauge.suites.forwarding import guest_lab
+from virtgauge.suites.forwarding.device_lab import complaint_of
 from virtgauge.suites.forwarding.drop_places import backlog_drops, ip_drops
 from virtgauge.suites.forwarding.guest_lab import CpuPlan
 from virtgauge.suites.forwarding.settings import ForwardingSettings
+from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
 
 DEVICES = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
@@ -69,3 +72,22 @@ def test_two_threads_of_a_core_are_no_two_processors(monkeypatch: pytest.MonkeyP
     assert plan.has_one_for_each(fair)
     assert not plan.has_one_for_each(ForwardingSettings(guests=6, cpu_limit="fair"))
     assert plan.of_guest(4, fair) == ((6,), None)
+
+
+@pytest.mark.parametrize(
+    ("lost", "duplicates", "arrived", "wrong"),
+    [
+        (0, 0, 40, None),
+        (40, 0, 0, "40 of 40 frames do not come back: lan0 of far took 40, and lan1 sent 0; see the cables"),
+        (0, 3, 43, "3 of 40 frames come more than once"),
+        (0, 0, 47, "7 frames came to port1 beside the 40 that were sent"),
+        (10, 0, 40, "10 of 40 frames do not come back"),  # as many of others came
+    ],
+)
+def test_frames_that_a_device_loses_repeats_or_did_not_get_are_told_apart(lost, duplicates, arrived, wrong):
+    cabling = Cabling(("port0", "port1"), ("lan0", "lan1"), bridges=False)
+    before = {name: LinkCount(0, 5, 0, 0, 5, 0) for name in cabling.there}
+    now = {"lan0": LinkCount(0, 45, 0, 0, 5, 0), "lan1": LinkCount(0, 5, 0, 0, 45 - lost, 0)}
+    trial = TrialResult(200.0, 0.2, 0.2, (FlowResult(40, lost, duplicates),), arrived=arrived)
+    found = complaint_of(trial, cabling, "far", before, now)
+    assert found is None if wrong is None else wrong in found

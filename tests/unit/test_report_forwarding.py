@@ -7,7 +7,7 @@ from pathlib import Path
 
 import altair
 import pytest
-from forwarding_results import RouterArm, forwarding_ledger, paper_arms, result, virtual_machine
+from forwarding_results import RouterArm, add_result, forwarding_ledger, paper_arms, result, virtual_machine
 from rich.console import Console
 from shown import shown, tables, told, value
 from synthetic import arm_record
@@ -139,13 +139,30 @@ def test_the_ratio_of_the_interfaces_comes_back_with_its_interval(usual: report.
         assert ratio.has_interval
 
 
+def test_an_end_of_the_critical_rate_that_a_soak_lacks_is_no_median_of_the_others(tmp_path: Path) -> None:
+    """The third soak has no upper end below the loads tried: that of the cell is above those of two, or nowhere."""
+
+    def soak(high: float | None) -> dict[str, object]:
+        found = {"point": 0.9e6, "low": 0.8e6, "high": high}
+        return {"soak": {"loss_ratio": {"point": 1e-8, "high": 1e-7}, "critical_pps": found}}
+
+    arm = next(arm for arm in paper_arms() if arm.record.name == "virtio")
+    ledger = forwarding_ledger(tmp_path / "run", blocks=2, strong=[12], sizes=[64], fields=soak(1e6))
+    assert figure(report.build(ledger), "soak.critical_rate_high", "virtio").point == 1e6
+    add_result(ledger, arm.record, "k=12", 64, 2, result(arm, 12, 64, 1.0, **soak(None)))
+    built = report.build(ledger)
+    assert figure(built, "soak.critical_rate_low", "virtio").n == 3
+    high = figure(built, "soak.critical_rate_high", "virtio")
+    assert (high.point, high.method) == (None, "1 of 3 soaks cannot tell it from the loads tried")
+
+
 def test_the_label_of_rfc_2544_stands_only_where_every_result_says_so_and_claims_no_more(tmp_path: Path) -> None:
     partial = report.build(forwarding_ledger(tmp_path / "not", blocks=2, strong=[12], sizes=[64]))
-    complete = report.build(
-        forwarding_ledger(tmp_path / "complete", blocks=2, strong=[12], sizes=[64], fields={"rfc2544_complete": True})
-    )
-    for built, said in ((partial, "no"), (complete, "durations and repetitions, without learning frames and rests")):
-        assert told(built, "forwarding", "rfc2544_complete", "runc").text == said
+    said = "durations and repetitions, without learning frames and rests"
+    assert told(partial, "forwarding", "rfc2544_durations", "runc").text == "no"
+    for key in ("rfc2544_durations", "rfc2544_complete"):  # the second in runs of versions before
+        ledger = forwarding_ledger(tmp_path / key, blocks=2, strong=[12], sizes=[64], fields={key: True})
+        assert told(report.build(ledger), "forwarding", "rfc2544_durations", "runc").text == said
 
 
 def test_back_to_back_frames_have_a_column_only_where_they_were_measured(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_platforms_that_behave_as_the_paper_says_confirm_it(tmp_path: Path) -> N
     # At 64 bytes our para-virtual arm was told to be the quicker one; six repetitions may show one of five by chance.
     assert verdicts.pop("emulated-is-quicker-at-low-load") is Verdict.UNDECIDED
     # Frames of 64 bytes alone do not tell whether latency is constant below 512.
-    assert verdicts.pop("paravirtual-latency-by-size") is Verdict.UNDECIDED
+    assert verdicts.pop("paravirtual-latency-by-size") is Verdict.UNTESTABLE
     assert set(verdicts.values()) == {Verdict.CONFIRMED}, verdicts
     assert len(verdicts) == 15
 
@@ -108,8 +108,9 @@ def test_guests_that_share_processors_or_carry_few_frames_decide_nothing_about_j
         *("emulated-throughput-grows-with-j", "paravirtual-throughput-nearly-flat-in-j"),
         *("paravirtual-largest-frame-not-by-j", "emulated-latency-grows-with-j", "j-matters-more-with-emulation"),
         *("emulated-latency-grows-faster-above-half", "paravirtual-latency-not-by-j"),
+        "paravirtual-latency-by-load-more-than-by-j",
+        "paravirtual-latency-by-size",  # needs more sizes
     }
     said = found["j-matters-more-with-emulation"].evidence[0].text
     assert "shared processors, or light ones carried too few frames" in said
     assert verdicts["paravirtual-carries-more"] is Verdict.CONFIRMED
-    assert verdicts["paravirtual-latency-by-load-more-than-by-j"] is not Verdict.CONFIRMED

@@ -39,3 +39,20 @@ def test_a_trial_with_less_than_half_of_its_late_readings_does_not_count(
     plan = StorageSettings(**settings, late_share=(0.05,))
     found = list(late_flags(plan, {"operation": operation, "late_share": share}, across, rows_each))
     assert [(one.name, one.fatal) for one in found] == ([("few-late", True)] if fatal else [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "operation", "across", "rows_each", "takes"),
+    [
+        ({}, "single-write", 0.0, 660, "it takes 24,000 of each"),
+        ({"late_run": 6}, "single-write", 0.0, 660, "it takes 4,080 of each"),  # late_by is 17 times 6 / 0.05
+        ({"late_run": 1, "late_by": 100}, "multi-write", 0.0, 190, "it takes 200 of each"),
+        ({"preload": 1000}, "multi-read", None, 0, "it takes 7,500 of each"),  # ten runs among 16 sensors
+    ],
+)
+def test_the_flag_says_how_many_readings_would_do(
+    settings: dict[str, Any], operation: str, across: float | None, rows_each: float, takes: str
+) -> None:
+    plan = StorageSettings(**settings, late_share=(0.05,))
+    (flag,) = late_flags(plan, {"operation": operation, "late_share": 0.05}, across, rows_each)
+    assert takes in flag.detail

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from virtgauge.results.measure import Better, Derived, Field, Measure, Statistic, durations, field, measures
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Across, Better, Derived, Field, Measure, Statistic, durations, field, measures
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, FRAME_RATE, SHARE
+from virtgauge.results.table import Blocks, ResultTable
 
 _THROUGHPUT = frozenset({"throughput"})
 LOADS = (10.0, 50.0, 90.0, 100.0)
@@ -22,7 +24,6 @@ def forwarding_measures() -> Iterator[Measure]:
     buffer = field("back_to_back", "corrected_buffer_s", factor=1e9)
     offered, allowed = field("measuring_s", factor=1e9), field("pdr", "rate_pps")
     lost = functools.partial(field, "soak", "loss_ratio", factor=100)
-    critical = functools.partial(field, "soak", "critical_pps")
     least, most = "lower end of its 95 % interval", "upper end of its 95 % interval"
     loss, rate = "frames lost in a soak at one load", "the rate at which one frame of 10⁷ is lost (PLRsearch)"
     yield from measures(
@@ -37,9 +38,9 @@ def forwarding_measures() -> Iterator[Measure]:
         ("search.offered", DURATION, neither, "how long a search offered load", offered),
         ("soak.loss", SHARE, Better.LOWER, loss, lost("point")),
         ("soak.loss_high", SHARE, Better.LOWER, f"{loss}: {most}", lost("high")),
-        ("soak.critical_rate", FRAME_RATE, higher, rate, critical("point")),
-        ("soak.critical_rate_low", FRAME_RATE, higher, f"{rate}: {least}", critical("low")),
-        ("soak.critical_rate_high", FRAME_RATE, higher, f"{rate}: {most}", critical("high")),
+        ("soak.critical_rate", FRAME_RATE, higher, rate, _of_every_soak("point")),
+        ("soak.critical_rate_low", FRAME_RATE, higher, f"{rate}: {least}", _of_every_soak("low")),
+        ("soak.critical_rate_high", FRAME_RATE, higher, f"{rate}: {most}", _of_every_soak("high")),
         headline=("ndr",),
     )
     for percent in LOADS:
@@ -47,6 +48,29 @@ def forwarding_measures() -> Iterator[Measure]:
         name, meaning = f"latency_at_{percent:g}", f"a frame's latency {_load(percent)}"
         first = "p99" if percent == 50 else ""
         yield from durations("forwarding", name, meaning, _THROUGHPUT, f"latency@{percent:g}%", first)
+
+
+def _of_soak(*path: str) -> Measure:
+    return Measure("forwarding", ".".join(path), FRAME_RATE, Better.NEITHER, "", _THROUGHPUT, field("soak", *path))
+
+
+_SOAKS = _of_soak("loss_ratio", "point")
+_CRITICAL = {end: _of_soak("critical_pps", end) for end in ("point", "low", "high")}
+
+
+def _of_every_soak(end: str) -> Across:
+    """Of the critical rate, if all soaks of a cell have it.
+
+    Those that lack it lie beyond the loads that were tried, and a median of the others would lean to one side.
+    """
+
+    def function(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+        table.read((_SOAKS, *_CRITICAL.values()))
+        found, soaks = table.values(_CRITICAL[end], cell, arm), table.values(_SOAKS, cell, arm)
+        lacking = len(soaks) - len(found)
+        return f"{lacking} of {len(soaks)} soaks cannot tell it from the loads tried" if lacking else found
+
+    return Across(function)
 
 
 def _load(percent: float) -> str:

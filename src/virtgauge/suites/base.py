@@ -140,6 +140,10 @@ class Suite(abc.ABC):
         """
         return []
 
+    def refusal(self, cell: Cell, platform: Platform) -> str | None:
+        """Why this user cannot have what a cell is measured on, and the remedy; None where he can, or may try."""
+        return None
+
     def to_do(self, platform: Platform) -> tuple[str, ...]:
         """What a person has to do at a platform before it is measured, in words."""
         return ()

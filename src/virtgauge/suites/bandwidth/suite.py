@@ -18,6 +18,8 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
+from virtgauge.host.rights import NETWORK, refusals
+from virtgauge.platforms.base import Platform
 from virtgauge.suites.bandwidth import program
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
 from virtgauge.suites.bandwidth.outcome import Answer, Trial
@@ -45,7 +47,12 @@ class BandwidthSuite(Suite):
 
     def missing_prerequisites(self) -> list[str]:
         missing = missing_prerequisite() if "shim" in self._settings.through else None
-        return [] if missing is None else [f"the bandwidth suite's cells through shim: {missing}"]
+        lacking = [] if self._settings.as_is else refusals("the suite bandwidth", *NETWORK)
+        return lacking if missing is None else [*lacking, f"the bandwidth suite's cells through shim: {missing}"]
+
+    def refusal(self, cell: Cell, platform: Platform) -> str | None:
+        lacking = [] if cell.as_is or platform.simulated else refusals("the suite bandwidth", *NETWORK)
+        return lacking[0] if lacking else None
 
     def cells(self) -> list[Cell]:
         s = self._settings

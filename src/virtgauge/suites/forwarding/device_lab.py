@@ -127,6 +127,35 @@ async def _set_up(device: Guest, names: tuple[str, str], next_mac: str) -> None:
     await device.channel.request("network", interfaces=interfaces, forwarding=True, timeout_s=_READY_S)
 
 
+def complaint_of(
+    trial: TrialResult,
+    cabling: Cabling,
+    device: str,
+    before: Mapping[str, LinkCount],
+    now: Mapping[str, LinkCount],
+) -> str | None:
+    """What a few frames show to be wrong, in words; the counts are the device's, around the trial."""
+    copies = sum(flow.duplicates for flow in trial.flows)
+    if copies:
+        return f"{copies} of {trial.sent} frames come more than once: the two ports are joined elsewhere, too"
+    way_in, way_out = cabling.there
+    if trial.lost:
+        came, went = (
+            now[way_in].rx_frames - before[way_in].rx_frames,
+            now[way_out].tx_frames - before[way_out].tx_frames,
+        )
+        return (
+            f"{trial.lost} of {trial.sent} frames do not come back: {way_in} of {device} took {came}, and "
+            f"{way_out} sent {went}; see the cables, and a firewall there (iptables -S FORWARD, nft list ruleset)"
+        )
+    if trial.arrived > trial.sent:
+        return (
+            f"{trial.arrived - trial.sent} frames came to {cabling.here[1]} beside the {trial.sent} that were sent, so "
+            f"that lost ones could not be accounted for: have {way_out} of {device} alone on that cable, and quiet"
+        )
+    return None
+
+
 class DeviceLab(ForwardingLab):
     """See the module."""
 
@@ -169,31 +198,15 @@ class DeviceLab(ForwardingLab):
         tries = 0
         while True:
             tries += 1
-            complaint, port = await self._complaint()
+            before, trial, now = await self._device_counts(), await self.measure(_CHECK), await self._device_counts()
+            complaint = complaint_of(trial, self.cabling, self.guest.label, before, now)
             if complaint is None:
                 # what the tester itself can do is asked of the kind of port that it has here
-                self._loop = dataclasses.replace(self._loop, port=port)
+                self._loop = dataclasses.replace(self._loop, port=trial.port)
                 return
             if tries == _CHECK_TRIES:
                 raise LaunchError("laboratory check", complaint)
             await asyncio.sleep(_CHECK_PAUSE_S)
-
-    async def _complaint(self) -> tuple[str | None, str]:
-        """What a few frames show to be wrong, in words, and by which kind of port they went."""
-        before, trial, now = await self._device_counts(), await self.measure(_CHECK), await self._device_counts()
-        if trial.flows[0].duplicates:
-            return "frames come more than once: the two ports are joined elsewhere, too", trial.port
-        if not trial.lost:
-            return None, trial.port
-        way_in, way_out = self.cabling.there
-        came, went = (
-            now[way_in].rx_frames - before[way_in].rx_frames,
-            now[way_out].tx_frames - before[way_out].tx_frames,
-        )
-        return (
-            f"{trial.lost} of {trial.sent} frames do not come back: {way_in} of {self.guest.label} took {came}, and "
-            f"{way_out} sent {went}; see the cables, and a firewall there (iptables -S FORWARD, nft list ruleset)"
-        ), trial.port
 
     async def _device_counts(self) -> dict[str, LinkCount]:
         return read_counts((await files_of(self.guest, [_DEVICES]))[_DEVICES])

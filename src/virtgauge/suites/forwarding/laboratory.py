@@ -9,14 +9,13 @@ import abc
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Sequence
 
 from virtgauge.analysis.forwarding import DropCounter, equal_shares
 from virtgauge.platforms.base import LaunchError
-from virtgauge.platforms.simulated.forwarding import DROPS, LOOP, ForwardingDevice
+from virtgauge.platforms.simulated.forwarding import DROPS, LOOP
 from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import FlowResult, Load, Offer, Path, Tester, TrialResult, trial_of
+from virtgauge.suites.forwarding.trial import Load, Offer, Path, Tester, TrialResult, trial_of
 from virtgauge.suites.testbed import Stage, Testbed
 
 _FIRST_TRIAL_S = 0.01
@@ -133,21 +132,3 @@ class SimulatedLab(ForwardingLab):
     async def drop_counters(self) -> list[DropCounter]:
         guests = [DropCounter(f"guest {flow}", self._dropped[f"guest {flow}"], flow) for flow in range(self.flows)]
         return [DropCounter("shared path", self._dropped["shared path"]), *guests]
-
-
-def simulated_offer(device: ForwardingDevice, shares: Sequence[float], frame_bytes: int) -> Offer:
-    """One load vector and frame size of a simulated device, without an agent in between.  Latencies are not kept."""
-
-    async def offer(rate_pps: float, duration_s: float) -> TrialResult:
-        trial = device.trial(rate_pps, shares, frame_bytes, duration_s)
-        return TrialResult(
-            rate_pps=rate_pps,
-            duration_s=duration_s,
-            elapsed_s=trial.elapsed_ns / 1e9,
-            flows=tuple(FlowResult(f.sent, f.lost, f.duplicates, f.reordered) for f in trial.flows),
-            stretched=trial.stretched,
-            late=trial.late,
-            drops=trial.drops,
-        )
-
-    return offer

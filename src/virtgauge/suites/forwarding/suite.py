@@ -24,6 +24,7 @@ from virtgauge.analysis.forwarding import (
     shows_more_loss,
     wire_frames_per_s,
 )
+from virtgauge.host.rights import NETWORK, refusals
 from virtgauge.ledger.records import Flag
 from virtgauge.platforms.base import Platform
 from virtgauge.suites.answers import added_up
@@ -56,6 +57,13 @@ class ForwardingSuite(Suite):
 
     def needs(self) -> tuple[str, ...]:
         return ("openvswitch",) if self._settings.switch == "openvswitch" else ()
+
+    def missing_prerequisites(self) -> list[str]:
+        return refusals("the suite forwarding", *NETWORK)
+
+    def refusal(self, cell: Cell, platform: Platform) -> str | None:
+        lacking = [] if platform.simulated else self.missing_prerequisites()
+        return lacking[0] if lacking else None
 
     def cells(self) -> list[Cell]:
         names = [*self._settings.shares(), *([WORST] if WORST in self._settings.vectors else [])]
@@ -183,7 +191,7 @@ async def measure_cell(
         },
         "frames_sent": tally.sent,
         # as RFC 2544, sections 24 and 26.2; section 23 is not met: no learning frames, 2 s of drain and 5 s of rest
-        "rfc2544_complete": search.method == "rfc2544"
+        "rfc2544_durations": search.method == "rfc2544"
         and settings.length_of_trial_s >= 60
         and settings.latency_s >= 120
         and settings.latency_repeats >= 20

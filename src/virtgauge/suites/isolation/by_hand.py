@@ -1,6 +1,6 @@
 """A policy that a person has set at a hypervisor: its words, and whether it is in force, seen from inside.
 
-Nothing outside tells what the two machines receive.  So a busy loop, calibrated by its own shortest round, finds in
+Nothing outside tells what the two machines receive.  So a busy loop, calibrated by the median of its rounds, finds in
 what share of the time it went on (docs/protocol.md, kernel ``share``), alone and beside a neighbour that is as busy,
 and the neighbour finds the same: what both receive together shows whether they share processors at all, which a limit
 alone does not.  What the machine's own kernel counts as stolen meanwhile is kept beside it, where it counts any.

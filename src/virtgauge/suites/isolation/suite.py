@@ -19,6 +19,7 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError, Reply
 from virtgauge.host.policy import Applied, Policy, PolicyError
+from virtgauge.host.rights import refusals
 from virtgauge.platforms.base import Guest, Platform
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
@@ -53,10 +54,10 @@ class IsolationSuite(Suite):
         self._testbeds: dict[str, TestbedSpec] = {}
 
     def missing_prerequisites(self) -> list[str]:
-        cache = largest_cache_bytes()
-        return [
-            unknown_cache(name) for name in sorted(set(self._settings.blocks())) if block_bytes(name, cache) is None
-        ]
+        cache, s = largest_cache_bytes(), self._settings
+        unknown = [unknown_cache(name) for name in sorted(set(s.blocks())) if block_bytes(name, cache) is None]
+        ours = not s.policy_set_by_hand and set(s.policies) != {NO_POLICY}
+        return [*unknown, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
 
     def cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}

@@ -126,7 +126,7 @@ class StorageSettings(BaseModel):
     late_run: Annotated[int, Field(ge=1, le=1_000_000)] = 600
     """Successive readings of a sensor that are late together, as those of an outage; there is one such run in each
     ``late_run / late_share`` readings, so that a trial needs twice as many of a sensor (24,000 for 0.05 and 600) to
-    hold at least half of the share; one that holds less does not count."""
+    hold at least half of the share, more where ``late_by`` is more than that; one that holds less does not count."""
     late_by: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
     """A late run arrives behind so many readings that follow it of its sensor, but for those that are late as well. Up
     to ``values``, some are in the same statement as younger ones, where a database can sort them."""

@@ -11,6 +11,7 @@ their own ``response``, from when it was due; of the mixed load ``service/write`
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,10 @@ from typing import Any, Self
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from virtgauge.host.rights import NETWORK, refusals
+from virtgauge.ledger.records import Flag
+from virtgauge.platforms.base import Platform
+from virtgauge.platforms.local import NO_IMAGE
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.crash import measure_crash
@@ -75,7 +80,15 @@ class StorageSuite(Suite):
             *map(missing_prerequisite, self._settings.databases),
             *(server.missing_prerequisite() for server in self._settings.server),
         ]
-        return [words for words in asked if words is not None]
+        served = ", ".join(name for name in self._settings.databases if not database(name).embedded)
+        lacking = refusals(f"the suite storage: {served}", *NETWORK) if served else []
+        return [*lacking, *(words for words in asked if words is not None)]
+
+    def refusal(self, cell: Cell, platform: Platform) -> str | None:
+        if platform.simulated or self._testbeds[cell.testbed].database is None:
+            return None
+        lacking = [] if cell.as_is else refusals(f"the suite storage: {cell.factors['database']}", *NETWORK)
+        return lacking[0] if lacking else None
 
     def cells(self) -> list[Cell]:
         s, found = self._settings, list[Cell]()
@@ -158,10 +171,13 @@ class StorageSuite(Suite):
         by_operation = {"knee": measure_knee, "crash": measure_crash}
         measured = by_operation.get(cell.params["operation"], measure_load)
         try:
-            return await measured(self._settings, testbed, cell, on_progress)
+            measurement = await measured(self._settings, testbed, cell, on_progress)
         except StoreError as error:
             if error.code == "unsupported":
                 raise
             explained = await testbed.explain(error)
             testbed.spoil()
             raise explained from error
+        if (disk := testbed.guest.disk) is None or not disk.startswith(NO_IMAGE):
+            return measurement
+        return dataclasses.replace(measurement, flags=(*measurement.flags, Flag("no-disk-image", disk, fatal=False)))

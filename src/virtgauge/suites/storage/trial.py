@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -124,15 +125,17 @@ def late_flags(
         return
     period, preload = settings.late_run / share, settings.preload
     if late_across is None:  # what is read: any sensor's readings, all of which have arrived
-        few, found = preload < min(period, _LATE_RUNS * period / settings.sensors), f"{preload:,} of each sensor"
+        needed = min(period, _LATE_RUNS * period / settings.sensors)
+        few, found = preload < needed, f"{preload:,} of each sensor"
     else:
         found = f"{rows_each:,.0f} of a sensor, of which {late_across:.2%} came after an earlier statement's"
+        needed = 2 * period * math.ceil(settings.late_by / period)  # so that half of it has its run, and that came
         # What is late by less is late within a statement as well, which is not counted.
         by_statements = params["operation"] == "mixed" or settings.late_by >= values_of(settings, params["operation"])
-        few = late_across < share / 2 if by_statements else rows_each < 2 * period
+        few = late_across < share / 2 if by_statements else rows_each < needed
     if few:
         text = f"late_share = {share:g} is not met by so few readings ({found}): with late_run = {settings.late_run} it"
-        yield Flag("few-late", f"{text} takes {2 * period:,.0f} of each; make late_run and late_by shorter")
+        yield Flag("few-late", f"{text} takes {needed:,.0f} of each; make late_run and late_by shorter")
 
 
 def written_in(streams: Sequence[Stream], measured: Measured) -> int:
@@ -202,7 +205,8 @@ async def measure_load(
         flushes_after = await flushes_of(target)
         flushes = flushes_after.since(flushes_before) if flushes_after and flushes_before else None
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
-        stored = await stored_bytes(testbed, target)
+        writers = sum(stream.clients for stream in streams if stream.operation == "write")
+        stored = await stored_bytes(testbed, target, writers)
     reached = measured.operations_per_s
     limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
     written = written_in(streams, measured)
@@ -210,7 +214,6 @@ async def measure_load(
         one.rows for stream, one in zip(streams, measured.streams, strict=True) if stream.operation == "write"
     )
     late_across = measured.late_rows / rows_written if rows_written and cell.params["late_share"] else None
-    writers = sum(stream.clients for stream in streams if stream.operation == "write")
     flags = [*_flags(settings, target, streams, measured, limit, flushes, disk)]
     if rows_written or not writers:  # of which nothing at all has a flag of its own
         flags += late_flags(settings, cell.params, late_across, rows_written / max(writers, 1))
@@ -266,8 +269,10 @@ async def filled(
         await target.client.drop()
 
 
-async def stored_bytes(testbed: StorageTestbed, target: Target) -> dict[str, Any]:
+async def stored_bytes(testbed: StorageTestbed, target: Target, writers: int) -> dict[str, Any]:
     """What a reading takes of the files that hold the tables and indexes, after the database was brought to rest.
+
+    So many clients wrote at a time.
 
     The log does not count: when all that it holds is in those files, what is left of it is a matter of how it is used
     again, in segments of megabytes; ``stored_log_bytes`` tells it.  Where there is no figure, ``stored_unknown`` says
@@ -290,7 +295,7 @@ async def stored_bytes(testbed: StorageTestbed, target: Target) -> dict[str, Any
         "stored_bytes_empty": empty,
         "stored_log_bytes": held.log_bytes,
     }
-    unit = target.product.allocation_unit
+    unit = target.product.grows_by(str(target.reported["version"]), writers)
     if not readings or grown < _UNITS * unit:
         words = f"with {readings:,} readings the files have grown by {grown:,} bytes, less than {_UNITS} times the"
         words += f" {unit:,} by which {target.product.title} extends them; store more (preload, seconds)"

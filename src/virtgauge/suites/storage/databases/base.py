@@ -146,7 +146,7 @@ class Database(abc.ABC):
     # patterns of what holds tables, and of its log, below its data folder (docs/sensorstore.md, `files`)
     data_files: ClassVar[tuple[str, ...]] = ("*",)
     log_files: ClassVar[tuple[str, ...]] = ()
-    # its files grow by so many bytes at a time, or by steps of about that size
+    # its files of tables grow by so many bytes at a time, all of them together, or by steps of about that size
     allocation_unit: ClassVar[int]
     # of the URI of a server that runs already; none for a database without servers
     schemes: ClassVar[tuple[str, ...]] = ()
@@ -218,6 +218,10 @@ class Database(abc.ABC):
     def at_rest(self, found: Found, layout: Layout) -> Sequence[str]:
         """The program that brings it to rest in its files, in its guest, where the driver's `rest` does not."""
         return ()
+
+    def grows_by(self, version: str, writers: int) -> int:
+        """The allocation unit of this version where so many clients write at a time."""
+        return self.allocation_unit
 
     def client_uri(self, uri: SplitResult, password: str) -> str | None:
         """The address of a server that runs already in the driver's own form; None where it takes the parts."""

@@ -14,6 +14,7 @@ next start on the same data and its orderly end.  Everything else that is shared
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from virtgauge.suites.storage.databases.base import (
     version_of,
 )
 
+_PAGE = 8 << 10  # Bytes
 _LONGEST_DELAY_MS = 10_000  # The most that ``wal_writer_delay`` can be
 
 
@@ -44,7 +46,7 @@ class PostgreSQL(Database):
     driver = "postgres"
     log_stays = None
     data_files, log_files = ("base", "global"), ("pg_wal",)
-    allocation_unit = 512 << 10  # 64 pages at once from version 16 on (bufmgr.c), before that one by one
+    allocation_unit = 64 * _PAGE  # The most at once from version 16 on (hio.c, MAX_BUFFERS_TO_EXTEND_BY)
     has_users = True
     opened = "postgres"  # which every server has
     schemes = ("postgresql", "postgres")
@@ -58,6 +60,13 @@ class PostgreSQL(Database):
         if folder is None or version is None:
             return Missing("PostgreSQL's server is not installed", "sudo virtgauge provision databases")
         return Found(version, str(folder), folder, shares=outside_the_system(folder.parent))
+
+    def grows_by(self, version: str, writers: int) -> int:
+        major = re.search(r"\d+", version)  # ``PostgreSQL 15.18 (Debian 15.18-0)``
+        if major and int(major[0]) >= 16:
+            return self.allocation_unit
+        # Before, 20 pages for each client that waits meanwhile, and 512 at most (hio.c, RelationAddExtraBlocks).
+        return max(self.allocation_unit, _PAGE * min(20 * (writers - 1), 512))
 
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
         periodic: Profile | str = _profile("synchronous_commit=off", commit=False, fsync=True, period_ms=period_ms)

@@ -34,7 +34,8 @@ class QuestDB(JavaDatabase):
     driver = "questdb"
     log_stays = "each table's write-ahead log is in the table's own folder"
     data_files, log_files = ("db",), ("db/*/wal*", "db/*/txn_seq")
-    allocation_unit = 16 << 20  # cairo.writer.data.append.page.size
+    # Three columns and the symbols by 1 MiB each, which is set below, and some MiB that a first table brings.
+    allocation_unit = 8 << 20
     has_users = True  # by PostgreSQL's protocol
     schemes = ("questdb", "postgresql")
     port = 8812
@@ -62,6 +63,8 @@ class QuestDB(JavaDatabase):
             "pg.password": layout.password,
             "telemetry.enabled": "false",
             "metrics.enabled": "false",
+            "cairo.writer.data.append.page.size": "1M",  # as of the log's files; of itself 16M
+            "cairo.writer.data.index.value.append.page.size": "1M",
             **profile.settings,
         }
         java = [
