@@ -45,6 +45,6 @@ def shimmed(folder: Path, *command: str | Path, **environment: str) -> Run:
 def by_command(folder: Path, *words: str | Path, **environment: str) -> Run:
     """Through `virtgauge shim`, options and program as given."""
     target = folder / f"json-{len(list(folder.iterdir()))}"
-    command = [sys.executable, "-m", "virtgauge.shim", "--json", target, *words]
+    command = [sys.executable, "-m", "virtgauge.cli", "shim", "--json", target, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=CLEAN | environment, timeout=120)
     return Run(done.returncode, done.stdout, done.stderr, [json.loads(target.read_text())] if target.exists() else [])

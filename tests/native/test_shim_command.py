@@ -60,7 +60,7 @@ def test_iperf3_measures_over_loopback_with_both_ends_served(tmp_path: Path) -> 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    words = [sys.executable, "-m", "virtgauge.shim", "-q", "--json", tmp_path / "server.json", "--"]
+    words = [sys.executable, "-m", "virtgauge.cli", "shim", "-q", "--json", tmp_path / "server.json", "--"]
     words += ["iperf3", "--server", "--one-off", "--bind", "127.0.0.1", "--port", port]
     with subprocess.Popen(words, env=CLEAN, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -88,14 +88,14 @@ def test_status_and_signal_are_the_programs_own(tmp_path: Path) -> None:
 
 
 def test_input_and_output_are_the_programs_own(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "virtgauge.shim", "-q", "--", "cat"]
+    words = [sys.executable, "-m", "virtgauge.cli", "shim", "-q", "--", "cat"]
     done = subprocess.run(words, input="as it came", capture_output=True, text=True, env=CLEAN, timeout=60)
     assert (done.stdout, done.stderr) == ("as it came", "")
 
 
 def test_a_signal_sent_to_the_command_reaches_the_program() -> None:
     script = "trap 'echo caught; exit 9' TERM; echo ready; while :; do sleep 0.01; done"
-    words = [sys.executable, "-m", "virtgauge.shim", "-q", "--", "bash", "-c", script]
+    words = [sys.executable, "-m", "virtgauge.cli", "shim", "-q", "--", "bash", "-c", script]
     with subprocess.Popen(words, env=CLEAN, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

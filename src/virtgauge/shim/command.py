@@ -1,4 +1,4 @@
-"""``python -m virtgauge.shim -- PROGRAM``: the command without the rest."""
+"""The command ``virtgauge shim -- PROGRAM``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from virtgauge.errors import UsageError, VirtgaugeError
+from virtgauge.errors import UsageError
 
 
 class SleepRule(enum.StrEnum):
@@ -71,14 +71,3 @@ def shim(
         described = {"command": command, "rule": rule.value, "warnings": list(target.warnings)} | report.as_dict()
         json_path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     end_as(report.returncode)
-
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-mount(app)
-
-if __name__ == "__main__":
-    try:
-        app()
-    except VirtgaugeError as error:
-        print(f"virtgauge: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
