@@ -3,13 +3,15 @@
     virtgauge export RUN --format json --out run.json
     python benchmarks/papers_table.py run.json > docs/papers-measured.md
 
-Several runs may be given, one for each paper: a suite's tables are made of the last that measured it.
+Several runs may be given, one for each paper: a suite's section is made of the last that measured it.  With ``--keep
+docs/papers-measured.md`` the sections of that page stay whose suite none of them measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,7 +24,7 @@ MOST_FIGURES = 2  # of one verdict; what more there are is counted
 HEAD = """\
 # The papers' conclusions, measured
 
-Made by `python benchmarks/papers_table.py` from the runs below; do not edit. How to read a verdict, and what
+Made by `python benchmarks/papers_table.py` from the run that each section names; do not edit. How to read a verdict, and what
 decides one: [papers.md](papers.md). One row is what one platform says, or all of them together where a conclusion
 compares them. A conclusion that no platform could test is counted and left out: a run's report names the reason.
 """
@@ -32,13 +34,20 @@ def main() -> None:
     """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json", help="documents of `virtgauge export`")
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in parser.parse_args().runs]
-    of_suite = {claim["suite"]: run for run in runs for claim in run["claims"]}
+    parser.add_argument("--keep", type=Path, metavar="PAGE", help="a page whose other sections stay as they are")
+    asked = parser.parse_args()
+    sections = _sections_of(asked.keep.read_text(encoding="utf-8")) if asked.keep else {}
+    for run in (json.loads(path.read_text(encoding="utf-8")) for path in asked.runs):
+        for suite in dict.fromkeys(claim["suite"] for claim in run["claims"]):
+            if any(cell["suite"] == suite for cell in run["cells"]):
+                sections[suite.capitalize()] = "\n".join(_section(suite, run))
     print(HEAD)
-    for run in runs:
-        print(f"- {_told_run(run)}")
-    for suite, run in of_suite.items():
-        print("\n".join(["", *_section(suite, run)]))
+    print("\n\n".join(sections[name] for name in sorted(sections)))
+
+
+def _sections_of(page: str) -> dict[str, str]:
+    """The sections of a page by their headings."""
+    return {part.split("\n", 1)[0]: f"## {part.strip()}" for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]}
 
 
 def _told_run(run: dict[str, Any]) -> str:
@@ -62,6 +71,8 @@ def _section(suite: str, run: dict[str, Any]) -> Iterable[str]:
     counts = Counter(_verdict(said) for said in claims.values())
     tested = {name: said for name, said in claims.items() if _verdict(said) != VERDICTS[3]}
     yield f"## {suite.capitalize()}"
+    yield ""
+    yield _told_run(run)
     yield ""
     yield f"{len(claims)} conclusions: " + ", ".join(f"{counts[one]} {one}" for one in VERDICTS) + "."
     if tested:

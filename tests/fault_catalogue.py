@@ -100,7 +100,7 @@ class Scenario:
     def judge(self, faulty: Report, control: Report) -> Judged:
         """What the report of a run with the fault is, beside the one without."""
         said, anyway = words_of(faulty), words_of(control)
-        unsaid = tuple(word for word in self.expected.get("says", ()) if word not in said or word in anyway)
+        unsaid = tuple(word for word in self.expected.get("says", ()) if not _says(said, word) or _says(anyway, word))
         figures = [one for figure in self.expected.get("figure", ()) for one in self._claims(faulty, figure)]
         false = tuple(text for text, true in figures if not true)
         named = bool(self.expected.get("says")) and not unsaid
@@ -126,6 +126,12 @@ class Scenario:
             true = not figure.get("none", False) and _holds(estimate, figure["truth"], figure.get("within", 0.03))
             claims.append((f"{figure['measure']} = {estimate.point:.6g}, and not {figure.get('truth', 'any')}", true))
         return claims
+
+
+def _says(text: str, words: str) -> bool:
+    """Whether a text has these words whole: ``stalls_per_s`` of the plan or of the kernel's words tells no stall."""
+    end = r"(?!\w)" if words[-1].isalnum() else ""
+    return re.search(rf"(?<!\w){re.escape(words)}{end}", text) is not None
 
 
 def _holds(estimate: Any, truth: float, within: float) -> bool:
