@@ -111,6 +111,12 @@ def test_what_a_conclusion_is_about_is_said_where_it_is_not_this_platform(usual:
     assert "said of qemu beside other guests" in judged(usual, "runc")["qemu-is-most-precise"].evidence[0].text
 
 
+def test_a_comparison_of_platforms_names_both_sides(usual: report.Report) -> None:
+    told = [one.text for one in judged(usual, "runc")["guest-sends-less"].evidence]
+    assert told
+    assert all(text.startswith("this platform ÷ Host, ") for text in told)
+
+
 def test_a_refusal_counts_as_the_highest_rate_that_could_be_sent(usual: report.Report) -> None:
     sends = judged(usual, "host")["system-timing-sends-less"]
     assert all(": 0.40" in one.text for one in sends.evidence) and len(sends.evidence) == 2

@@ -208,8 +208,8 @@ class Figures:
     def pair_words(self, one: Figure, other: Figure, change: Estimate, *, is_ratio: bool = True) -> str:
         """``TSC ÷ System Call, Host, Idle System, median: 0.40× (0.39 to 0.41)``."""
         differ = [name for name in self.file.factors if one.level(name) != other.level(name)]
-        # a factor without words is the platform, of which a claim's row is
-        first, second = (self.words(figure, only=differ) or figure.label for figure in (one, other))
+        # without a name it is the one that the conclusion is judged for
+        first, second = (self.words(figure, only=differ) or "this platform" for figure in (one, other))
         shared, said = self.words(one, without=differ), self.file.measures[one.measure]
         size = told(change, "ratio" if is_ratio else "points" if said.unit == "share" else said.unit)
         where = f"{first} {'÷' if is_ratio else '−'} {second}", shared, said.title
