@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import dataclasses
+import fcntl
 import os
 import select
 import shutil
@@ -146,6 +147,20 @@ class ProcessIdentity:
         """The inverse of :meth:`as_text`.  Raises ValueError: the text is not one."""
         pid, start_ticks, boot, *namespace = text.split(":", 3)
         return cls(int(pid), int(start_ticks), boot, *namespace)
+
+
+def is_locked(descriptor: int) -> bool | None:
+    """Whether somebody holds an open file's lock for himself; None where that cannot be seen.
+
+    Where nobody does, the file is locked shared from then on, until it is closed.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
 
 
 def boot_id() -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import shutil
@@ -30,6 +29,7 @@ from virtgauge.host.process import (
     ProcessIdentity,
     all_pids,
     environment_of,
+    is_locked,
     process_name,
     tree_pids,
     user_of,
@@ -133,7 +133,7 @@ def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
     """
     try:
         with open(os.open(folder / OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            record, writer, locked = json.load(file), os.fstat(file.fileno()).st_uid, _is_locked(file.fileno())
+            record, writer, locked = json.load(file), os.fstat(file.fileno()).st_uid, is_locked(file.fileno())
         owner = ProcessIdentity.from_dict(record)
         state = _state_from(record.get("state_folder"), writer)
         if state and folder.parent != scratch_root() and not folder.is_relative_to(state.path):
@@ -146,16 +146,6 @@ def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
         return "its owner's name cannot be read", None
     # Locked: its owner lives in another namespace of pids, or on another machine with the same home.
     return (None if locked or owner.alive() else f"its controller (pid {owner.pid}) is gone"), state
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _state_from(text: object, user: int | None) -> StateFolder | None:

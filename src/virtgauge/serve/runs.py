@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import hashlib
 import os
 import stat
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from virtgauge.errors import VirtgaugeError, printable
+from virtgauge.host.process import is_locked
 from virtgauge.ledger.read_only import LOG_NAME, ReadOnlyLedger
 from virtgauge.ledger.store import LEDGER_NAME
 
@@ -85,14 +85,9 @@ def is_measured(folder: Path) -> bool | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
+        return is_locked(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 def read_or_say(folder: Path, read: Callable[[ReadOnlyLedger], Value]) -> Value | str:
