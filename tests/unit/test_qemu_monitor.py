@@ -39,7 +39,8 @@ class Qemu:
             self.asked.append(command["execute"])
             running = self.state == "running"
             value = {"status": self.state, "running": running, "singlestep": False}
-            self._say({"return": value if command["execute"] == "query-status" else {}, "id": command["id"]})
+            answer = {"return": value if command["execute"] == "query-status" else {}}
+            self._say(answer | {name: command[name] for name in ("id",) if name in command})
 
     def stop(self, state: str) -> None:
         self.state = state

@@ -64,8 +64,8 @@ class QemuPlatform(AcceleratedPlatform):
         model_config = ConfigDict(extra="forbid", frozen=True)
 
         machine: Literal["microvm", "microvm-noacpi", "q35", "pc"] = "microvm"
-        """QEMU's machine type. ``microvm-noacpi`` has no ACPI, and neither timer nor interrupt controller of the PC: for
-        a kernel that finds virtio devices by its command line (``CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES``)."""
+        """QEMU's machine type. ``microvm-noacpi`` has no ACPI, and neither timer nor interrupt controller of the PC:
+        for a kernel that finds virtio devices by its command line (``CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES``)."""
         accelerator: Literal["auto", "kvm", "tcg"] = "auto"
         """``auto``: kvm if a guest boots with it and its figures count, else tcg (emulated)."""
         vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
