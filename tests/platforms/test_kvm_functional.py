@@ -34,7 +34,7 @@ from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.boot_probe import is_functional
 from virtgauge.platforms.qemu.platform import QemuGuest, QemuPlatform
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(3000), pytest.mark.asyncio(loop_scope="module")]
 Spec = Callable[..., GuestSpec]
 KERNEL = "VIRTGAUGE_KVM_KERNEL"
 BESIDE = Path(__file__).parents[3] / "shared" / "guests" / "kvm-functional" / "vmlinux"
@@ -55,7 +55,7 @@ def settings() -> dict[str, Any]:
         "kernel": str(kernel),
         "vcpus": 1,
         "memory_mib": 128,
-        "boot_timeout_s": 400.0,
+        "boot_timeout_s": 900.0,
     }
 
 
@@ -218,7 +218,7 @@ def plan(settings: dict[str, Any], tmp_path: Path) -> Iterator[Path]:
 
 def virtgauge(*arguments: object) -> str:
     command = [sys.executable, "-m", "virtgauge.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2900, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

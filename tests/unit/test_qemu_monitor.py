@@ -34,8 +34,8 @@ class Qemu:
     async def serve(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self.pair.theirs)
         self._say(GREETING)
-        while line := await reader.readline():
-            command = json.loads(line)
+        while sent := await reader.read(4096):  # a command at a time, for each is answered before the next
+            command = json.loads(sent)
             self.asked.append(command["execute"])
             running = self.state == "running"
             value = {"status": self.state, "running": running, "singlestep": False}

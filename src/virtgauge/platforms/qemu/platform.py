@@ -173,14 +173,17 @@ class QemuPlatform(AcceleratedPlatform):
             process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages)
             monitor = Monitor(pairs[1], attempt.give_up)
             removal.callback(monitor.abandon)
-            channel = await attempt.open_channel(*await pairs[0].streams())
-            if self.functional:
-                channel.timeout_factor = self.timeout_factor
-            await attempt.configure_network(channel, spec.nics)
             try:
+                channel = await attempt.open_channel(*await pairs[0].streams())
+                if self.functional:
+                    channel.timeout_factor = self.timeout_factor
+                await attempt.configure_network(channel, spec.nics)
                 client = await monitor.connected(_MONITOR_S)
             except (QMPError, OSError, EOFError, TimeoutError) as error:
                 raise attempt.failure("monitor", f"QEMU's monitor does not answer: {error}") from error
+            except LaunchError:
+                await monitor.close()
+                raise
 
             async def end() -> None:
                 await monitor.power_off(process, _EXIT_S if not boot.drives else WRITE_BACK_S)
