@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -22,10 +22,11 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program, wait_for_exit
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
+from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, require_short, root_of
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, said_version, usual_vcpus
 from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, start_kernel
+from virtgauge.platforms.qemu.carriers import tuned_links
 from virtgauge.platforms.qemu.command import (
     LONGEST_COMMAND_LINE,
     MACHINES,
@@ -36,6 +37,9 @@ from virtgauge.platforms.qemu.command import (
     reached_by,
     throttle_disk,
 )
+from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus
+from virtgauge.platforms.qemu.refusals import Asked, refusals
+from virtgauge.platforms.qemu.tuning import Tuning
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
 
@@ -74,6 +78,8 @@ class QemuPlatform(AcceleratedPlatform):
         nic_model: Literal["virtio", "e1000"] = "virtio"
         """Model of a guest's network interfaces: para-virtual, or Intel's 82540EM emulated register by register. An
         e1000 loses its first frames after the link has come up; warm it up before frames are counted."""
+        tuning: Tuning = Tuning()
+        """How QEMU is set up in production ([platforms/tuning.md](platforms/tuning.md))."""
 
         @model_validator(mode="after")
         def _the_machine_has_it(self) -> Self:
@@ -81,6 +87,8 @@ class QemuPlatform(AcceleratedPlatform):
             if self.nic_model not in models:
                 remedy = 'set machine = "q35", or nic_model = "virtio"'
                 raise ValueError(f"a {self.machine} has no PCI bus for an {self.nic_model}: {remedy}")
+            if self.nic_model != "virtio" and (fields := self.tuning.of_nics):
+                raise ValueError(f'tuning.{fields[0]} is of virtio, and nic_model is {self.nic_model!r}: leave one out')
             return self
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -93,9 +101,11 @@ class QemuPlatform(AcceleratedPlatform):
         return f"QEMU {self.settings.machine}{nic}{self._suffix}"
 
     def describe(self) -> dict[str, Any]:
+        tuned = self.settings.tuning.given()
         return {
             "kind": self.kind,
-            **self.settings.model_dump(mode="json"),
+            **self.settings.model_dump(mode="json", exclude={"tuning"}),
+            **({"tuning": tuned} if tuned else {}),
             "vcpus": self.settings.vcpus or usual_vcpus(),
             "accelerator": self._accelerator or self.settings.accelerator,
         }
@@ -120,11 +130,18 @@ class QemuPlatform(AcceleratedPlatform):
             return Availability(False, f"`{binary} --version` fails", "apt install --reinstall qemu-system-x86")
         details = {"qemu": version, "kernel": kernel.package, "machine": self.settings.machine}
 
+        tuning = self.settings.tuning
+        tuned = (tuning.model_dump_json(exclude_defaults=True),) if tuning.given() else ()
+
         async def judged(accelerator: str) -> Availability:
+            if refused := refusals(self._asked_of(accelerator)):
+                said, remedies = (dict.fromkeys(words) for words in zip(*((str(r), r.remedy) for r in refused)))
+                return Availability(False, "; ".join(said), "; ".join(remedies))
+
             async def boot(bound_s: float) -> int:
                 return await boots(lambda spec: self._launch(spec, accelerator), f"probe-{accelerator}", agent, bound_s)
 
-            return await judge(accelerator, (version, kernel.package, agent.sha256, self.settings.machine), boot)
+            return await judge(accelerator, (version, kernel.package, agent.sha256, self.settings.machine, *tuned), boot)
 
         return await self._choose(judged, details)
 
@@ -147,10 +164,14 @@ class QemuPlatform(AcceleratedPlatform):
                 agent, monitor = (pair.theirs.fileno() for pair in pairs)
                 return boot.arguments(console=console, agent_descriptor=agent, monitor_descriptor=monitor, taps=taps)
 
-            process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages)
+            asked = self._asked_of(accelerator, boot.vcpus, boot.memory_mib)
+            make_ready(asked, spec.scope.folder, removal)
+            taps_of = tuned_links(boot.tuning, removal)
+            process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages, taps_of=taps_of)
             channel = await attempt.open_channel(*await pairs[0].streams())
             await attempt.configure_network(channel, spec.nics)
             monitor = await _connect_monitor(pairs[1], attempt)
+            in_force = await enforce(monitor, process.pid, boot, spec)
 
             async def end() -> None:
                 await _power_off(monitor, process, _EXIT_S if not boot.drives else WRITE_BACK_S)
@@ -158,6 +179,7 @@ class QemuPlatform(AcceleratedPlatform):
             return QemuGuest(
                 monitor=monitor,
                 boot=boot,
+                in_force=in_force,
                 process=process,
                 channel=channel,
                 ready_ns=attempt.ready_ns(),
@@ -167,6 +189,11 @@ class QemuPlatform(AcceleratedPlatform):
                 before_removal=end,
                 disk=reached_by(boot.drives),
             )
+
+    def _asked_of(self, accelerator: str, vcpus: int | None = None, memory_mib: int | None = None) -> Asked:
+        own = self.settings
+        vcpus, memory_mib = vcpus or own.vcpus or usual_vcpus(), memory_mib or own.memory_mib
+        return Asked(own.tuning, accelerator, own.machine, vcpus, memory_mib)
 
     def _boot(self, spec: GuestSpec, accelerator: str, tsc_khz: int | None) -> Boot:
         binary, kernel = find_program("qemu-system-x86_64"), find_kernel()
@@ -193,8 +220,9 @@ class QemuPlatform(AcceleratedPlatform):
             modules=modules,
             tsc_khz=tsc_khz,
             nic_model=self.settings.nic_model if spec.nics else None,
-            drives=drives_of(spec),
+            drives=drives_of(spec, self.settings.tuning.disk_cache),
             root=root_of(spec),
+            tuning=self.settings.tuning,
         )
         require_short(boot.kernel_command_line(), LONGEST_COMMAND_LINE)
         return boot
@@ -203,9 +231,15 @@ class QemuPlatform(AcceleratedPlatform):
 class QemuGuest(KernelGuest):
     """A running virtual machine."""
 
-    def __init__(self, *, monitor: QMPClient, boot: Boot, **rest: Any) -> None:
+    def __init__(self, *, monitor: QMPClient, boot: Boot, in_force: Mapping[str, str], **rest: Any) -> None:
         super().__init__(**rest)
-        self.boot, self._monitor = boot, monitor
+        self.boot, self._monitor, self.in_force = boot, monitor, in_force
+
+    def confinement(self) -> Confinement:
+        """CPUs of all its threads, which a plan may have placed apart."""
+        with contextlib.suppress(OSError):
+            return dataclasses.replace(super().confinement(), cpus=thread_cpus(self._process.pid))
+        return super().confinement()
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what QEMU's process may use, and its own throttle of the guest's disk."""
