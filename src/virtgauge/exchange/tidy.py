@@ -222,7 +222,8 @@ def write(table: ResultTable, out: IO[str]) -> None:
         manifest.seed, manifest.confidence, manifest.agent_sha256, manifest.fingerprint,
     )  # fmt: skip
     measures = chosen_of(table, None)
-    in_force = {one.arm: one.facts["in_force"] for one in reversed(table.ledger.guests()) if one.facts.get("in_force")}
+    told = {one.arm: one.facts.get("in_force") for one in reversed(table.ledger.guests()) if one.facts}
+    in_force = {arm: found for arm, found in told.items() if isinstance(found, dict)}
     parts: dict[str, Iterable[object]] = {
         "hosts": [Host(one.name, one.fingerprint) for one in manifest.hosts],
         "arms": [

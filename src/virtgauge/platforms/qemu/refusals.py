@@ -51,7 +51,8 @@ class Refusal:
 def refusals(asked: Asked) -> list[Refusal]:
     """All of them; empty where everything can be tried."""
     each = (_of_kvm, _of_processors, _of_memory, _of_devices)
-    return [Refusal(field, getattr(asked.tuning, field), *said) for of in each for field, *said in of(asked)]
+    given = asked.tuning.given()
+    return [Refusal(field, given[field], *said) for of in each for field, *said in of(asked)]
 
 
 Said = Iterator[tuple[str, str, str]]
