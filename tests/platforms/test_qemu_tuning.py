@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import struct
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -50,15 +53,6 @@ async def in_a_lab(under_test: QemuPlatform, scope: Scope, spec: Spec, name: str
             yield guest
 
 
-def threads(guest: QemuGuest) -> dict[str, list[int]]:
-    """QEMU's own by name, found without the code under test."""
-    found: dict[str, list[int]] = {}
-    for one in Path(f"/proc/{guest._process.pid}/task").iterdir():
-        kind = (one / "comm").read_text().split("/")[0].strip()
-        found.setdefault(kind, []).append(int(one.name))
-    return found
-
-
 def test_the_machine_has_two_cpus() -> None:
     """What the tests below pin to."""
     assert {0, 1} <= os.sched_getaffinity(0)
@@ -89,13 +83,12 @@ async def test_threads_memory_disks_and_clocks_are_as_a_plan_asks(scope: Scope, 
         rtc_lost_ticks="slew",
     )
     async with in_a_lab(under_test, scope, spec, "one") as guest:
-        pid, found = guest._process.pid, threads(guest)
-        named = [Path(f"/proc/{pid}/task/{one}") for one in os.listdir(f"/proc/{pid}/task")]
-        real_time = [int(one.name) for one in named if os.sched_getscheduler(int(one.name)) & 0xFF == os.SCHED_FIFO]
-        assert real_time == found["CPU 0"], "QEMU names the threads of vCPUs so"
-        assert os.sched_getparam(real_time[0]).sched_priority == 3
-        assert os.sched_getaffinity(real_time[0]) == {1}
-        assert all(os.sched_getaffinity(int(one.name)) == {0} for one in named if int(one.name) not in real_time)
+        pid = guest._process.pid
+        threads = [int(one) for one in os.listdir(f"/proc/{pid}/task")]
+        (vcpu,) = [one for one in threads if os.sched_getscheduler(one) & 0xFF == os.SCHED_FIFO]
+        assert os.sched_getparam(vcpu).sched_priority == 3
+        assert os.sched_getaffinity(vcpu) == {1}
+        assert all(os.sched_getaffinity(one) == {0} for one in threads if one != vcpu)
         status = Path(f"/proc/{pid}/status").read_text()
         assert int(status.partition("VmLck:")[2].split()[0]) >= MEMORY_MIB * 1024
         assert "/[aio]" in Path(f"/proc/{pid}/maps").read_text()
@@ -109,7 +102,7 @@ async def test_threads_memory_disks_and_clocks_are_as_a_plan_asks(scope: Scope, 
 
 async def test_a_microvm_has_other_disks_and_topology(scope: Scope, spec: Spec) -> None:
     under_test = platform(
-        "microvm", 2, sockets=2, disk_cache="unsafe", disk_aio="io_uring", disk_discard=True, pit=False, numa_node=0,
+        "microvm", 2, sockets=2, disk_cache="unsafe", disk_aio="io_uring", disk_discard=True, pit=True, numa_node=0,
         rtc_lost_ticks="discard",
     )  # fmt: skip
     async with in_a_lab(under_test, scope, spec, "two") as guest:
@@ -131,6 +124,53 @@ async def test_frames_of_a_macvtap_stay_in_the_lab(spec: Spec) -> None:
 
 async def test_a_link_of_several_queues_carries_frames(spec: Spec) -> None:
     await check_a_guest_answers_from_its_lab_only(platform(vcpus=2, nic_queues=2), spec())
+
+
+class Switch(threading.Thread):
+    """The other end of a vhost-user socket: it agrees to all that QEMU says, and moves no frame."""
+
+    _REPLY, _GET_FEATURES, _GET_VRING_BASE, _VERSION_1 = 4, 1, 11, 1 << 32  # docs/interop/vhost-user of QEMU
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self.seen: set[int] = set()  # what was asked for
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(path))
+        self._listening.listen()
+
+    def run(self) -> None:
+        connection, _ = self._listening.accept()
+        with self._listening, connection:
+            while header := connection.recv(12, socket.MSG_WAITALL):
+                request, flags, size = struct.unpack("<III", header)
+                payload, descriptors, _, _ = socket.recv_fds(connection, size, 8) if size else (b"", [], 0, None)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                self.seen.add(request)
+                if request in (self._GET_FEATURES, self._GET_VRING_BASE):
+                    answer = struct.pack("<Q", self._VERSION_1) if request == self._GET_FEATURES else payload
+                    connection.sendall(struct.pack("<III", request, flags | self._REPLY, len(answer)) + answer)
+
+
+async def test_a_switch_behind_a_socket_serves_the_guest(scope: Scope, spec: Spec, tmp_path: Path) -> None:
+    switch = Switch(tmp_path / "vu")
+    switch.start()
+    async with in_a_lab(platform(vhost_user=[tmp_path / "vu"]), scope, spec, "switch") as guest:
+        assert guest.in_force == {"tuning.vhost_user": str(tmp_path / "vu")}
+        assert {2, 5, 12} <= switch.seen, "features, the guest's memory, and its queues: it was started by the guest"
+    switch.join(10)
+    assert not switch.is_alive()
+
+
+async def test_as_many_sockets_as_interfaces(scope: Scope, spec: Spec, tmp_path: Path) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    with contextlib.ExitStack() as open_:
+        for path in paths:
+            open_.enter_context(socket.socket(socket.AF_UNIX)).bind(str(path))
+        lab = open_.enter_context(Namespace(scope, "lab"))
+        asked = spec(nics=(Nic("gp0", mac(1)),), lab=lab)
+        with pytest.raises(LaunchError, match="names 2 sockets, and the suite gives the guest 1 interfaces"):
+            await platform(vhost_user=paths)._launch(asked, "tcg")
 
 
 async def test_huge_pages_are_in_force_or_refused_with_their_number(scope: Scope, spec: Spec) -> None:

@@ -15,6 +15,8 @@ from pydantic import ValidationError
 from virtgauge.errors import UnavailableError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.host.module_parameter import hold_parameter, put_back_parameters
+from virtgauge.host.reclaim import reclaim_folder
+from virtgauge.host.scope import Scope
 from virtgauge.plan.load import PlanError, load_plan, parse_plan
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.local import Tap
@@ -276,13 +278,15 @@ def test_halt_polling_is_set_for_the_guest_and_put_back(root: Path, tmp_path: Pa
     assert list(scope.iterdir()) == []
 
 
-def test_what_a_killed_run_had_set_is_put_back_unless_somebody_changed_it_since(root: Path, tmp_path: Path) -> None:
-    file, scope = root / "sys/module/kvm/parameters/halt_poll_ns", tmp_path / "scope"
-    scope.mkdir()
-    hold_parameter(file, "0", scope)
-    assert put_back_parameters(scope) == [f"put back {file} = 200000"]
-    assert file.read_text() == "200000"
-    assert put_back_parameters(scope) == []
+def test_what_a_killed_run_had_set_is_put_back_unless_somebody_changed_it_since(
+    root: Path, private_state: Path
+) -> None:
+    file = root / "sys/module/kvm/parameters/halt_poll_ns"
+    with Scope() as scope:
+        hold_parameter(file, "0", scope.folder)
+        assert reclaim_folder(scope.folder) == [f"put back {file} = 200000"]
+        assert file.read_text() == "200000"
+        assert put_back_parameters(scope.folder) == []
 
 
 def test_a_value_that_somebody_else_has_set_since_stays(root: Path, tmp_path: Path) -> None:

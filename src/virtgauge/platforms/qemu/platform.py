@@ -38,7 +38,7 @@ from virtgauge.platforms.qemu.command import (
     throttle_disk,
 )
 from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus
-from virtgauge.platforms.qemu.refusals import Asked, refusals
+from virtgauge.platforms.qemu.refusals import Asked, refusal_of
 from virtgauge.platforms.qemu.tuning import Tuning
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
@@ -134,9 +134,8 @@ class QemuPlatform(AcceleratedPlatform):
         tuned = (tuning.model_dump_json(exclude_defaults=True),) if tuning.given() else ()
 
         async def judged(accelerator: str) -> Availability:
-            if refused := refusals(self._asked_of(accelerator)):
-                said, remedies = (dict.fromkeys(words) for words in zip(*((str(r), r.remedy) for r in refused)))
-                return Availability(False, "; ".join(said), "; ".join(remedies))
+            if (refused := refusal_of(self._asked_of(accelerator))) is not None:
+                return refused
 
             async def boot(bound_s: float) -> int:
                 return await boots(lambda spec: self._launch(spec, accelerator), f"probe-{accelerator}", agent, bound_s)

@@ -12,6 +12,7 @@ from typing import Any
 
 from virtgauge.host.process import cpu_list
 from virtgauge.host.rights import AS_ROOT, lacking
+from virtgauge.platforms.base import Availability
 from virtgauge.platforms.qemu.tuning import FIELD, PAGE_MIB, Tuning
 
 HALT_POLL = Path("sys/module/kvm/parameters/halt_poll_ns")
@@ -53,6 +54,13 @@ def refusals(asked: Asked) -> list[Refusal]:
     each = (_of_kvm, _of_processors, _of_memory, _of_devices)
     given = asked.tuning.given()
     return [Refusal(field, given[field], *said) for of in each for field, *said in of(asked)]
+
+
+def refusal_of(asked: Asked) -> Availability | None:
+    """All of them in one; None where there is none."""
+    found = refusals(asked)
+    remedies = dict.fromkeys(one.remedy for one in found)
+    return Availability(False, "; ".join(map(str, found)), "; ".join(remedies)) if found else None
 
 
 Said = Iterator[tuple[str, str, str]]
