@@ -27,20 +27,25 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.image.contents import root_archive
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.provision.cache import cache_root
-from virtgauge.provision.kernel import ModuleError, canonical, module_closure
+from virtgauge.provision.kernel import ModuleError, module_closure, module_name
 
 _KEPT = 8
+_ALIGNED = 4  # Where the kernel looks for the beginning of an archive that is not compressed
 
 
-def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path) -> Path:
+def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path, under: Path | None = None) -> Path:
     """An initramfs in the cache, made when it is not there yet.
 
-    It is not compressed: unpacking costs an emulated guest more than reading a megabyte more.
+    It is not compressed: unpacking costs an emulated guest more than reading a megabyte more.  It is appended to the
+    one that it goes ``under``, compressed or not: the kernel unpacks one archive after another, each with zeros before
+    it, and what comes later replaces files of the same path
+    (Documentation/driver-api/early-userspace/buffer-format.rst).
 
     Raises:
         OSError: a file cannot be read, or the cache not be written.
     """
-    archive = root_archive(agent, modules, {})
+    first = b"" if under is None else under.read_bytes()
+    archive = first + b"\0" * (-len(first) % _ALIGNED) + root_archive(agent, modules, {})
     target = cache / f"{hashlib.sha256(archive).hexdigest()[:32]}.cpio"
     if not target.is_file():
         write_whole(target, archive)
@@ -50,15 +55,20 @@ def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path) ->
     return target
 
 
-def initramfs_with(agent: AgentBinary, folder: Path, names: Sequence[str]) -> tuple[Path, list[str]]:
+def initramfs_with(
+    agent: AgentBinary, folder: Path | None, names: Sequence[str], under: Path | None = None
+) -> tuple[Path, list[str]]:
     """An initramfs with modules and what they depend on, and all their names in the order in which they are loaded.
+
+    A kernel without a folder of modules has built in what it needs.  A user's own initramfs comes ``under`` the agent.
 
     Raises:
         LaunchError: there is no such module in the kernel's folder of them, or the cache cannot be written.
     """
     try:
-        modules = module_closure(folder, names)
-        return build_initramfs(agent, modules, cache_root() / "initramfs"), [canonical(path.stem) for path in modules]
+        modules = [] if folder is None else module_closure(folder, names)
+        archive = build_initramfs(agent, modules, cache_root() / "initramfs", under)
+        return archive, [module_name(path) for path in modules]
     except (OSError, ModuleError) as error:
         raise LaunchError("initramfs", str(error)) from error
 
@@ -235,9 +245,9 @@ def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:
     return (*system_parts(), *shares)
 
 
-def system_parts() -> Iterator[RootPart]:
-    """The host's system folders, with a private layer above those that a program may write to."""
-    for system in system_folders():
+def system_parts(root: Path = Path("/")) -> Iterator[RootPart]:
+    """The system folders of the host, or below another root, with a private layer above those to write to."""
+    for system in system_folders(root):
         path = Path("/", system.name)
         if system.target is not None:
             yield RootPart("link", path, system.target)

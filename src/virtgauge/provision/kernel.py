@@ -133,7 +133,7 @@ def arrange(unpacked: Path, folder: Path) -> str:
 
 def modules_in_use(tree: Path) -> list[Path]:
     """The modules to keep of a ``kernel/`` tree: those of the kept folders, and whatever they depend on."""
-    everything = {canonical(path.name.partition(".ko")[0]): path for path in sorted(tree.rglob("*.ko*"))}
+    everything = {module_name(path): path for path in sorted(tree.rglob("*.ko*"))}
     kept: dict[str, Path] = {}
     pending = [name for name, path in everything.items() if _is_kept(path.relative_to(tree))]
     while pending:
@@ -179,13 +179,13 @@ class ModuleError(Exception):
 def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
     """The files of modules and of all that they depend on, in an order in which they can be loaded.
 
-    The folder holds uncompressed ``*.ko`` files anywhere below it; what the kernel has built in (by its
+    The folder holds ``*.ko`` files anywhere below it, compressed or not; what the kernel has built in (by its
     ``modules.builtin``) needs no file and is left out.  In names, dashes and underscores are the same.
 
     Raises:
         ModuleError: one of them is missing, or they depend on each other in a circle.
     """
-    files = {canonical(path.stem): path for path in sorted(folder.rglob("*.ko"))}
+    files = {module_name(path): path for path in sorted(folder.rglob("*.ko*"))}
     built_in = _built_in(folder)
     ordered: list[Path] = []
 
@@ -200,7 +200,7 @@ def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
             raise ModuleError(f"the kernel has no module {name!r}{needed} below {folder}")
         if path in ordered:
             return
-        for dependency in module_dependencies(path.read_bytes()):
+        for dependency in module_dependencies(module_content(path)):
             visit(dependency, (*wanted_by, name))
         ordered.append(path)
 
@@ -212,6 +212,11 @@ def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
 def canonical(name: str) -> str:
     """A module's name as the kernel reports it."""
     return name.replace("-", "_")
+
+
+def module_name(path: Path) -> str:
+    """The same by its file, ``NAME.ko`` or compressed."""
+    return canonical(path.name.partition(".ko")[0])
 
 
 def _built_in(folder: Path) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ _DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 _ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 
 
-def extra_modules(spec: GuestSpec) -> tuple[str, ...]:
-    """What is needed beside the machine's own for a data disk, and for the host's root."""
-    return (*(_DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root else ()))
+def extra_modules(spec: GuestSpec, *, root: bool = False) -> tuple[str, ...]:
+    """What is needed beside the machine's own for a data disk, and for the host's ``root`` or one like it."""
+    return (*(_DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root or root else ()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,14 +96,19 @@ _PCI_NICS = {"virtio": "virtio-net-pci,romfile=", "e1000": "e1000,romfile="}
 NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000"}  # The guest's driver, by model
 
 # microvm: the distributions' kernels cannot be told of virtio devices on the command line, so ACPI describes them.
+# Those that can (CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES), QEMU tells of them where there is no ACPI.
+_MICROVM = Machine(
+    "microvm,acpi=on,rtc=on,isa-serial=on",
+    "virtio-serial-device",
+    ("virtio_mmio", "virtio_console"),
+    {"virtio": "virtio-net-device"},
+    "virtio-blk-device",
+    "virtio-9p-device",
+)
 MACHINES = {
-    "microvm": Machine(
-        "microvm,acpi=on,rtc=on,isa-serial=on",
-        "virtio-serial-device",
-        ("virtio_mmio", "virtio_console"),
-        {"virtio": "virtio-net-device"},
-        "virtio-blk-device",
-        "virtio-9p-device",
+    "microvm": _MICROVM,
+    "microvm-noacpi": dataclasses.replace(
+        _MICROVM, argument="microvm,acpi=off,rtc=on,isa-serial=on,pit=off,pic=off"
     ),
     **{
         name: Machine(
@@ -117,6 +123,16 @@ _ACCELERATORS = {
     "kvm": ("kvm", "host,migratable=no"),
     "tcg": ("tcg,thread=multi", "max"),
 }
+"""What QEMU is asked for as accelerator and as processor."""
+
+_OF_REGISTERS = {0x10A: "arch-capabilities", 0x345: "pdcm", 0x38F: "pmu"}
+"""The processor's features by the register (MSR) that QEMU sets for them (``kvm_put_msrs`` of target/i386/kvm/kvm.c)."""
+
+
+def refused_feature(log: str) -> str | None:
+    """The feature for which QEMU ended, as KVM lets none of its registers be set; None where it ended for no such."""
+    found = re.search(r"failed to set MSR (0x[0-9a-f]+)", log)
+    return None if found is None else _OF_REGISTERS.get(int(found[1], 16))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +152,8 @@ class Boot:
     nic_model: str | None = None
     drives: Sequence[Drive] = ()  # its data disks
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
+    without: Sequence[str] = ()  # features that the guest's processor has not got, as KVM refuses them
+    words: Sequence[str] = ()  # the plan's own, for the kernel
     tuning: Tuning = Tuning()  # what the plan wants otherwise
 
     def kernel_command_line(self) -> str:
@@ -150,7 +168,7 @@ class Boot:
             words.append(root_setting(self.root, _EXPORT))
         if self.drives:
             words.append(disks_setting(drive.folder for drive in self.drives))
-        return " ".join(words)
+        return " ".join((*words, *self.words))
 
     def _emulated_clock(self) -> list[str]:
         """Tell an emulated guest what a hypervisor would tell a virtualized one about its clock.
@@ -174,7 +192,7 @@ class Boot:
             str(self.binary),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", self.tuning.machine(machine.argument)),
-            *("-accel", accelerator, "-cpu", self.tuning.cpu(processor)),
+            *("-accel", accelerator, "-cpu", ",-".join((self.tuning.cpu(processor), *self.without))),
             *("-smp", self.tuning.processors(self.vcpus), "-m", f"{self.memory_mib}M"),
             *("-kernel", str(self.kernel), "-initrd", str(self.initramfs)),
             *("-append", self.kernel_command_line()),
@@ -206,10 +224,11 @@ class Boot:
         return ["-fsdev", f"local,id={name},{access}", "-device", f"{device},fsdev={name},mount_tag={name}"]
 
     def _nic(self, number: int, tap: Tap) -> list[str]:
-        device, pci = MACHINES[self.machine].nic_devices[self.nic_model or "virtio"], self.machine != "microvm"
+        device = MACHINES[self.machine].nic_devices[self.nic_model or "virtio"]
+        more = self.tuning.nic_device(number, pci="-pci" in device)
         return [
             *("-netdev", self.tuning.netdev(number, tap.descriptors)),
-            *("-device", f"{device},netdev=net{number},mac={tap.mac}{self.tuning.nic_device(number, pci=pci)}"),
+            *("-device", f"{device},netdev=net{number},mac={tap.mac}{more}"),
         ]
 
 

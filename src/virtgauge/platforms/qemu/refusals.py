@@ -33,6 +33,10 @@ class Asked:
     memory_mib: int
     root: Path = Path("/")  # where this machine's files are
 
+    @property
+    def microvm(self) -> bool:
+        return self.machine.startswith("microvm")
+
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
@@ -157,9 +161,9 @@ def _of_memory(asked: Asked) -> Said:
 
 def _of_devices(asked: Asked) -> Said:
     tuning, root = asked.tuning, asked.root
-    if tuning.hpet is not None and asked.machine == "microvm":
+    if tuning.hpet is not None and asked.microvm:
         yield "hpet", "a microvm has none", 'leave it out, or give machine = "q35"'
-    if tuning.disk_iothread and asked.machine == "microvm" and asked.accelerator != "kvm":
+    if tuning.disk_iothread and asked.microvm and asked.accelerator != "kvm":
         remedy = 'give machine = "q35", or leave it out'
         yield "disk_iothread", "an emulated microvm's devices have no notifiers, which its thread needs", remedy
     if tuning.vhost:
@@ -171,7 +175,7 @@ def _of_devices(asked: Asked) -> Said:
     for path in tuning.vhost_user:
         if not _is_socket(path):
             yield "vhost_user", f"{path} is no socket", "start the switch that serves it"
-    if tuning.pci_devices and asked.machine == "microvm":
+    if tuning.pci_devices and asked.microvm:
         yield "pci_devices", "a microvm has no PCI bus", 'give machine = "q35"'
     for address in tuning.pci_devices:
         yield from (("pci_devices", *said) for said in _of_pci(root, address))
