@@ -104,7 +104,8 @@ def test_without_settings_the_command_line_says_nothing_of_them() -> None:
 
 
 def test_a_microvms_interfaces_have_no_vectors_to_name() -> None:
-    (device,) = [one for one in after(words(machine="microvm", nic_queues=2), "-device") if one.startswith("virtio-net")]
+    devices = after(words(machine="microvm", nic_queues=2), "-device")
+    (device,) = [one for one in devices if one.startswith("virtio-net")]
     assert "mq=on" in device
     assert "vectors" not in device
 
@@ -236,7 +237,11 @@ def test_a_device_is_passed_through_only_with_its_whole_group_and_bound_to_vfio(
     group.mkdir(parents=True)
     (root / "dev/vfio").mkdir(parents=True)
     (root / "dev/vfio/vfio").touch()
-    kinds = {"0000:01:00.0": ("0x020000", "vfio-pci"), "0000:01:00.1": ("0x020000", "igb"), "0000:00:01.0": ("0x060400", "pcieport")}
+    kinds = {
+        "0000:01:00.0": ("0x020000", "vfio-pci"),
+        "0000:01:00.1": ("0x020000", "igb"),
+        "0000:00:01.0": ("0x060400", "pcieport"),
+    }
     for address, (kind, driver) in kinds.items():
         device = devices / address
         device.mkdir(exist_ok=True)

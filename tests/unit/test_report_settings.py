@@ -35,10 +35,11 @@ vcpu_cpus = [1]
 hpet = false
 """
 COMMON = {"kind": "qemu", "machine": "q35", "memory_mib": 512, "found": {"qemu": "7.2"}}
+TUNING = {"vcpu_cpus": [1], "hpet": False}
 ARMS = (
     arm_record("default", "qemu", "QEMU", "reference", settings=COMMON | {"vcpus": 2}),
     arm_record("default-aa", "qemu", "QEMU (A/A)", "aa", settings=COMMON),
-    arm_record("tuned", "qemu", "QEMU [tuned]", settings=COMMON | {"vcpus": 1, "tuning": {"vcpu_cpus": [1], "hpet": False}}),
+    arm_record("tuned", "qemu", "QEMU [tuned]", settings=COMMON | {"vcpus": 1, "tuning": TUNING}),
     arm_record("gone", "oci", "runsc", usable=False, settings={"runtime": "runsc"}),
 )
 FACTS = {"tuned": {"in_force": {"tuning.hpet": "false", "tuning.vcpu_cpus": "1"}}}

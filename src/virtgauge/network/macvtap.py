@@ -34,7 +34,7 @@ def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, 
     def inside() -> tuple[int, ...]:
         with IPRoute() as route:
             with_a_free_name(nic.port, lambda: route.link("add", ifname=nic.port, kind="veth", mtu=nic.mtu))
-            below = _one(route, lambda link: link["index"] == socket.if_nametoindex(nic.port))["link"]
+            below = _one(route, lambda link: link["index"] == socket.if_nametoindex(nic.port)).get("link")
             name = f"vgm{below}"
             kind = {"kind": "macvtap", "macvtap_mode": "passthru"}
             route.link("set", index=below, mtu=nic.mtu)
@@ -43,7 +43,8 @@ def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, 
             disable_all([nic.port, name, _one(route, lambda link: link["index"] == below).get("ifname")])
             for each in (below, socket.if_nametoindex(nic.port), index):
                 route.link("set", index=each, state="up")
-        (device,) = Path(f"/sys/class/net/{name}").glob("tap*/dev")
+        folder = Path(f"/sys/class/net/{name}")
+        (device,) = [*folder.glob("tap*/dev"), *folder.glob("macvtap/tap*/dev")]
         return _opened(lab, index, device.read_text().strip(), name, queues)
 
     def remove() -> None:

@@ -27,7 +27,8 @@ def settings_section(plan_text: str, arms: Sequence[ArmRecord], facts: Mapping[s
     wanted = [name for name in names if any(name in one for one in given.values()) or _differs(name, shown, values)]
     rows = [Row((name,), "", tuple(_text(name, values[arm.name], told[arm.name]) for arm in shown)) for name in wanted]
     columns = [Column(arm.label, text=True) for arm in shown]
-    return Section("settings", "Settings of the guests", tuple(table_of("", ("Setting",), columns, rows, _CAPTION)), True)
+    tables = tuple(table_of("", ("Setting",), columns, rows, _CAPTION))
+    return Section("settings", "Settings of the guests", tables, folded=True)
 
 
 def _given(plan_text: str) -> dict[str, dict[str, str]]:

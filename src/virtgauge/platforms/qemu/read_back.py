@@ -6,6 +6,7 @@ was asked for is a failed launch.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import os
@@ -27,6 +28,7 @@ from virtgauge.platforms.qemu.tuning import CACHES, FIELD, IOTHREAD, MEMORY, PAG
 
 UNTOLD = "given; neither QEMU nor the host tells"
 _STAGE = "tuning"
+_BOUND_S = 60.0
 _CLASSES = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr"}
 _TELLS_NO_AIO = 10  # From this version on QEMU waits for everything by an io_uring
 _TUN = "/dev/net/tun"
@@ -77,7 +79,8 @@ class InForce:
         tuning, threads = self._tuning, await self._threads()
         wanted = {*tuning.vcpu_cpus, *tuning.emulator_cpus, *tuning.iothread_cpus}
         if allowed is not None and not wanted <= set(allowed):
-            said = f"its threads belong on the CPUs {sorted(wanted)}, and the suite confines the guest to {sorted(allowed)}"
+            own, given = sorted(wanted), sorted(allowed)
+            said = f"its threads belong on the CPUs {own}, and the suite confines the guest to {given}"
             raise LaunchError(_STAGE, f"{said}; name no CPUs in the plan's {FIELD} for that suite")
         try:
             for thread, cpu in zip(threads.vcpus, tuning.vcpu_cpus, strict=False):
@@ -359,8 +362,12 @@ async def enforce(monitor: QMPClient, pid: int, boot: Boot, spec: GuestSpec) -> 
         return {}
     names = [drive.serial for drive in boot.drives]
     guest = InForce(monitor, pid, boot.tuning, memory_mib=boot.memory_mib, disks=names, nics=len(spec.nics))
-    await guest.place_threads(spec.cpus)
-    return await guest.read()
+    try:
+        async with asyncio.timeout(_BOUND_S):
+            await guest.place_threads(spec.cpus)
+            return await guest.read()
+    except TimeoutError as error:
+        raise LaunchError(_STAGE, f"QEMU's monitor does not tell within {_BOUND_S:g} s what is in force") from error
 
 
 Reader = Callable[[InForce], Awaitable[str | None]]

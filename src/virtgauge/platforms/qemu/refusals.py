@@ -1,4 +1,4 @@
-"""Which of a plan's settings of QEMU cannot be had here: field, value, reason and remedy, before anything is started."""
+"""Which of a plan's settings of QEMU cannot be had here: field, value, reason, remedy, before anything is started."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def _of_pci(root: Path, address: str) -> Iterator[tuple[str, str]]:
     for one in sorted(members, key=lambda member: member.name):
         driver = (one / "driver").resolve().name if (one / "driver").exists() else "no driver"
         if driver != "vfio-pci":
-            said = f"{one.name} is bound to {driver}" + ("" if one.name == address else f" and in the group of {address}")
-            yield said, f"driverctl set-override {one.name} vfio-pci, and give it back by unset-override"
+            of_group = "" if one.name == address else f" and in the group of {address}"
+            yield f"{one.name} is bound to {driver}{of_group}", f"driverctl set-override {one.name} vfio-pci, and give it back by unset-override"
 
 
 def _is_socket(path: Path) -> bool:
