@@ -31,9 +31,10 @@ def hold_parameter(file: Path, value: str, scope_folder: Path) -> Callable[[], o
             record.write_text(json.dumps({"file": str(file), "set": value, "before": before}))
             file.write_text(value)
             if (found := file.read_text().strip()) != value:
+                file.write_text(before)
                 raise UnavailableError(f"{file} is {found} after {value} was set", None)
     except (OSError, UnavailableError) as error:
-        put_back_parameters(scope_folder)
+        _put_back(record)
         if isinstance(error, UnavailableError):
             raise
         words = f"{file} cannot be set to {value}: {error.strerror}{lacking('CAP_DAC_OVERRIDE')}"
@@ -43,24 +44,29 @@ def hold_parameter(file: Path, value: str, scope_folder: Path) -> Callable[[], o
     def end() -> None:
         holders.pop()
         if not holders:
-            put_back_parameters(scope_folder)
+            _put_back(record)
 
     return end
 
 
 def put_back_parameters(scope_folder: Path) -> list[str]:
     """Put back what a scope has changed, unless somebody has changed it since; a line for people each."""
-    lines = []
-    for record in filter(is_own_file, sorted(scope_folder.glob(_RECORD.format("*")))):
-        try:
-            value = json.loads(record.read_text())
-            file, ours, before = Path(value["file"]), str(value["set"]), str(value["before"])
-            if file.read_text().strip() == ours != before:
-                file.write_text(before)
-                lines.append(f"put back {file} = {before}")
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            pass  # the module is gone, or nothing was set yet
-        except OSError:
-            continue  # another user may have the right to
-        record.unlink(missing_ok=True)
+    return [line for record in sorted(scope_folder.glob(_RECORD.format("*"))) for line in _put_back(record)]
+
+
+def _put_back(record: Path) -> list[str]:
+    lines: list[str] = []
+    if not is_own_file(record):
+        return lines
+    try:
+        value = json.loads(record.read_text())
+        file, ours, before = Path(value["file"]), str(value["set"]), str(value["before"])
+        if file.read_text().strip() == ours != before:
+            file.write_text(before)
+            lines.append(f"put back {file} = {before}")
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        pass  # the module is gone, or nothing was set yet
+    except OSError:
+        return lines  # another user may have the right to
+    record.unlink(missing_ok=True)
     return lines
