@@ -31,9 +31,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 
 def platform(machine: str = "q35", vcpus: int = 1, **tuning: Any) -> QemuPlatform:
     return QemuPlatform(
-        QemuPlatform.Settings(
-            machine=machine, accelerator="tcg", vcpus=vcpus, memory_mib=MEMORY_MIB, tuning=tuning
-        )
+        QemuPlatform.Settings(machine=machine, accelerator="tcg", vcpus=vcpus, memory_mib=MEMORY_MIB, tuning=tuning)
     )
 
 
@@ -196,7 +194,7 @@ async def test_a_feature_that_the_processor_does_not_have_is_noticed(spec: Spec)
 
 
 async def test_a_model_of_which_features_are_missing_is_noticed(spec: Spec) -> None:
-    with pytest.raises(LaunchError, match="in force is Skylake-Server without .*avx512"):
+    with pytest.raises(LaunchError, match=r"in force is Skylake-Server without .*avx512"):
         await platform(cpu_model="Skylake-Server")._launch(spec(), "tcg")
 
 

@@ -107,9 +107,7 @@ _MICROVM = Machine(
 )
 MACHINES = {
     "microvm": _MICROVM,
-    "microvm-noacpi": dataclasses.replace(
-        _MICROVM, argument="microvm,acpi=off,rtc=on,isa-serial=on,pit=off,pic=off"
-    ),
+    "microvm-noacpi": dataclasses.replace(_MICROVM, argument="microvm,acpi=off,rtc=on,isa-serial=on,pit=off,pic=off"),
     **{
         name: Machine(
             name, "virtio-serial-pci", ("virtio_pci", "virtio_console"), _PCI_NICS, "virtio-blk-pci", "virtio-9p-pci"

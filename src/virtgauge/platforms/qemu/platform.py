@@ -93,7 +93,7 @@ class QemuPlatform(AcceleratedPlatform):
                 remedy = 'set machine = "q35", or nic_model = "virtio"'
                 raise ValueError(f"a {self.machine} has no PCI bus for an {self.nic_model}: {remedy}")
             if self.nic_model != "virtio" and (fields := self.tuning.of_nics):
-                raise ValueError(f'tuning.{fields[0]} is of virtio, and nic_model is {self.nic_model!r}: leave one out')
+                raise ValueError(f"tuning.{fields[0]} is of virtio, and nic_model is {self.nic_model!r}: leave one out")
             return self
 
     def __init__(self, settings: Settings | None = None) -> None:

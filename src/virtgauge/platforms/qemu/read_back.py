@@ -296,10 +296,11 @@ class InForce:
         return _same([await self._property(f"/machine/peripheral/{one}-device", name) for one in self._disks])
 
     async def disk_cache(self) -> str | None:
-        told = {one["device"]: one["inserted"]["cache"] for one in await self._ask("query-block") if one.get("inserted")}
+        if not self._disks:
+            return None
+        told = {one["device"]: one["inserted"]["cache"] for one in await self._ask("query-block") if "inserted" in one}
         modes = [tuple(told[name][part] for part in ("writeback", "direct", "no-flush")) for name in self._disks]
-        found = [next((name for name, made in CACHES.items() if made == mode), str(mode)) for mode in modes]
-        return _words(_same(found)) if found else None
+        return _words(_same([next((n for n, made in CACHES.items() if made == mode), str(mode)) for mode in modes]))
 
     async def disk_aio(self) -> str | None:
         if not self._disks:

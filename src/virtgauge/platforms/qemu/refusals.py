@@ -197,7 +197,10 @@ def _of_pci(root: Path, address: str) -> Iterator[tuple[str, str]]:
         driver = (one / "driver").resolve().name if (one / "driver").exists() else "no driver"
         if driver != "vfio-pci":
             of_group = "" if one.name == address else f" and in the group of {address}"
-            yield f"{one.name} is bound to {driver}{of_group}", f"driverctl set-override {one.name} vfio-pci, and give it back by unset-override"
+            yield (
+                f"{one.name} is bound to {driver}{of_group}",
+                f"driverctl set-override {one.name} vfio-pci, and give it back by unset-override",
+            )
 
 
 def _is_socket(path: Path) -> bool:

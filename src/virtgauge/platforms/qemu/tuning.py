@@ -205,7 +205,9 @@ class Tuning(BaseModel):
     def drive(self) -> str:
         """What ``-drive`` of a data disk has besides."""
         made = f",aio={self.disk_aio}" if self.disk_aio else ""
-        return made + (f",discard={'unmap' if self.disk_discard else 'ignore'}" if self.disk_discard is not None else "")
+        return made + (
+            f",discard={'unmap' if self.disk_discard else 'ignore'}" if self.disk_discard is not None else ""
+        )
 
     def disk_device(self, name: str) -> str:
         """What the device of a data disk has besides; with an id, by which it is read back."""
