@@ -40,11 +40,13 @@ def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, 
             route.link("set", index=below, mtu=nic.mtu)
             route.link("add", ifname=name, link=below, address=nic.mac, mtu=nic.mtu, **kind)
             index = socket.if_nametoindex(name)
-            disable_all([nic.port, name, _one(route, lambda link: link["index"] == below).get("ifname")])
+            disable_all([nic.port, _one(route, lambda link: link["index"] == below).get("ifname")])
             for each in (below, socket.if_nametoindex(nic.port), index):
                 route.link("set", index=each, state="up")
         folder = Path(f"/sys/class/net/{name}")
-        (device,) = [*folder.glob("tap*/dev"), *folder.glob("macvtap/tap*/dev")]
+        device = next(
+            iter([*folder.glob("tap*/dev"), *folder.glob("macvtap/tap*/dev")])
+        )  # older kernels have the first
         return _opened(lab, index, device.read_text().strip(), name, queues)
 
     def remove() -> None:

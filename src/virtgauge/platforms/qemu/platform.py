@@ -315,9 +315,10 @@ class QemuGuest(KernelGuest):
 
     def confinement(self) -> Confinement:
         """CPUs of all its threads, which a plan may have placed apart."""
+        found = super().confinement()
         with contextlib.suppress(OSError):
-            return dataclasses.replace(super().confinement(), cpus=thread_cpus(self._process.pid))
-        return super().confinement()
+            return dataclasses.replace(found, cpus=None if self._pid is None else thread_cpus(self._pid))
+        return found
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what QEMU's process may use, and its own throttle of the guest's disk."""

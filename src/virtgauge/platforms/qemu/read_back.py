@@ -193,7 +193,7 @@ class InForce:
         told = []
         for flag in self._tuning.cpu_flags:
             on = {bool(await self._property(path, flag[1:])) for path in await self._processors()}
-            told.append({(True,): "+", (False,): "-"}.get(tuple(on), "±") + flag[1:])
+            told.append(("±" if len(on) > 1 else "+" if True in on else "-") + flag[1:])
         return _words(told)
 
     async def _topology(self, name: str) -> str:

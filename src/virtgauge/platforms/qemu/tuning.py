@@ -125,7 +125,7 @@ class Tuning(BaseModel):
         if len(set(self.vcpu_cpus)) < len(self.vcpu_cpus):
             yield f"vcpu_cpus = {list(self.vcpu_cpus)}: two vCPUs on one CPU; name each once"
         if self.real_time and not self.vcpu_cpus:
-            yield f"vcpu_scheduling = {self.vcpu_scheduling!r} could take every CPU of the host; name theirs by vcpu_cpus"
+            yield f"vcpu_scheduling = {self.vcpu_scheduling!r} could take every CPU of the host; name some by vcpu_cpus"
         if self.real_time and (both := sorted({*self.vcpu_cpus} & {*self.emulator_cpus, *self.iothread_cpus})):
             yield f"CPU {both[0]} is for real-time vCPUs and for QEMU's other threads, which would starve; give others"
         if self.vhost_user and (self.vhost or self.nic_backend):
