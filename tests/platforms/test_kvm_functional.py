@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from platforms import guest_checks as check
-from platforms.conftest import burnt_share, require, running, traces
+from platforms.conftest import burnt_share, require, traces
 from platforms.network_checks import mac, peer, pings
 
 from virtgauge.agent.binary import find_agent
@@ -34,7 +34,7 @@ from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.boot_probe import is_functional
 from virtgauge.platforms.qemu.platform import QemuGuest, QemuPlatform
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(3000), pytest.mark.asyncio(loop_scope="module")]
 Spec = Callable[..., GuestSpec]
 KERNEL = "VIRTGAUGE_KVM_KERNEL"
 BESIDE = Path(__file__).parents[3] / "shared" / "guests" / "kvm-functional" / "vmlinux"
@@ -55,7 +55,7 @@ def settings() -> dict[str, Any]:
         "kernel": str(kernel),
         "vcpus": 1,
         "memory_mib": 128,
-        "boot_timeout_s": 400.0,
+        "boot_timeout_s": 900.0,
     }
 
 
@@ -131,14 +131,25 @@ async def test_two_at_once_answer_from_their_lab_and_one_that_crashes_leaves_the
     with contextlib.ExitStack() as stack, Namespace(scope, "lab") as lab:
         for number in (1, 2):
             nic = Nic(
-                f"gp{number}", mac(number), (f"10.11.{number}.1/24",), neighbours=(Neighbour(f"10.11.{number}.2", mac(7)),)
+                f"gp{number}",
+                mac(number),
+                (f"10.11.{number}.1/24",),
+                neighbours=(Neighbour(f"10.11.{number}.2", mac(7)),),
             )
             asked.append(spec(nics=(nic,), lab=lab))
         outside = [
             stack.enter_context(
-                peer(scope, lab, f"peer{number}", Nic(
-                    f"pp{number}", mac(7), (f"10.11.{number}.2/24",), neighbours=(Neighbour(f"10.11.{number}.1", mac(number)),)
-                ))
+                peer(
+                    scope,
+                    lab,
+                    f"peer{number}",
+                    Nic(
+                        f"pp{number}",
+                        mac(7),
+                        (f"10.11.{number}.2/24",),
+                        neighbours=(Neighbour(f"10.11.{number}.1", mac(number)),),
+                    ),
+                )
             )
             for number in (1, 2)
         ]
@@ -147,9 +158,9 @@ async def test_two_at_once_answer_from_their_lab_and_one_that_crashes_leaves_the
         switch = stack.enter_context(contextlib.closing(LinuxBridge(lab)))
         for number in (1, 2):
             switch.add_bridge(f"br{number}", (f"gp{number}", f"pp{number}"))
-            switch.add_rules([
-                Rule(f"pp{number}", mac(number), f"gp{number}"), Rule(f"gp{number}", mac(7), f"pp{number}")
-            ])
+            switch.add_rules(
+                [Rule(f"pp{number}", mac(number), f"gp{number}"), Rule(f"gp{number}", mac(7), f"pp{number}")]
+            )
         try:
             for number in (1, 2):
                 assert await asyncio.to_thread(pings, outside[number - 1], f"10.11.{number}.1")
@@ -169,7 +180,9 @@ async def test_two_at_once_answer_from_their_lab_and_one_that_crashes_leaves_the
     assert traces(f"{scope.tag}/g") == []
 
 
-async def test_a_killed_controller_is_reclaimed(platform: QemuPlatform, settings: dict[str, Any], private_state: Path) -> None:
+async def test_a_killed_controller_is_reclaimed(
+    platform: QemuPlatform, settings: dict[str, Any], private_state: Path
+) -> None:
     check.check_a_killed_controller_is_reclaimed("qemu", json.dumps(settings))
 
 
@@ -205,7 +218,7 @@ def plan(settings: dict[str, Any], tmp_path: Path) -> Iterator[Path]:
 
 def virtgauge(*arguments: object) -> str:
     command = [sys.executable, "-m", "virtgauge.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2900, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

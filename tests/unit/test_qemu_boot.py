@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from virtgauge.platforms import boot_probe
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart
-from virtgauge.platforms import boot_probe
 from virtgauge.platforms.boot_probe import KVM_BOUND_S, AcceleratedPlatform, Booted, forget, is_functional, judge
 from virtgauge.platforms.qemu.command import Boot, refused_feature
 
@@ -170,7 +170,9 @@ class Accelerated(AcceleratedPlatform):
         raise NotImplementedError
 
 
-FUNCTIONAL = Availability(True, "a guest boots in 70.0 s; its system calls take 0.8 ms", details={"figures": "functional"})
+FUNCTIONAL = Availability(
+    True, "a guest boots in 70.0 s; its system calls take 0.8 ms", details={"figures": "functional"}
+)
 VIRTUALIZED, EMULATED = Availability(True, "a guest boots in 0.4 s"), Availability(True, "a guest boots in 2.0 s")
 
 

@@ -34,12 +34,13 @@ class Qemu:
     async def serve(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self.pair.theirs)
         self._say(GREETING)
-        while line := await reader.readline():
-            command = json.loads(line)
+        while sent := await reader.read(4096):  # a command at a time, for each is answered before the next
+            command = json.loads(sent)
             self.asked.append(command["execute"])
             running = self.state == "running"
             value = {"status": self.state, "running": running, "singlestep": False}
-            self._say({"return": value if command["execute"] == "query-status" else {}, "id": command["id"]})
+            answer = {"return": value if command["execute"] == "query-status" else {}}
+            self._say(answer | {name: command[name] for name in ("id",) if name in command})
 
     def stop(self, state: str) -> None:
         self.state = state

@@ -102,8 +102,8 @@ async def judge(
 
 
 _BY_PAGE_TABLES = (
-    "the processor offers neither VT-x nor AMD-V here: this KVM (by page tables, PVM) steps through the code of a kernel "
-    "that was not written for it"
+    "the processor offers neither VT-x nor AMD-V here: this KVM (by page tables, PVM) steps through the code of a "
+    "kernel that was not written for it"
 )
 _PREPARED = "set kernel to one that boots there, and boot_timeout_s: docs/platforms/kvm.md"
 
@@ -115,7 +115,9 @@ def _verdict(booted: Booted) -> Availability:
     details = {**details, "system_call_us": f"{call_ns / 1e3:.2f}"}
     if call_ns < FUNCTIONAL_NS:
         return Availability(True, said, details=details)
-    said += f"; its system calls take {call_ns / 1e6:.2g} ms, for KVM steps through its kernel: its figures mean nothing"
+    said += (
+        f"; its system calls take {call_ns / 1e6:.2g} ms, for KVM steps through its kernel: its figures mean nothing"
+    )
     return Availability(True, said, details=details | {"figures": _FUNCTIONAL})
 
 
@@ -239,7 +241,9 @@ def _read(record: Path) -> Availability | None:
     try:
         value = json.loads(record.read_text())
         details = {str(name): str(told) for name, told in value["details"].items()}
-        return Availability(usable=bool(value["usable"]), reason=str(value["reason"]), fix=value["fix"], details=details)
+        return Availability(
+            usable=bool(value["usable"]), reason=str(value["reason"]), fix=value["fix"], details=details
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -49,8 +49,8 @@ class OwnKernel(BaseModel):
     """The keys of a plan for a kernel of the user's own; a base of a platform's ``Settings``."""
 
     kernel: ReadableFile | None = None
-    """A guest kernel of your own, by its path on this machine (relative to the folder that virtgauge is started in); the
-    one of `virtgauge provision kernel` by default."""
+    """A guest kernel of your own, by its path on this machine (relative to the folder that virtgauge is started in);
+    the one of `virtgauge provision kernel` by default."""
     kernel_modules: Annotated[Path, AfterValidator(_folder)] | None = None
     """The folder of its modules; by default /lib/modules/RELEASE, or none where that is not there: then it must have
     built in what it needs to reach the agent."""
@@ -127,7 +127,9 @@ def kernel_of(settings: OwnKernel) -> BootedKernel:
             image, _sha256(image), release, modules, source, settings.initrd, initrd_sha256, settings.kernel_words
         )
     except OSError as error:
-        raise UnavailableError(f"{error.filename}: {error.strerror}", "give the path of a file that is there") from error
+        raise UnavailableError(
+            f"{error.filename}: {error.strerror}", "give the path of a file that is there"
+        ) from error
 
 
 def release_of(image: Path) -> str | None:

@@ -132,9 +132,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         async def boot(bound_s: float) -> Booted:
             name, kvm = f"probe-{accelerator}", accelerator == "kvm"
             try:
-                return await boots(
-                    lambda spec: self._launch(spec, accelerator), name, agent, bound_s, system_calls=kvm
-                )
+                return await boots(lambda spec: self._launch(spec, accelerator), name, agent, bound_s, system_calls=kvm)
             except LaunchError as error:
                 if error.stage == "dial-in":  # says nothing of the accelerator, and is not to be remembered of it
                     raise UnavailableError(f"{accelerator}: no guest was reached: {error}") from error

@@ -124,7 +124,7 @@ _ACCELERATORS = {
 """What QEMU is asked for as accelerator and as processor."""
 
 _OF_REGISTERS = {0x10A: "arch-capabilities", 0x345: "pdcm", 0x38F: "pmu"}
-"""The processor's features by the register (MSR) that QEMU sets for them (``kvm_put_msrs`` of target/i386/kvm/kvm.c)."""
+"""The processor's features by the register (MSR) that QEMU sets for them (``kvm_put_msrs``, target/i386/kvm/kvm.c)."""
 
 
 def refused_feature(log: str) -> str | None:

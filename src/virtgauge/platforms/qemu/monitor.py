@@ -73,6 +73,11 @@ class Monitor:
         self._connecting.cancel()
         self._watching.cancel()
 
+    async def close(self) -> None:
+        """Give the connection up, and wait a moment for its end."""
+        self.abandon()
+        await asyncio.wait([self._connecting, self._watching], timeout=_EXIT_S)
+
     async def power_off(self, process: subprocess.Popen[bytes], within_s: float) -> None:
         """Wait for the machine that its agent powers off; else tell QEMU to end.  What then remains is killed."""
         if await wait_for_exit(process, within_s) is None:
@@ -80,5 +85,4 @@ class Monitor:
                 async with asyncio.timeout(_EXIT_S):
                     await self._client.execute("quit")
             await wait_for_exit(process, _EXIT_S)
-        self.abandon()
-        await asyncio.wait([self._watching], timeout=_EXIT_S)
+        await self.close()

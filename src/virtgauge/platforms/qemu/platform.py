@@ -68,8 +68,8 @@ class QemuPlatform(AcceleratedPlatform):
         model_config = ConfigDict(extra="forbid", frozen=True)
 
         machine: Literal["microvm", "microvm-noacpi", "q35", "pc"] = "microvm"
-        """QEMU's machine type. ``microvm-noacpi`` has no ACPI, and neither timer nor interrupt controller of the PC: for
-        a kernel that finds virtio devices by its command line (``CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES``)."""
+        """QEMU's machine type. ``microvm-noacpi`` has no ACPI, and neither timer nor interrupt controller of the PC:
+        for a kernel that finds virtio devices by its command line (``CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES``)."""
         accelerator: Literal["auto", "kvm", "tcg"] = "auto"
         """``auto``: kvm if a guest boots with it and its figures count, else tcg (emulated)."""
         vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
@@ -191,15 +191,18 @@ class QemuPlatform(AcceleratedPlatform):
             process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages, taps_of=taps_of)
             monitor = Monitor(pairs[1], attempt.give_up)
             removal.callback(monitor.abandon)
-            channel = await attempt.open_channel(*await pairs[0].streams())
-            if self.functional:
-                channel.timeout_factor = self.timeout_factor
-            await attempt.configure_network(channel, spec.nics)
             try:
+                channel = await attempt.open_channel(*await pairs[0].streams())
+                if self.functional:
+                    channel.timeout_factor = self.timeout_factor
+                await attempt.configure_network(channel, spec.nics)
                 client = await monitor.connected(_MONITOR_S)
+                in_force = await enforce(client, process.pid, boot, spec)
             except (QMPError, OSError, EOFError, TimeoutError) as error:
                 raise attempt.failure("monitor", f"QEMU's monitor does not answer: {error}") from error
-            in_force = await enforce(client, process.pid, boot, spec)
+            except LaunchError:
+                await monitor.close()
+                raise
 
             async def end() -> None:
                 await monitor.power_off(process, _EXIT_S if not boot.drives else WRITE_BACK_S)
