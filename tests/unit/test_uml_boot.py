@@ -37,7 +37,7 @@ def test_a_guest_sees_one_empty_folder_of_the_host_and_opens_no_terminal() -> No
 
 def test_interfaces_are_taps_that_it_inherits_and_take_whole_packets() -> None:
     given = BOOT.arguments(
-        agent_descriptor=7, taps=(Tap(8, "52:54:00:00:00:01", 1500), Tap(9, "52:54:00:00:00:02", 9000))
+        agent_descriptor=7, taps=(Tap((8,), "52:54:00:00:00:01", 1500), Tap((9,), "52:54:00:00:00:02", 9000))
     )
     assert [word for word in given if word.startswith("vec")] == [
         "vec0:transport=fd,fd=8,vec=0,mac=52:54:00:00:00:01,mtu=1500",

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from virtgauge.agent.binary import AgentBinary
@@ -249,6 +250,8 @@ class Guest(abc.ABC):
     label: str  # short text for people, for instance ``qemu microvm (tcg, emulated)``
     # how its writes and flushes reach the images of its disks, in words for the record; None without a disk
     disk: str | None = None
+    # by the names of a plan's settings, what the platform and the host say is in force; recorded with its facts
+    in_force: Mapping[str, str] = MappingProxyType({})
 
     @abc.abstractmethod
     def accounting(self) -> Accounting:

@@ -32,13 +32,16 @@ from virtgauge.platforms.base import Accounting, Availability, Confinement, Gues
 class Tap:
     """A guest's link."""
 
-    descriptor: int
+    descriptors: tuple[int, ...]  # one for each pair of queues; none where something else has its other end
     mac: str  # hardware address of the guest's interface on it
     mtu: int  # the longest packet
 
 
+OpenTaps = Callable[[GuestSpec], contextlib.AbstractContextManager[list[Tap]]]
+
+
 @contextlib.contextmanager
-def open_taps(spec: GuestSpec) -> Iterator[list[Tap]]:
+def open_taps(spec: GuestSpec, queues: int = 1) -> Iterator[list[Tap]]:
     """The guest's links, open in its lab until its process has its own copies; they are gone when that ends.
 
     Raises:
@@ -49,13 +52,14 @@ def open_taps(spec: GuestSpec) -> Iterator[list[Tap]]:
         for nic in spec.nics:
             assert spec.lab is not None
             try:
-                taps.append(Tap(open_tap(spec.lab, nic), nic.mac, nic.mtu))
+                taps.append(Tap(open_tap(spec.lab, nic, queues), nic.mac, nic.mtu))
             except NetworkError as error:
                 raise LaunchError("network", str(error)) from error
         yield taps
     finally:
         for tap in taps:
-            os.close(tap.descriptor)
+            for descriptor in tap.descriptors:
+                os.close(descriptor)
 
 
 class LocalGuest(LaunchedGuest):
@@ -229,13 +233,14 @@ def start_kernel(
     log: Path,
     steps: Sequence[Callable[[], None]] = (),
     environment: dict[str, str] | None = None,
+    taps_of: OpenTaps = open_taps,
 ) -> subprocess.Popen[bytes]:
     """Start a guest's kernel in its cgroup: its command for these links, and whose ends of sockets it inherits.
 
     Raises:
         LaunchError: a link cannot be made, a limit is not in force, or the kernel does not start.
     """
-    with open_taps(attempt.spec) as taps, cgroup.entrance() as join:
+    with taps_of(attempt.spec) as taps, cgroup.entrance() as join:
         require_limit(attempt.spec, cgroup)
         process = attempt.start(
             command(taps),
@@ -243,7 +248,7 @@ def start_kernel(
             log=log,
             steps=(join, *steps),
             environment=environment,
-            descriptors=(*(pair.theirs.fileno() for pair in pairs), *(tap.descriptor for tap in taps)),
+            descriptors=(*(pair.theirs.fileno() for pair in pairs), *(one for tap in taps for one in tap.descriptors)),
         )
     for pair in pairs:
         pair.theirs.close()

@@ -77,7 +77,7 @@ def _vector(number: int, tap: Tap) -> str:
 
     Frames are read and written one by one (``vec=0``): what sends and receives many at once is for sockets only.
     """
-    return f"vec{number}:transport=fd,fd={tap.descriptor},vec=0,mac={tap.mac},mtu={tap.mtu}"
+    return f"vec{number}:transport=fd,fd={tap.descriptors[0]},vec=0,mac={tap.mac},mtu={tap.mtu}"
 
 
 _CLONE_NEWNS = 0x00020000

@@ -46,6 +46,7 @@ def render_text(report: Report, console: Console) -> None:
         print_blocks(suite.summary, suite.sections, arms, console)
     print_blocks(report.replay.blocks if report.replay else (), (), arms, console)
     print_blocks((), [report.hosts.section] if report.hosts else (), arms, console)
+    print_blocks((), [report.settings] if report.settings.blocks else (), arms, console)
     _validity(report, console)
     for arm in arms.values():
         if not arm.usable:

@@ -15,6 +15,7 @@ from virtgauge.host.policy import DiskLimits, PolicyError
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart, disks_setting, root_setting
 from virtgauge.platforms.local import Tap
+from virtgauge.platforms.qemu.tuning import Tuning
 
 _DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 """ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
@@ -42,13 +43,15 @@ class Drive:
         return f"disk{self.number}"
 
 
-def drives_of(spec: GuestSpec) -> tuple[Drive, ...]:
+def drives_of(spec: GuestSpec, cache: str | None = None) -> tuple[Drive, ...]:
     """The guest's disks, past the host's page cache where the image's filesystem can (memory cannot, as a rule).
+
+    ``cache`` is the mode that a plan asks for instead.
 
     Raises:
         LaunchError: one cannot be opened.
     """
-    return tuple(Drive(disk.image, disk.folder, _cache(disk.image), at) for at, disk in enumerate(spec.disks))
+    return tuple(Drive(one.image, one.folder, cache or _cache(one.image), at) for at, one in enumerate(spec.disks))
 
 
 def _cache(image: Path) -> str:
@@ -149,6 +152,7 @@ class Boot:
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
     without: Sequence[str] = ()  # features that the guest's processor has not got, as KVM refuses them
     words: Sequence[str] = ()  # the plan's own, for the kernel
+    tuning: Tuning = Tuning()  # what the plan wants otherwise
 
     def kernel_command_line(self) -> str:
         """What the kernel and the agent are told."""
@@ -185,9 +189,9 @@ class Boot:
         return [
             str(self.binary),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-            *("-machine", machine.argument),
-            *("-accel", accelerator, "-cpu", ",-".join((processor, *self.without))),
-            *("-smp", str(self.vcpus), "-m", f"{self.memory_mib}M"),
+            *("-machine", self.tuning.machine(machine.argument)),
+            *("-accel", accelerator, "-cpu", ",-".join((self.tuning.cpu(processor), *self.without))),
+            *("-smp", self.tuning.processors(self.vcpus), "-m", f"{self.memory_mib}M"),
             *("-kernel", str(self.kernel), "-initrd", str(self.initramfs)),
             *("-append", self.kernel_command_line()),
             *("-chardev", f"file,id=console,path={_option(console)}", "-serial", "chardev:console"),
@@ -198,13 +202,14 @@ class Boot:
             *(word for number, tap in enumerate(taps) for word in self._nic(number, tap)),
             *(word for drive in self.drives for word in self._drive(drive)),
             *(word for number, part in enumerate(self.root) for word in self._export(number, part)),
+            *self.tuning.words(self.memory_mib),
         ]
 
     def _drive(self, drive: Drive) -> list[str]:
         file, device = f"file={_option(drive.image)},format=raw,cache={drive.cache}", MACHINES[self.machine].disk_device
         return [
-            *("-drive", f"if=none,id={drive.serial},{file}"),
-            *("-device", f"{device},drive={drive.serial},serial={drive.serial}"),
+            *("-drive", f"if=none,id={drive.serial},{file}{self.tuning.drive()}"),
+            *("-device", f"{device},drive={drive.serial},serial={drive.serial}{self.tuning.disk_device(drive.serial)}"),
         ]
 
     def _export(self, number: int, part: RootPart) -> list[str]:
@@ -218,9 +223,10 @@ class Boot:
 
     def _nic(self, number: int, tap: Tap) -> list[str]:
         device = MACHINES[self.machine].nic_devices[self.nic_model or "virtio"]
+        more = self.tuning.nic_device(number, pci="-pci" in device)
         return [
-            *("-netdev", f"tap,id=net{number},fd={tap.descriptor},vhost=off"),
-            *("-device", f"{device},netdev=net{number},mac={tap.mac}"),
+            *("-netdev", self.tuning.netdev(number, tap.descriptors)),
+            *("-device", f"{device},netdev=net{number},mac={tap.mac}{more}"),
         ]
 
 

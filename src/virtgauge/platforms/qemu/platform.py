@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -21,11 +21,12 @@ from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
+from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart, direct_kernel, initramfs_with, require_short, root_of, system_parts
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, said_version, usual_vcpus
 from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile, kernel_of
 from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, start_kernel
+from virtgauge.platforms.qemu.carriers import tuned_links
 from virtgauge.platforms.qemu.command import (
     LONGEST_COMMAND_LINE,
     MACHINES,
@@ -39,6 +40,9 @@ from virtgauge.platforms.qemu.command import (
 )
 from virtgauge.platforms.qemu.disk_image import mounted_image
 from virtgauge.platforms.qemu.monitor import Monitor
+from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus
+from virtgauge.platforms.qemu.refusals import Asked, refusal_of
+from virtgauge.platforms.qemu.tuning import Tuning
 from virtgauge.provision.cache import cache_root
 
 _EXIT_S = 1.0
@@ -79,6 +83,8 @@ class QemuPlatform(AcceleratedPlatform):
         nic_model: Literal["virtio", "e1000"] = "virtio"
         """Model of a guest's network interfaces: para-virtual, or Intel's 82540EM emulated register by register. An
         e1000 loses its first frames after the link has come up; warm it up before frames are counted."""
+        tuning: Tuning = Tuning()
+        """How QEMU is set up in production ([platforms/tuning.md](platforms/tuning.md))."""
 
         @model_validator(mode="after")
         def _the_machine_has_it(self) -> Self:
@@ -86,6 +92,8 @@ class QemuPlatform(AcceleratedPlatform):
             if self.nic_model not in models:
                 remedy = 'set machine = "q35", or nic_model = "virtio"'
                 raise ValueError(f"a {self.machine} has no PCI bus for an {self.nic_model}: {remedy}")
+            if self.nic_model != "virtio" and (fields := self.tuning.of_nics):
+                raise ValueError(f"tuning.{fields[0]} is of virtio, and nic_model is {self.nic_model!r}: leave one out")
             return self
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -103,6 +111,7 @@ class QemuPlatform(AcceleratedPlatform):
         return {
             "kind": self.kind,
             **self.settings.described("disk_image"),
+            "tuning": self.settings.tuning.given(),
             "vcpus": self.settings.vcpus or usual_vcpus(),
             "accelerator": self._accelerator or self.settings.accelerator,
         }
@@ -124,11 +133,17 @@ class QemuPlatform(AcceleratedPlatform):
             return Availability(False, f"`{binary} --version` fails", "apt install --reinstall qemu-system-x86")
         details = {"qemu": version, "machine": self.settings.machine, **kernel.record()}
 
+        tuning = self.settings.tuning
+        tuned = (tuning.model_dump_json(exclude_defaults=True),) if tuning.given() else ()
+
         async def judged(accelerator: str) -> Availability:
+            if (refused := refusal_of(self._asked_of(accelerator))) is not None:
+                return refused
+
             async def boot(bound_s: float) -> Booted:
                 return await self._try(accelerator, agent, bound_s)
 
-            key = (version, *kernel.key, agent.sha256, self.settings.machine, str(self.settings.disk_image))
+            key = (version, *kernel.key, agent.sha256, self.settings.machine, str(self.settings.disk_image), *tuned)
             return await judge(accelerator, key, boot, bound_s=self.settings.boot_timeout_s)
 
         found = await self._choose(judged, details)
@@ -170,7 +185,10 @@ class QemuPlatform(AcceleratedPlatform):
                 agent, monitor = (pair.theirs.fileno() for pair in pairs)
                 return boot.arguments(console=console, agent_descriptor=agent, monitor_descriptor=monitor, taps=taps)
 
-            process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages)
+            asked = self._asked_of(accelerator, boot.vcpus, boot.memory_mib)
+            make_ready(asked, spec.scope.folder, removal)
+            taps_of = tuned_links(boot.tuning, removal)
+            process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages, taps_of=taps_of)
             monitor = Monitor(pairs[1], attempt.give_up)
             removal.callback(monitor.abandon)
             try:
@@ -179,6 +197,7 @@ class QemuPlatform(AcceleratedPlatform):
                     channel.timeout_factor = self.timeout_factor
                 await attempt.configure_network(channel, spec.nics)
                 client = await monitor.connected(_MONITOR_S)
+                in_force = await enforce(client, process.pid, boot, spec)
             except (QMPError, OSError, EOFError, TimeoutError) as error:
                 raise attempt.failure("monitor", f"QEMU's monitor does not answer: {error}") from error
             except LaunchError:
@@ -191,6 +210,7 @@ class QemuPlatform(AcceleratedPlatform):
             return QemuGuest(
                 monitor=client,
                 boot=boot,
+                in_force=in_force,
                 process=process,
                 channel=channel,
                 ready_ns=attempt.ready_ns(),
@@ -200,6 +220,11 @@ class QemuPlatform(AcceleratedPlatform):
                 before_removal=end,
                 disk=reached_by(boot.drives),
             )
+
+    def _asked_of(self, accelerator: str, vcpus: int | None = None, memory_mib: int | None = None) -> Asked:
+        own = self.settings
+        vcpus, memory_mib = vcpus or own.vcpus or usual_vcpus(), memory_mib or own.memory_mib
+        return Asked(own.tuning, accelerator, own.machine, vcpus, memory_mib)
 
     def _root(self, spec: GuestSpec, folder: Path, removal: contextlib.ExitStack) -> tuple[RootPart, ...]:
         if self.settings.disk_image is None:
@@ -244,10 +269,11 @@ class QemuPlatform(AcceleratedPlatform):
             modules=modules,
             tsc_khz=tsc_khz,
             nic_model=self.settings.nic_model if spec.nics else None,
-            drives=drives_of(spec),
+            drives=drives_of(spec, self.settings.tuning.disk_cache),
             root=root,
             without=without,
             words=kernel.words,
+            tuning=self.settings.tuning,
         )
         require_short(boot.kernel_command_line(), LONGEST_COMMAND_LINE)
         return boot
@@ -286,9 +312,16 @@ class _Attempt(ProcessAttempt):
 class QemuGuest(KernelGuest):
     """A running virtual machine."""
 
-    def __init__(self, *, monitor: QMPClient, boot: Boot, **rest: Any) -> None:
+    def __init__(self, *, monitor: QMPClient, boot: Boot, in_force: Mapping[str, str], **rest: Any) -> None:
         super().__init__(**rest)
-        self.boot, self._monitor = boot, monitor
+        self.boot, self._monitor, self.in_force = boot, monitor, in_force
+
+    def confinement(self) -> Confinement:
+        """CPUs of all its threads, which a plan may have placed apart."""
+        found = super().confinement()
+        with contextlib.suppress(OSError):
+            return dataclasses.replace(found, cpus=None if self._pid is None else thread_cpus(self._pid))
+        return found
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what QEMU's process may use, and its own throttle of the guest's disk."""
