@@ -46,7 +46,8 @@ def disable_all(interfaces: Iterable[str]) -> None:
 
 
 _TUNSETIFF = 0x400454CA
-_IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
+_TUNSETPERSIST = 0x400454CB
+_IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
 _NUD_PERMANENT = 0x80
 _RELEASE_S = 3.0
 
@@ -93,7 +94,7 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
         guest.netlink(configure)
         lab.netlink(finish)
     except (NetlinkError, OSError, NetworkError) as error:
-        _disconnect(lab, made)
+        disconnect(lab, made)
         if isinstance(error, NetworkError):
             raise
         raise NetworkError(f"a link of {guest.name} cannot be made: {error}") from error
@@ -122,11 +123,29 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
     Raises:
         NetworkError: it cannot be made.
     """
+    return _tap(lab, nic, _IFF_TAP | _IFF_NO_PI)
 
+
+def keep_tap(lab: Namespace, nic: Nic) -> None:
+    """The same for a program that opens it by its name, and wants that header; it stays until it is disconnected.
+
+    Who opens it decides about the offloads of what it takes; :func:`disable_all` afterwards decides anew.
+
+    Raises:
+        NetworkError: it cannot be made.
+    """
+    descriptor = _tap(lab, nic, _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR)
+    try:
+        fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
+    finally:
+        os.close(descriptor)
+
+
+def _tap(lab: Namespace, nic: Nic, flags: int) -> int:
     def inside() -> int:
         descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            request = struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI)
+            request = struct.pack("16sH22x", nic.port.encode(), flags)
             with_a_free_name(nic.port, functools.partial(fcntl.ioctl, descriptor, _TUNSETIFF, request))
             disable_all([nic.port])
             with IPRoute() as route:
@@ -142,7 +161,7 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
         raise NetworkError(f"the tap {nic.port} cannot be made: {error}") from error
 
 
-def _disconnect(lab: Namespace, ports: Iterable[str]) -> None:
+def disconnect(lab: Namespace, ports: Iterable[str]) -> None:
     """Remove links by their ends in the lab; those already gone are no error."""
     wanted = set(ports)
 

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,7 +22,16 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
-from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import (
+    Accounting,
+    Availability,
+    Confinement,
+    Guest,
+    GuestSpec,
+    LaunchError,
+    Platform,
+    refuse_files_of_the_host,
+)
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
 from virtgauge.platforms.boot_probe import boots
 from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
@@ -254,8 +263,7 @@ class XenPlatform(Platform):
         removal.callback(toolstack.destroy, config.name)
         await dom0.check(["xl", "create", "-q", path], attempt.remaining_s)
         reader, writer = await dom0.open_console(await toolstack.number_of(config.name), removal)
-        noise = removal.enter_context(log.open("ab", buffering=0))
-        channel = await attempt.open_channel(*serial_streams(reader, writer, lambda text: _keep(noise, text)))
+        channel = await attempt.open_channel(*serial_streams(reader, writer, attempt.note))
         await attempt.configure_network(channel, spec.nics)
         return XenGuest(
             channel=channel,
@@ -304,17 +312,6 @@ class _XenAttempt(LaunchAttempt):
 
 
 def _refuse_what_it_lacks(spec: GuestSpec) -> None:
-    asked = {
-        "a data disk": spec.disks,
-        "the host's programs as its root": spec.host_root,
-        "folders of the host": spec.shares,
-    }
-    for what, value in asked.items():
-        if value:
-            raise LaunchError("start", f"{what}: guests of Xen have none here; use a virtual machine of QEMU for that")
-
-
-def _keep(log: BinaryIO, text: bytes) -> None:
-    """What the guest's kernel prints, until the guest is gone."""
-    with contextlib.suppress(ValueError, OSError):
-        log.write(text)
+    if spec.disks:
+        raise LaunchError("start", "a data disk: guests of Xen have none here; use a virtual machine of QEMU for that")
+    refuse_files_of_the_host(spec, "Xen")
