@@ -49,7 +49,8 @@ def doctor(
     if again:
         boot_probe.forget()
     platforms = [
-        {"name": name, "label": platform.label, "emulated": platform.emulated} | dataclasses.asdict(availability)
+        {"name": name, "label": platform.label, "emulated": platform.emulated, "functional": platform.functional}
+        | dataclasses.asdict(availability)
         for name, platform, availability in probe_platforms(*load_plan(plan))
     ]
     databases = [told(database) for database in DATABASES.values()]
@@ -66,7 +67,8 @@ def doctor(
 def _print_found(
     platforms: Sequence[Mapping[str, Any]], databases: Sequence[Mapping[str, Any]], console: Console
 ) -> None:
-    no, yes, emulated = Text("no", "red"), Text("yes", "green"), Text("emulated", "yellow")
+    no, yes = Text("no", "red"), Text("yes", "green")
+    emulated, functional = Text("emulated", "yellow"), Text("functional", "yellow")
     shown = [
         ("platform", "usable", "why", "to fix it"),
         ("database", "usable", "why", "levels of durability", "to fix it"),
@@ -75,7 +77,7 @@ def _print_found(
     for column in (column for table in tables for column in table.columns):
         column.overflow = "fold"
     for one in platforms:
-        usable = (emulated if one["emulated"] else yes) if one["usable"] else no
+        usable = no if not one["usable"] else functional if one["functional"] else emulated if one["emulated"] else yes
         name = Text(printable(f"{one['name']} ({one['label']})"))
         tables[0].add_row(name, usable, *(Text(printable(one[part] or "")) for part in ("reason", "fix")))
     for one in databases:

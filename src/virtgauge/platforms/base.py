@@ -328,6 +328,8 @@ class Platform(abc.ABC):
     peer: Platform | None = None
     peer_address: str | None = None  # of that one, on the path between the two
     cabling: Cabling | None = None  # how its guest is between two interfaces of this host; None where it is not
+    # emulated, but for its guests' user code: a KVM that steps through their kernel's, as :meth:`probe` found
+    functional: bool = False
 
     @property
     def emulated(self) -> bool:

@@ -8,7 +8,7 @@ import os
 import re
 import struct
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
@@ -67,6 +67,10 @@ class OwnKernel(BaseModel):
         if self.kernel_modules is not None and self.kernel is None:
             raise ValueError("kernel_modules means nothing without kernel: name the kernel, too")
         return self
+
+    def described(self) -> dict[str, Any]:
+        """All settings for the record; of these keys, those that the plan gives."""
+        return self.model_dump(mode="json", exclude=OwnKernel.model_fields.keys() - self.model_fields_set)
 
 
 @dataclasses.dataclass(frozen=True)

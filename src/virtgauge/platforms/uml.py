@@ -22,7 +22,7 @@ from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import RootPart, disks_setting, initramfs_with, require_short, root_of, root_setting
-from virtgauge.platforms.boot_probe import boots, judge, said_version
+from virtgauge.platforms.boot_probe import Booted, boots, judge, said_version
 from virtgauge.platforms.local import KernelGuest, Tap, guest_place, loop_devices, start_kernel
 
 LONGEST_COMMAND_LINE = 4095  # Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
@@ -210,7 +210,7 @@ class UmlPlatform(Platform):
         if version is None:
             return Availability(False, f"`{binary} --version` fails", "apt install --reinstall user-mode-linux")
 
-        async def boot(bound_s: float) -> int:
+        async def boot(bound_s: float) -> Booted:
             return await boots(self.launch, "probe", agent, bound_s)
 
         verdict = await judge(self.kind, (version, agent.sha256), boot)

@@ -406,7 +406,7 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
     def missing_reason(measure: str, cells: Cells) -> str:
         server = str(cells.get("server", "physical"))
         if server in stand.arms and stand.arms[server][0].emulated:
-            return f"the only {_SERVERS[server]} of this run is emulated, which decides nothing"
+            return f"the only {_SERVERS[server]} of this run is {stand.arms[server][0].mark}, which decides nothing"
         if server not in deciding:
             return f"this run has no {_SERVERS[server]} that decides anything"
         if measure == "rate_by_clients":

@@ -18,7 +18,7 @@ from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told
 from virtgauge.platforms.boot_files import root_of
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, usual_vcpus
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, usual_vcpus
 from virtgauge.platforms.libvirt.boot import (
     DomainAttempt,
     LabDevices,
@@ -129,9 +129,12 @@ class LibvirtPlatform(AcceleratedPlatform):
         if offer is not None:
             return Availability(False, offer)
 
-        async def boot(bound_s: float) -> int:
+        async def boot(bound_s: float) -> Booted:
+            name, kvm = f"probe-{accelerator}", accelerator == "kvm"
             try:
-                return await boots(lambda spec: self._launch(spec, accelerator), f"probe-{accelerator}", agent, bound_s)
+                return await boots(
+                    lambda spec: self._launch(spec, accelerator), name, agent, bound_s, system_calls=kvm
+                )
             except LaunchError as error:
                 if error.stage == "dial-in":  # says nothing of the accelerator, and is not to be remembered of it
                     raise UnavailableError(f"{accelerator}: no guest was reached: {error}") from error

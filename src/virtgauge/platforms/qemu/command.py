@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,14 +90,19 @@ _PCI_NICS = {"virtio": "virtio-net-pci,romfile=", "e1000": "e1000,romfile="}
 NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000"}  # The guest's driver, by model
 
 # microvm: the distributions' kernels cannot be told of virtio devices on the command line, so ACPI describes them.
+# Those that can (CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES), QEMU tells of them where there is no ACPI.
+_MICROVM = Machine(
+    "microvm,acpi=on,rtc=on,isa-serial=on",
+    "virtio-serial-device",
+    ("virtio_mmio", "virtio_console"),
+    {"virtio": "virtio-net-device"},
+    "virtio-blk-device",
+    "virtio-9p-device",
+)
 MACHINES = {
-    "microvm": Machine(
-        "microvm,acpi=on,rtc=on,isa-serial=on",
-        "virtio-serial-device",
-        ("virtio_mmio", "virtio_console"),
-        {"virtio": "virtio-net-device"},
-        "virtio-blk-device",
-        "virtio-9p-device",
+    "microvm": _MICROVM,
+    "microvm-noacpi": dataclasses.replace(
+        _MICROVM, argument="microvm,acpi=off,rtc=on,isa-serial=on,pit=off,pic=off"
     ),
     **{
         name: Machine(
@@ -108,9 +114,19 @@ MACHINES = {
 
 _ACCELERATORS = {
     # migratable=no lets the guest see an invariant TSC, which it has
-    "kvm": ("-accel", "kvm", "-cpu", "host,migratable=no"),
-    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max"),
+    "kvm": ("kvm", "host,migratable=no"),
+    "tcg": ("tcg,thread=multi", "max"),
 }
+"""What QEMU is asked for as accelerator and as processor."""
+
+_OF_REGISTERS = {0x10A: "arch-capabilities", 0x345: "pdcm", 0x38F: "pmu"}
+"""The processor's features by the register (MSR) that QEMU sets for them (``kvm_put_msrs`` of target/i386/kvm/kvm.c)."""
+
+
+def refused_feature(log: str) -> str | None:
+    """The feature for which QEMU ended, as KVM lets none of its registers be set; None where it ended for no such."""
+    found = re.search(r"failed to set MSR (0x[0-9a-f]+)", log)
+    return None if found is None else _OF_REGISTERS.get(int(found[1], 16))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +146,8 @@ class Boot:
     nic_model: str | None = None
     drives: Sequence[Drive] = ()  # its data disks
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
+    without: Sequence[str] = ()  # features that the guest's processor has not got, as KVM refuses them
+    words: Sequence[str] = ()  # the plan's own, for the kernel
 
     def kernel_command_line(self) -> str:
         """What the kernel and the agent are told."""
@@ -143,7 +161,7 @@ class Boot:
             words.append(root_setting(self.root, _EXPORT))
         if self.drives:
             words.append(disks_setting(drive.folder for drive in self.drives))
-        return " ".join(words)
+        return " ".join((*words, *self.words))
 
     def _emulated_clock(self) -> list[str]:
         """Tell an emulated guest what a hypervisor would tell a virtualized one about its clock.
@@ -162,12 +180,12 @@ class Boot:
         self, *, console: Path, agent_descriptor: int, monitor_descriptor: int, taps: Sequence[Tap] = ()
     ) -> list[str]:
         """The whole command line; the descriptors are of connected sockets for the channel and QMP."""
-        machine = MACHINES[self.machine]
+        machine, (accelerator, processor) = MACHINES[self.machine], _ACCELERATORS[self.accelerator]
         return [
             str(self.binary),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", machine.argument),
-            *_ACCELERATORS[self.accelerator],
+            *("-accel", accelerator, "-cpu", ",-".join((processor, *self.without))),
             *("-smp", str(self.vcpus), "-m", f"{self.memory_mib}M"),
             *("-kernel", str(self.kernel), "-initrd", str(self.initramfs)),
             *("-append", self.kernel_command_line()),

@@ -46,6 +46,7 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     monitor: ClassVar[Monitor]
     is_virtual: bool = True
+    timeout_factor = 20.0  # as long as a functional KVM takes
 
     class Settings(OwnKernel):
         """What both are told."""
@@ -60,6 +61,7 @@ class RestVmmPlatform(AcceleratedPlatform):
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
         super().__init__("kvm")
+        self._judged = False
 
     @property
     def label(self) -> str:
@@ -67,7 +69,7 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     def describe(self) -> dict[str, Any]:
         vcpus = self.settings.vcpus or usual_vcpus()
-        return {"kind": self.kind, **self.settings.model_dump(mode="json"), "vcpus": vcpus}
+        return {"kind": self.kind, **self.settings.described(), "vcpus": vcpus}
 
     def needs(self) -> tuple[str, ...]:
         return () if self.settings.kernel is not None else ("kernel",)
@@ -88,15 +90,26 @@ class RestVmmPlatform(AcceleratedPlatform):
             return Availability(False, error.message, error.remedy)
 
         async def boot(bound_s: float) -> Booted:
-            return await boots(self.launch, f"probe-{monitor.kind}", agent, bound_s, system_calls=True)
+            return await boots(self._launch, f"probe-{monitor.kind}", agent, bound_s, system_calls=True)
 
         key = (monitor.kind, version, *kernel.key, agent.sha256)
         found = await judge("kvm", key, boot, bound_s=self.settings.boot_timeout_s)
-        self.functional = is_functional(found)
-        details = {"version": version, **kernel.record(), **found.details}
-        return dataclasses.replace(found, reason=f"{version}: {found.reason}", details=details)
+        self._judged, self.functional = True, is_functional(found)
+        return Availability(
+            found.usable,
+            f"{version}: {found.reason}",
+            None if found.usable else found.fix or 'kind = "qemu" needs no KVM: its guests are emulated then',
+            {"version": version, **kernel.record(), **found.details},
+        )
 
     async def launch(self, spec: GuestSpec) -> Guest:
+        if not self._judged and not (found := await self.probe()).usable:
+            raise LaunchError("probe", found.reason)
+        if self.settings.boot_timeout_s is not None:
+            spec = dataclasses.replace(spec, ready_timeout_s=self.settings.boot_timeout_s)
+        return await self._launch(spec)
+
+    async def _launch(self, spec: GuestSpec) -> Guest:
         monitor = self.monitor
         refuse_files_of_the_host(spec, monitor.title)
         program = find_program(monitor.kind)
@@ -117,6 +130,8 @@ class RestVmmPlatform(AcceleratedPlatform):
             process = start_kernel(attempt, cgroup, removal, command, [line], log=messages, named=True, terminal=line)
             await _start(attempt, Api(folder, SOCKET, removal, attempt.end_of_process), monitor, machine)
             channel = await attempt.open_channel(*serial_streams(*await line.streams(), attempt.note))
+            if self.functional:
+                channel.timeout_factor = self.timeout_factor
             if spec.lab is not None and spec.nics:
                 # its frames' checksums and segments were left to the guest when that took its interfaces
                 spec.lab.run(lambda: disable_all(nic.port for nic in spec.nics))
