@@ -241,14 +241,6 @@ class LaunchError(Exception):
         self.log_tail = log_tail
 
 
-def refuse_files_of_the_host(spec: GuestSpec, whose: str) -> None:
-    """For guests that see no file of this host.  Raises LaunchError: they were to."""
-    for what, asked in (("the host's programs as its root", spec.host_root), ("folders of the host", spec.shares)):
-        if asked:
-            message = f"{what}: guests of {whose} have none here; use a virtual machine of QEMU for that"
-            raise LaunchError("start", message)
-
-
 class Guest(abc.ABC):
     """One running instance of a platform."""
 

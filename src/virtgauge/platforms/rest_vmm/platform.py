@@ -17,7 +17,7 @@ from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import find_program, wait_for_exit
 from virtgauge.network.links import disable_all
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, TerminalPair
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, refuse_files_of_the_host
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import DISK_MODULES, direct_kernel, disks_setting, initramfs_with, require_short
 from virtgauge.platforms.boot_probe import (
     AcceleratedPlatform,
@@ -103,6 +103,8 @@ class RestVmmPlatform(AcceleratedPlatform):
         )
 
     async def launch(self, spec: GuestSpec) -> Guest:
+        if spec.host_root:
+            raise LaunchError("start", f"the host's programs: {self.monitor.title} shows a guest no folder; use QEMU for that")
         if not self._judged and not (found := await self.probe()).usable:
             raise LaunchError("probe", found.reason)
         if self.settings.boot_timeout_s is not None:
@@ -111,7 +113,6 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     async def _launch(self, spec: GuestSpec) -> Guest:
         monitor = self.monitor
-        refuse_files_of_the_host(spec, monitor.title)
         program = find_program(monitor.kind)
         if program is None:
             raise LaunchError("start", f"{monitor.title} is not installed: {monitor.fix}")

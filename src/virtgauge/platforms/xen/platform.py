@@ -22,16 +22,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
-from virtgauge.platforms.base import (
-    Accounting,
-    Availability,
-    Confinement,
-    Guest,
-    GuestSpec,
-    LaunchError,
-    Platform,
-    refuse_files_of_the_host,
-)
+from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
 from virtgauge.platforms.boot_probe import boots
 from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
@@ -312,6 +303,11 @@ class _XenAttempt(LaunchAttempt):
 
 
 def _refuse_what_it_lacks(spec: GuestSpec) -> None:
-    if spec.disks:
-        raise LaunchError("start", "a data disk: guests of Xen have none here; use a virtual machine of QEMU for that")
-    refuse_files_of_the_host(spec, "Xen")
+    asked = {
+        "a data disk": spec.disks,
+        "the host's programs as its root": spec.host_root,
+        "folders of the host": spec.shares,
+    }
+    for what, value in asked.items():
+        if value:
+            raise LaunchError("start", f"{what}: guests of Xen have none here; use a virtual machine of QEMU for that")
