@@ -254,9 +254,9 @@ def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:
     return (*system_parts(), *shares)
 
 
-def system_parts() -> Iterator[RootPart]:
-    """The host's system folders, with a private layer above those that a program may write to."""
-    for system in system_folders():
+def system_parts(root: Path = Path("/")) -> Iterator[RootPart]:
+    """The system folders of the host, or below another root, with a private layer above those to write to."""
+    for system in system_folders(root):
         path = Path("/", system.name)
         if system.target is not None:
             yield RootPart("link", path, system.target)

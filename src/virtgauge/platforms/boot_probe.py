@@ -9,6 +9,7 @@ written for it.  The duration of a system call in the guest tells.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -91,7 +92,7 @@ async def judge(
         verdict = _verdict(await boot(bound_s))
     except LaunchError as error:
         reason = f"no guest boots: {_one_line(error)}"
-        if accelerator == "kvm" and not _has_hardware_virtualization():
+        if accelerator == "kvm" and (flags := _flags()) and not flags & {"vmx", "svm"}:
             verdict = Availability(False, f"{reason}; {_BY_PAGE_TABLES}", _PREPARED)
         else:
             verdict = Availability(False, reason)
@@ -126,12 +127,12 @@ def is_functional(availability: Availability) -> bool:
     return availability.details.get("figures") == _FUNCTIONAL
 
 
-def _has_hardware_virtualization() -> bool:
-    """Whether this machine's processor says so."""
-    try:
-        return re.search(r"^flags\s*:.*\b(vmx|svm)\b", Path("/proc/cpuinfo").read_text(), re.MULTILINE) is not None
-    except OSError:
-        return True  # nothing speaks against it
+def _flags() -> set[str]:
+    """What this machine's processor says that it can do; empty where it does not say."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return set(found[1].split()) if found else set()
+    return set()
 
 
 async def boots(

@@ -68,9 +68,9 @@ class OwnKernel(BaseModel):
             raise ValueError("kernel_modules means nothing without kernel: name the kernel, too")
         return self
 
-    def described(self) -> dict[str, Any]:
-        """All settings for the record; of these keys, those that the plan gives."""
-        return self.model_dump(mode="json", exclude=OwnKernel.model_fields.keys() - self.model_fields_set)
+    def described(self, *others: str) -> dict[str, Any]:
+        """All settings for the record; of these keys, and of ``others``, those that the plan gives."""
+        return self.model_dump(mode="json", exclude={*OwnKernel.model_fields, *others} - self.model_fields_set)
 
 
 @dataclasses.dataclass(frozen=True)

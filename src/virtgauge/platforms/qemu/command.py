@@ -19,9 +19,9 @@ from virtgauge.platforms.local import Tap
 _ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 
 
-def extra_modules(spec: GuestSpec) -> tuple[str, ...]:
-    """What is needed beside the machine's own for a data disk, and for the host's root."""
-    return (*(DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root else ()))
+def extra_modules(spec: GuestSpec, *, root: bool = False) -> tuple[str, ...]:
+    """What is needed beside the machine's own for a data disk, and for the host's ``root`` or one like it."""
+    return (*(DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root or root else ()))
 
 
 @dataclasses.dataclass(frozen=True)

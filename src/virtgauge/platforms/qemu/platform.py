@@ -22,16 +22,18 @@ from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair, log_tail
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
-<<<<<<< HEAD
-from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, direct_kernel, initramfs_with, require_short, root_of
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, said_version, usual_vcpus
-from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, start_kernel
-=======
-from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, require_short, root_of
+from virtgauge.platforms.boot_files import (
+    LONGEST_COMMAND_LINE,
+    RootPart,
+    direct_kernel,
+    initramfs_with,
+    require_short,
+    root_of,
+    system_parts,
+)
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, said_version, usual_vcpus
-from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
-from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, start_kernel
->>>>>>> kvm
+from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile, kernel_of
+from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, start_kernel
 from virtgauge.platforms.qemu.command import (
     MACHINES,
     NIC_MODULES,
@@ -42,6 +44,7 @@ from virtgauge.platforms.qemu.command import (
     refused_feature,
     throttle_disk,
 )
+from virtgauge.platforms.qemu.disk_image import mounted_image
 from virtgauge.platforms.qemu.monitor import Monitor
 from virtgauge.provision.cache import cache_root
 
@@ -76,6 +79,10 @@ class QemuPlatform(AcceleratedPlatform):
         """2 by default, or 1 where the host has no more."""
         memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
         """Memory of a guest."""
+        disk_image: ReadableFile | None = None
+        """A raw disk image of your own, whose system folders are a guest's, each below a private layer in memory: the
+        root, or the largest partition. The agent runs there in place of its init. Mounted on this machine for reading,
+        which takes root; not for suites that need this machine's programs in a guest."""
         nic_model: Literal["virtio", "e1000"] = "virtio"
         """Model of a guest's network interfaces: para-virtual, or Intel's 82540EM emulated register by register. An
         e1000 loses its first frames after the link has come up; warm it up before frames are counted."""
@@ -102,7 +109,7 @@ class QemuPlatform(AcceleratedPlatform):
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            **self.settings.described(),
+            **self.settings.described("disk_image"),
             "vcpus": self.settings.vcpus or usual_vcpus(),
             "accelerator": self._accelerator or self.settings.accelerator,
         }
@@ -128,7 +135,7 @@ class QemuPlatform(AcceleratedPlatform):
             async def boot(bound_s: float) -> Booted:
                 return await self._try(accelerator, agent, bound_s)
 
-            key = (version, *kernel.key, agent.sha256, self.settings.machine)
+            key = (version, *kernel.key, agent.sha256, self.settings.machine, str(self.settings.disk_image))
             return await judge(accelerator, key, boot, bound_s=self.settings.boot_timeout_s)
 
         found = await self._choose(judged, details)
@@ -162,7 +169,8 @@ class QemuPlatform(AcceleratedPlatform):
             folder, cgroup = guest_place(spec, removal)
             console, messages = folder / "console.log", folder / "qemu.log"
             attempt = _Attempt(spec, "QEMU", messages, console)
-            boot = self._boot(spec, accelerator, without, await host_tsc_khz(spec) if accelerator == "tcg" else None)
+            tsc_khz = await host_tsc_khz(spec) if accelerator == "tcg" else None
+            boot = self._boot(spec, accelerator, without, tsc_khz, self._root(spec, folder, removal))
             pairs = [removal.enter_context(contextlib.closing(SocketPair())) for _ in range(2)]
 
             def command(taps: Sequence[Tap]) -> list[str]:
@@ -197,7 +205,21 @@ class QemuPlatform(AcceleratedPlatform):
                 disk=reached_by(boot.drives),
             )
 
-    def _boot(self, spec: GuestSpec, accelerator: str, without: Sequence[str], tsc_khz: int | None) -> Boot:
+    def _root(self, spec: GuestSpec, folder: Path, removal: contextlib.ExitStack) -> tuple[RootPart, ...]:
+        if self.settings.disk_image is None:
+            return root_of(spec)
+        if spec.host_root:
+            raise LaunchError("start", "disk_image: this suite needs this machine's programs in a guest: leave it out")
+        return tuple(system_parts(mounted_image(self.settings.disk_image, folder / "image", removal)))
+
+    def _boot(
+        self,
+        spec: GuestSpec,
+        accelerator: str,
+        without: Sequence[str],
+        tsc_khz: int | None,
+        root: tuple[RootPart, ...],
+    ) -> Boot:
         binary = find_program("qemu-system-x86_64")
         if binary is None:
             raise LaunchError("start", "QEMU is not installed; `virtgauge doctor` prints what installs it")
@@ -208,7 +230,7 @@ class QemuPlatform(AcceleratedPlatform):
         names = (
             *MACHINES[self.settings.machine].modules,
             *((NIC_MODULES[self.settings.nic_model],) if spec.nics else ()),
-            *extra_modules(spec),
+            *extra_modules(spec, root=bool(root)),
         )
         initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
         try:
@@ -227,7 +249,7 @@ class QemuPlatform(AcceleratedPlatform):
             tsc_khz=tsc_khz,
             nic_model=self.settings.nic_model if spec.nics else None,
             drives=drives_of(spec),
-            root=root_of(spec),
+            root=root,
             without=without,
             words=kernel.words,
         )
