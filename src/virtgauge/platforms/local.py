@@ -23,7 +23,7 @@ from virtgauge.host.rights import lacking
 from virtgauge.network import links
 from virtgauge.network.links import disconnect, keep_tap, open_tap, receive_in_threads
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attempt import (
     WRITE_BACK_S,
     LaunchedGuest,
@@ -42,6 +42,9 @@ class Tap:
     descriptor: int
     mac: str  # hardware address of the guest's interface on it
     mtu: int  # the longest packet
+
+
+OpenTaps = Callable[[GuestSpec], contextlib.AbstractContextManager[list[Tap]]]
 
 
 @contextlib.contextmanager
@@ -65,18 +68,26 @@ def open_taps(spec: GuestSpec) -> Iterator[list[Tap]]:
             os.close(tap.descriptor)
 
 
-def keep_taps(lab: Namespace, nics: Sequence[Nic], removal: contextlib.ExitStack) -> None:
-    """Links for a process that opens them by their names in the lab, until ``removal``.
+@contextlib.contextmanager
+def named_taps(spec: GuestSpec, removal: contextlib.ExitStack) -> Iterator[list[Callable[[], None]]]:
+    """The guest's links for a process that opens them by their names, and its way into the lab that has them.
+
+    They stay until ``removal``.
 
     Raises:
         LaunchError: one cannot be made.
     """
-    for nic in nics:
+    if spec.lab is None or not spec.nics:
+        yield []
+        return
+    for nic in spec.nics:
         try:
-            keep_tap(lab, nic)
+            keep_tap(spec.lab, nic)
         except NetworkError as error:
             raise LaunchError("network", str(error)) from error
-        removal.callback(disconnect, lab, [nic.port])
+        removal.callback(disconnect, spec.lab, [nic.port])
+    with spec.lab.entrance() as enter:
+        yield [enter]
 
 
 def loop_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
@@ -283,30 +294,24 @@ def start_kernel(
     log: Path,
     steps: Sequence[Callable[[], None]] = (),
     environment: dict[str, str] | None = None,
-    named: bool = False,
+    taps_of: OpenTaps = open_taps,
     terminal: TerminalPair | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a guest's kernel in its cgroup: its command for these links, and whose ends of sockets it inherits.
 
-    ``named``: it is started in the lab, and opens its links there by their names.  ``terminal``: the one of the pairs
-    that is its standard input and output.
+    ``terminal`` is the one of the pairs that is its standard input and output.
 
     Raises:
         LaunchError: a link cannot be made, a limit is not in force, or the kernel does not start.
     """
-    spec, stdio = attempt.spec, None if terminal is None else terminal.theirs.fileno()
-    with contextlib.ExitStack() as entrances:
-        ways = [entrances.enter_context(cgroup.entrance())]
-        if named and spec.lab is not None and spec.nics:
-            keep_taps(spec.lab, spec.nics, removal)
-            ways.append(entrances.enter_context(spec.lab.entrance()))
-        taps = [] if named else entrances.enter_context(open_taps(spec))
-        require_limit(spec, cgroup)
+    stdio = None if terminal is None else terminal.theirs.fileno()
+    with taps_of(attempt.spec) as taps, cgroup.entrance() as join:
+        require_limit(attempt.spec, cgroup)
         process = attempt.start(
             command(taps),
             removal,
             log=log,
-            steps=(*ways, *steps),
+            steps=(join, *steps),
             environment=environment,
             stdin=subprocess.DEVNULL if stdio is None else stdio,
             stdout=stdio,

@@ -29,7 +29,15 @@ from virtgauge.platforms.boot_probe import (
     usual_vcpus,
 )
 from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
-from virtgauge.platforms.local import KernelGuest, Tap, guest_place, loop_devices, of_all_vcpus, start_kernel
+from virtgauge.platforms.local import (
+    KernelGuest,
+    Tap,
+    guest_place,
+    loop_devices,
+    named_taps,
+    of_all_vcpus,
+    start_kernel,
+)
 from virtgauge.platforms.rest_vmm.api import Api, RefusalError
 from virtgauge.platforms.rest_vmm.monitors import CLOUD_HYPERVISOR, FIRECRACKER, LOG, SERIAL, SOCKET, Machine, Monitor
 from virtgauge.provision.cache import cache_root
@@ -128,7 +136,18 @@ class RestVmmPlatform(AcceleratedPlatform):
             def command(_: Sequence[Tap]) -> list[str]:
                 return [str(program), *monitor.arguments]
 
-            process = start_kernel(attempt, cgroup, removal, command, [line], log=messages, named=True, terminal=line)
+            with named_taps(spec, removal) as steps:
+                process = start_kernel(
+                    attempt,
+                    cgroup,
+                    removal,
+                    command,
+                    [line],
+                    log=messages,
+                    steps=steps,
+                    taps_of=lambda _: contextlib.nullcontext([]),
+                    terminal=line,
+                )
             await _start(attempt, Api(folder, SOCKET, removal, attempt.end_of_process), monitor, machine)
             channel = await attempt.open_channel(*serial_streams(*await line.streams(), attempt.note))
             if self.functional:
