@@ -85,9 +85,14 @@ def named_taps(spec: GuestSpec, removal: contextlib.ExitStack) -> Iterator[list[
             keep_tap(spec.lab, nic)
         except NetworkError as error:
             raise LaunchError("network", str(error)) from error
-        removal.callback(disconnect, spec.lab, [nic.port])
+        removal.callback(_remove_tap, spec.lab, nic.port)
     with spec.lab.entrance() as enter:
         yield [enter]
+
+
+def _remove_tap(lab: Namespace, port: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # the lab is gone, and has taken it along
+        disconnect(lab, [port])
 
 
 def loop_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
