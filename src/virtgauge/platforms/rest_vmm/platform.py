@@ -254,5 +254,6 @@ async def _start(attempt: ProcessAttempt, api: Api, monitor: Monitor, machine: M
         except (OSError, EOFError, ValueError) as error:
             await attempt.settle()
             ended = attempt.end_of_process()
-            told = f"{ended} at {call}" if ended else f"{monitor.title} does not answer {call}: {error or 'in time'}"
+            why = " in time" if isinstance(error, TimeoutError) else f": {error}"
+            told = f"{ended} at {call}" if ended else f"{monitor.title} does not answer {call}{why}"
             raise attempt.failure("api", told) from error
