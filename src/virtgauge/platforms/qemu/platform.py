@@ -17,10 +17,10 @@ from qemu.qmp import QMPClient, QMPError
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.errors import UnavailableError
+from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program
-from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair, log_tail
+from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import (
     LONGEST_COMMAND_LINE,
@@ -115,7 +115,7 @@ class QemuPlatform(AcceleratedPlatform):
         }
 
     def needs(self) -> tuple[str, ...]:
-        return ("qemu", "kernel")
+        return ("qemu",) if self.settings.kernel is not None else ("qemu", "kernel")
 
     async def probe(self) -> Availability:
         """Boot a guest (or remember that one booted), with KVM first where that may be used."""
@@ -275,8 +275,9 @@ class _Attempt(ProcessAttempt):
 
     def give_up(self, reason: str) -> None:
         """Let whoever waits for the agent know that QEMU has stopped the guest."""
-        said = next((line for line in log_tail(self.logs[0]).splitlines() if "error" in line.lower()), "")
-        self._stopped = f"{reason} ({said.strip()})" if said else reason
+        messages = self.logs[0].read_text(errors="replace").splitlines()  # all: the registers follow the reason
+        said = next((printable(line.strip(), 200) for line in messages if "error" in line.lower()), "")
+        self._stopped = f"{reason} ({said})" if said else reason
         if self._channel is not None:
             self._channel.give_up(self._stopped)
         elif self._writer is not None:
