@@ -1,8 +1,8 @@
-"""A program in the place of Firecracker or Cloud Hypervisor: it takes the calls that their published descriptions allow.
+"""A program in the place of Firecracker or Cloud Hypervisor: it takes the calls that their descriptions allow.
 
-As a program (``stand_in_monitor.py KIND CONDUCT RECORD AGENT ARGUMENT…``) it serves their interface on a Unix socket and writes
-every call to RECORD.  Its guest is the agent, on the terminal that is its standard input and output, or what CONDUCT
-says.  As a module it has the rules, which are written here by hand and know nothing of the code under test.
+As a program (``stand_in_monitor.py KIND CONDUCT RECORD AGENT ARGUMENT…``) it serves their interface on a Unix socket,
+and writes every call to RECORD.  Its guest is the agent, on the terminal that is its standard input and output, or what
+CONDUCT says.  As a module it has the rules, which are written by hand and know nothing of the code under test.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FIRECRACKER: dict[str, Any] = {
     },
     "/actions": {"action_type!": ("FlushMetrics", "InstanceStart", "SendCtrlAltDel")},
 }
-"""Fields of the body by the path of a PUT, those with a ``!`` required: of Firecracker 1.0's description, and of later ones.
+"""Fields of the body by the path of a PUT, those with a ``!`` required: of Firecracker 1.0 and all that followed.
 
 A range is an integer within it, a tuple one of these words.
 """
@@ -141,8 +141,8 @@ class Interface:
         self.taken: list[str] = []  # the paths of calls that were allowed
         self.started = False
 
-    def take(self, method: str, path: str, body: Any) -> None:
-        """Take a call.  Raises NotAllowedError."""
+    def take(self, method: str, path: str, body: Any) -> bool:
+        """Take a call; whether it starts the machine.  Raises NotAllowedError."""
         pattern = next((pattern for pattern in self.rules if re.fullmatch(pattern, path)), None)
         if method != "PUT" or pattern is None:
             raise NotAllowedError(404, f"Invalid request method and/or path: {method} {path}")
@@ -163,6 +163,7 @@ class Interface:
                 raise NotAllowedError(400 if path == "/actions" else 404, f"cannot start without {needed}")
             self.started = True
         self.taken.append(path)
+        return self.started
 
 
 def _serve(socket: str, kind: str, conduct: str, record: Path, agent: str) -> None:
@@ -184,18 +185,17 @@ def _serve(socket: str, kind: str, conduct: str, record: Path, agent: str) -> No
             try:
                 if length and self.headers.get("Content-Type") != "application/json":
                     raise NotAllowedError(400, "Unsupported Content-Type")
-                interface.take("PUT", self.path, body)
-                if interface.started and conduct == "refuses":
-                    interface.started = False
+                starts = interface.take("PUT", self.path, body)
+                if starts and conduct == "refuses":
                     raise NotAllowedError(400, "Start microvm error: Cannot create vCPUs: No space left on device")
             except NotAllowedError as error:
                 told = {"fault_message": str(error)} if kind == "firecracker" else ["Error from API", str(error)]
                 self._answer(error.status, json.dumps(told).encode())
                 return
-            if interface.started and conduct == "dies at the start":
+            if starts and conduct == "dies at the start":
                 os._exit(148)
             self._answer(204, b"")
-            if interface.started:
+            if starts:
                 threading.Thread(target=_guest, args=(conduct, agent), daemon=True).start()
 
         def _answer(self, status: int, body: bytes) -> None:
@@ -204,7 +204,8 @@ def _serve(socket: str, kind: str, conduct: str, record: Path, agent: str) -> No
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if body:
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""

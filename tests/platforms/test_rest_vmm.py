@@ -55,7 +55,14 @@ def monitor(tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
 
     def put(kind: str, conduct: str = "boots") -> RestVmmPlatform:
-        words = [sys.executable, stand_in_monitor.__file__, kind, conduct, str(tmp_path / "calls"), str(find_agent().path)]
+        words = [
+            sys.executable,
+            stand_in_monitor.__file__,
+            kind,
+            conduct,
+            str(tmp_path / "calls"),
+            str(find_agent().path),
+        ]
         program = tmp_path / "bin" / kind
         program.parent.mkdir(exist_ok=True)
         program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
@@ -95,7 +102,9 @@ async def test_it_is_told_of_its_disks_and_of_taps_that_are_in_the_lab_and_gone_
         nic = Nic("west", "52:54:00:00:00:01", mtu=1400)
         wanted = spec(disks=(disk,), lab=lab, nics=(nic,))
         with pytest.raises(LaunchError, match="interfaces cannot be configured"):
-            await platform.launch(wanted)  # the agent is where the stand-in is, where it may not, and has no such interface
+            await platform.launch(
+                wanted
+            )  # the agent is where the stand-in is, where it may not, and has no such interface
         told = json.dumps(calls(tmp_path))
         assert "/dev/loop" in told
         assert '"west"' in told

@@ -109,7 +109,12 @@ def test_every_platform_suite_and_server_has_its_test() -> None:
 
 @pytest.mark.slow  # it starts pytest
 def test_those_tests_are_among_those_that_make_test_runs() -> None:
-    met = {test for group in (PLATFORMS, STAND_INS, SUITES_MET, SERVERS, FAULTS) for tests in group.values() for test in tests}
+    met = {
+        test
+        for group in (PLATFORMS, STAND_INS, SUITES_MET, SERVERS, FAULTS)
+        for tests in group.values()
+        for test in tests
+    }
     assert met - chosen("slow and not full and not lab", met) == set()
     labs = {test for tests in LABS.values() for test in tests}
     assert labs - chosen("lab", labs) == set()

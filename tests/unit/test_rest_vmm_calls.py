@@ -66,7 +66,11 @@ def test_firecracker_is_told_of_disks_that_hand_on_flushes_and_of_interfaces_by_
     calls = FIRECRACKER.calls(FULL)
     assert body(calls, "/machine-config") == {"vcpu_count": 1, "mem_size_mib": 256}
     second = body(calls, "/drives/disk1")
-    assert (second["path_on_host"], second["cache_type"], second["is_root_device"]) == ("/dev/loop1", "Writeback", False)
+    assert (second["path_on_host"], second["cache_type"], second["is_root_device"]) == (
+        "/dev/loop1",
+        "Writeback",
+        False,
+    )
     first = body(calls, "/network-interfaces/eth0")
     assert first == {"iface_id": "eth0", "host_dev_name": "west", "guest_mac": "52:54:00:00:00:01"}
 

@@ -120,8 +120,8 @@ def of_all_vcpus(applied: Applied, vcpus: int, program: str) -> Applied:
     if limit is None:
         return applied
     note = (
-        f"cpu_limit: of all {vcpus} vCPUs and {program}'s own threads together, {limit / vcpus:g} of a CPU for each where "
-        "all are busy (as libvirt's global_quota; its vcpu_quota is of each vCPU)"
+        f"cpu_limit: of all {vcpus} vCPUs and {program}'s own threads together, {limit / vcpus:g} of a CPU for each "
+        "where all are busy (as libvirt's global_quota; its vcpu_quota is of each vCPU)"
     )
     unused = f"cpu_limit: the guest has {vcpus} vCPUs, and cannot use more but for its devices"
     no_effect = (*applied.no_effect, *((unused,) if limit > vcpus else ()))

@@ -50,8 +50,8 @@ class _Profile:
 _OVERLAY_OPTIONS = {Overlay.RUNTIME: ("--overlay2=all:memory",), Overlay.RUNTIME_ROOT: ("--overlay2=root:memory",)}
 
 _BY_CONTAINERD = (
-    'start a container by containerd (`ctr run --runtime io.containerd.kata.v2`), and measure it with kind = "attached"; '
-    "docs/platforms/microvms.md"
+    "start a container by containerd (`ctr run --runtime io.containerd.kata.v2`), and measure it with "
+    'kind = "attached"; docs/platforms/microvms.md'
 )
 
 # gVisor takes the interfaces of its namespace over, with addresses, routes and permanent neighbours; without a network
@@ -90,7 +90,7 @@ class OciPlatform(Platform):
     timeout_factor = 3.0
 
     class Settings(BaseModel):
-        """Containers and sandboxes that an OCI runtime starts (runc, crun, runsc = gVisor …; of Kata Containers, version 1)."""
+        """Containers and sandboxes that an OCI runtime starts (runc, crun, runsc = gVisor …)."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -304,7 +304,8 @@ def without_commands(said: str) -> str | None:
     found = re.match(r"kata-runtime\s*: (\d+)\.|Kata Containers containerd shim\b", said)
     if found is None or found[1] in ("0", "1"):
         return None
-    return f"{said.splitlines()[0].strip()}: Kata Containers has no OCI commands since 2.0; containerd starts its containers"
+    version = said.splitlines()[0].strip()
+    return f"{version}: Kata Containers has no OCI commands since 2.0; containerd starts its containers"
 
 
 def why_not(said: str, *, rootless: bool = False) -> tuple[str, str | None]:

@@ -95,13 +95,13 @@ FIRECRACKER = Monitor(
     fix="put the program `firecracker` of a release of firecracker-microvm/firecracker on PATH",
     arguments=("--api-sock", SOCKET, "--log-path", LOG),
     calls=_firecracker,
-    channel="serial:/dev/ttyS0",  # it has no other line; and stays when a machine is halted, but ends when it restarts
+    channel="serial:/dev/ttyS0",  # it has no other line
     modules=("virtio_mmio",),
-    words=("reboot=k", "panic=-1", "virtgauge.end=restart"),
+    words=("reboot=k", "panic=-1", "virtgauge.end=restart"),  # it ends with a restart, and stays after a power-off
     disk="virtio-blk, cache_type=Writeback, through the host's page cache to a loop device",
     disk_devices=("/dev/vda", "/dev/vdb"),
-    disk_bypass="Firecracker opens its disk without direct I/O, so that only flushes and what the host's page cache has "
-    "not got meet the bounds",
+    disk_bypass="Firecracker opens its disk without direct I/O, so that only flushes and what the host's page cache "
+    "has not got meet the bounds",
     longest_command_line=LONGEST_COMMAND_LINE - 256,  # it adds its devices
 )
 

@@ -112,7 +112,9 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     async def launch(self, spec: GuestSpec) -> Guest:
         if spec.host_root:
-            raise LaunchError("start", f"the host's programs: {self.monitor.title} shows a guest no folder; use QEMU for that")
+            raise LaunchError(
+                "start", f"the host's programs: {self.monitor.title} shows a guest no folder; use QEMU for that"
+            )
         if not self._judged and not (found := await self.probe()).usable:
             raise LaunchError("probe", found.reason)
         if self.settings.boot_timeout_s is not None:
@@ -127,7 +129,9 @@ class RestVmmPlatform(AcceleratedPlatform):
         with contextlib.ExitStack() as removal:
             folder, cgroup = guest_place(spec, removal)
             messages = folder / f"{monitor.kind}.log"
-            attempt = ProcessAttempt(spec, monitor.title, messages, folder / LOG, folder / SERIAL, folder / "console.log")
+            attempt = ProcessAttempt(
+                spec, monitor.title, messages, folder / LOG, folder / SERIAL, folder / "console.log"
+            )
             disks = loop_devices(spec, removal)
             machine = self._machine(spec, disks)
             (folder / LOG).touch()  # Firecracker makes no file for them
