@@ -298,8 +298,8 @@ class _Container(ProcessAttempt):
 def without_commands(said: str) -> str | None:
     """Why a runtime of Kata Containers cannot be told to create a container, from what it says of its version.
 
-    Its first version had OCI's commands; since the second, ``kata-runtime`` is for administration, and containerd speaks
-    to ``containerd-shim-kata-v2`` by ttrpc (Kata's docs/design/architecture/history.md).
+    Its first version had OCI's commands; since the second, ``kata-runtime`` is for administration, and containerd
+    speaks to ``containerd-shim-kata-v2`` by ttrpc (Kata's docs/design/architecture/history.md).
     """
     found = re.match(r"kata-runtime\s*: (\d+)\.|Kata Containers containerd shim\b", said)
     if found is None or found[1] in ("0", "1"):
