@@ -46,7 +46,8 @@ def disable_all(interfaces: Iterable[str]) -> None:
 
 
 TUNSETIFF = 0x400454CA
-IFF_TAP, IFF_NO_PI, _IFF_MULTI_QUEUE = 0x0002, 0x1000, 0x0100
+_TUNSETPERSIST = 0x400454CB
+IFF_TAP, IFF_NO_PI, _IFF_MULTI_QUEUE, _IFF_VNET_HDR = 0x0002, 0x1000, 0x0100, 0x4000
 _NUD_PERMANENT = 0x80
 _RELEASE_S = 3.0
 
@@ -124,11 +125,28 @@ def open_tap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[int, ...]:
     Raises:
         NetworkError: it cannot be made.
     """
+    return _tap(lab, nic, _IFF_MULTI_QUEUE if queues > 1 else 0, queues)
 
+
+def keep_tap(lab: Namespace, nic: Nic) -> None:
+    """The same for a program that opens it by its name, and wants that header; it stays until it is disconnected.
+
+    Who opens it decides about the offloads of what it takes; :func:`disable_all` afterwards decides anew.
+
+    Raises:
+        NetworkError: it cannot be made.
+    """
+    (descriptor,) = _tap(lab, nic, _IFF_VNET_HDR, 1)
+    try:
+        fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
+    finally:
+        os.close(descriptor)
+
+
+def _tap(lab: Namespace, nic: Nic, flags: int, queues: int) -> tuple[int, ...]:
     def inside() -> tuple[int, ...]:
         opened: list[int] = []
-        flags = IFF_TAP | IFF_NO_PI | (_IFF_MULTI_QUEUE if queues > 1 else 0)
-        request = struct.pack("16sH22x", nic.port.encode(), flags)
+        request = struct.pack("16sH22x", nic.port.encode(), IFF_TAP | IFF_NO_PI | flags)
         try:
             for _ in range(queues):
                 opened.append(os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))

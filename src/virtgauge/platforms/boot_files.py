@@ -29,6 +29,9 @@ from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import ModuleError, module_closure, module_name
 
+DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
+"""Of a data disk.  ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
+LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 _KEPT = 8
 _ALIGNED = 4  # Where the kernel looks for the beginning of an archive that is not compressed
 
@@ -225,9 +228,15 @@ def escaped(text: str | Path) -> str:
     return urllib.parse.quote(os.fsencode(text), safe="/")
 
 
-def disks_setting(folders: Iterable[Path]) -> str:
-    """What the agent is told of its data disks: where each is to be mounted."""
-    return f"virtgauge.disks={','.join(map(escaped, folders))}"
+def disks_setting(folders: Iterable[Path], devices: Sequence[str] = ()) -> str:
+    """What the agent is told of its data disks: where each is to be mounted.
+
+    And which device each is, where the guest cannot know it by a serial number.
+    """
+    places = list(map(escaped, folders))
+    if devices:
+        places = [f"{device}:{place}" for device, place in zip(devices, places, strict=False)]
+    return f"virtgauge.disks={','.join(places)}"
 
 
 def root_setting(parts: Sequence[RootPart], export: str) -> str:

@@ -16,7 +16,6 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
-from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
 from virtgauge.host.rights import AS_ROOT, lacking
@@ -24,7 +23,7 @@ from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import RootPart, disks_setting, initramfs_with, require_short, root_of, root_setting
 from virtgauge.platforms.boot_probe import Booted, boots, judge, said_version
-from virtgauge.platforms.local import KernelGuest, Tap, guest_place, start_kernel
+from virtgauge.platforms.local import KernelGuest, Tap, guest_place, loop_devices, start_kernel
 
 LONGEST_COMMAND_LINE = 4095  # Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 
@@ -226,7 +225,7 @@ class UmlPlatform(Platform):
             folder, cgroup = guest_place(spec, removal)
             console = folder / "console.log"
             attempt = _Attempt(spec, "User Mode Linux", console)
-            disks = _disk_devices(spec, removal)
+            disks = loop_devices(spec, removal)
             boot = await self._boot(spec, folder, disks)
             view = HostView(folder / VIEW, boot.root)
             pair = removal.enter_context(contextlib.closing(SocketPair()))
@@ -321,22 +320,6 @@ def _environment(spec: GuestSpec) -> dict[str, str]:
     """The scope's, less the folder for temporary files: the guest's memory would become a file on its disk."""
     kept = {name: value for name, value in spec.scope.environment().items() if name != "TMPDIR"}
     return kept | {"LD_PRELOAD": str(find_registers())}
-
-
-def _disk_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
-    """A loop device of each of the guest's disks, whose flushes the host counts and whose traffic it can bound.
-
-    It is free again when the controller and the guest have closed it.
-    """
-    found = []
-    for disk in spec.disks:
-        try:
-            descriptor, path = loop_device(disk.image)
-        except DiskImageError as error:
-            raise LaunchError("disk", str(error)) from error
-        removal.callback(os.close, descriptor)
-        found.append(path)
-    return found
 
 
 async def _version(binary: Path) -> str | None:

@@ -24,17 +24,11 @@ from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import initramfs_with, require_short, root_of
+from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, initramfs_with, require_short, root_of
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, waited
 from virtgauge.platforms.libvirt.domain_xml import AGENT_IN_CONTAINER, Interface, KernelBoot
 from virtgauge.platforms.libvirt.settings import Driver, LibvirtSettings
-from virtgauge.platforms.qemu.command import (
-    LONGEST_COMMAND_LINE,
-    NIC_MODULES,
-    Boot,
-    drives_of,
-    extra_modules,
-)
+from virtgauge.platforms.qemu.command import NIC_MODULES, Boot, drives_of, extra_modules
 from virtgauge.platforms.qemu.platform import host_tsc_khz
 from virtgauge.provision.kernel import find_kernel
 
@@ -58,11 +52,6 @@ class DomainAttempt(LaunchAttempt):
 
     async def settle(self) -> None:
         await asyncio.sleep(0.1)
-
-    def note(self, noise: bytes) -> None:
-        """Keep what else is on the line that is the agent's channel."""
-        with self.console.open("ab") as log:
-            log.write(noise)
 
 
 def removed(handle: DomainHandle) -> None:

@@ -13,18 +13,16 @@ from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.host.policy import DiskLimits, PolicyError
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import RootPart, disks_setting, root_setting
+from virtgauge.platforms.boot_files import DISK_MODULES, RootPart, disks_setting, root_setting
 from virtgauge.platforms.local import Tap
 from virtgauge.platforms.qemu.tuning import Tuning
 
-_DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
-"""ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
 _ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 
 
 def extra_modules(spec: GuestSpec, *, root: bool = False) -> tuple[str, ...]:
     """What is needed beside the machine's own for a data disk, and for the host's ``root`` or one like it."""
-    return (*(_DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root or root else ()))
+    return (*(DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root or root else ()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +70,6 @@ def reached_by(drives: Sequence[Drive]) -> str | None:
 
 
 PORT_NAME = "org.virtgauge.agent"  # The virtio port on which the agent listens
-LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 DRIVE_NAME = "disk0"  # The first data disk's, for QEMU's monitor
 _EXPORT = "root"  # Begins the names of the host's folders that the guest sees
 

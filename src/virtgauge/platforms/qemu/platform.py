@@ -22,13 +22,20 @@ from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import RootPart, direct_kernel, initramfs_with, require_short, root_of, system_parts
+from virtgauge.platforms.boot_files import (
+    LONGEST_COMMAND_LINE,
+    RootPart,
+    direct_kernel,
+    initramfs_with,
+    require_short,
+    root_of,
+    system_parts,
+)
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, said_version, usual_vcpus
 from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile, kernel_of
-from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, start_kernel
+from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, start_kernel
 from virtgauge.platforms.qemu.carriers import tuned_links
 from virtgauge.platforms.qemu.command import (
-    LONGEST_COMMAND_LINE,
     MACHINES,
     NIC_MODULES,
     Boot,
@@ -326,21 +333,12 @@ class QemuGuest(KernelGuest):
     async def apply(self, policy: Policy) -> Applied:
         """Set what QEMU's process may use, and its own throttle of the guest's disk."""
         applied = await super().apply(dataclasses.replace(policy, disk=DiskLimits()))
-        in_force, no_effect = dict(applied.in_force), list(applied.no_effect)
+        in_force = dict(applied.in_force)
         if policy.disk.given() and not self.boot.drives:
             raise PolicyError(f"disk limits {policy.disk.given()}: the guest has no disk of its own")
         if self.boot.drives:
             in_force |= await throttle_disk(self._monitor, policy.disk)
-        vcpus, notes = self.boot.vcpus, []
-        if policy.cpu_limit is not None:
-            each = policy.cpu_limit / vcpus
-            notes.append(
-                f"cpu_limit: of all {vcpus} vCPUs and QEMU's own threads together, {each:g} of a CPU for each where "
-                "all are busy (as libvirt's global_quota; its vcpu_quota is of each vCPU)"
-            )
-            if policy.cpu_limit > vcpus:
-                no_effect.append(f"cpu_limit: the guest has {vcpus} vCPUs, and cannot use more but for its devices")
-        return Applied(policy, in_force, tuple(no_effect), tuple(notes))
+        return of_all_vcpus(Applied(policy, in_force, applied.no_effect), self.boot.vcpus, "QEMU")
 
 
 async def host_tsc_khz(spec: GuestSpec) -> int | None:

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -254,8 +254,7 @@ class XenPlatform(Platform):
         removal.callback(toolstack.destroy, config.name)
         await dom0.check(["xl", "create", "-q", path], attempt.remaining_s)
         reader, writer = await dom0.open_console(await toolstack.number_of(config.name), removal)
-        noise = removal.enter_context(log.open("ab", buffering=0))
-        channel = await attempt.open_channel(*serial_streams(reader, writer, lambda text: _keep(noise, text)))
+        channel = await attempt.open_channel(*serial_streams(reader, writer, attempt.note))
         await attempt.configure_network(channel, spec.nics)
         return XenGuest(
             channel=channel,
@@ -312,9 +311,3 @@ def _refuse_what_it_lacks(spec: GuestSpec) -> None:
     for what, value in asked.items():
         if value:
             raise LaunchError("start", f"{what}: guests of Xen have none here; use a virtual machine of QEMU for that")
-
-
-def _keep(log: BinaryIO, text: bytes) -> None:
-    """What the guest's kernel prints, until the guest is gone."""
-    with contextlib.suppress(ValueError, OSError):
-        log.write(text)
