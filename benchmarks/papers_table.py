@@ -24,8 +24,8 @@ MOST_FIGURES = 2  # of one verdict; what more there are is counted
 HEAD = """\
 # The papers' conclusions, measured
 
-Made by `python benchmarks/papers_table.py` from the run that each section names; do not edit. How to read a verdict, and what
-decides one: [papers.md](papers.md). One row is what one platform says, or all of them together where a conclusion
+Made by `python benchmarks/papers_table.py` from the run that each section names; do not edit. How to read a verdict,
+and what decides one: [papers.md](papers.md). One row is what one platform says, or all of them together where a conclusion
 compares them. A conclusion that no platform could test is counted and left out: a run's report names the reason.
 """
 

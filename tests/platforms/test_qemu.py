@@ -57,6 +57,21 @@ async def test_it_answers_counts_and_is_gone(platform: QemuPlatform, spec: Spec)
     assert str(clocksource["current"]).startswith(("tsc", "kvm-clock")), "no clock of an emulated chip"
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("machine", ["microvm", "q35"])
+async def test_the_real_time_kernel_boots_and_its_results_say_so(machine: str, private_state: Path, spec: Spec) -> None:
+    platform = QemuPlatform(QemuPlatform.Settings(machine=machine, accelerator="tcg", kernel="rt"))
+    found = await platform.probe()
+    require(found, "kernel-rt")
+    facts = await check.check_a_guest_answers_and_is_gone(platform, spec(vcpus=1))
+    kernel = facts["kernel"]
+    assert isinstance(kernel, dict)
+    assert "PREEMPT_RT" in kernel["version"]
+    assert kernel["release"].endswith("-rt-amd64")
+    assert found.details["kernel_release"] == kernel["release"]
+    assert platform.describe()["kernel"] == "rt"
+
+
 async def test_an_emulated_guests_clock_runs_at_the_rate_of_the_hosts_counter(
     microvm: QemuPlatform, spec: Spec
 ) -> None:

@@ -814,7 +814,13 @@ def test_a_bound_that_the_highest_keeps_is_kept_by_those_that_are_less_sure() ->
     [
         {"relation": "bound", "at_least": 125, "which": "highest"},
         {"relation": "spread", "factor": "load", "at_least": 1.25},
-        {"relation": "ratio", "of": {"function": "a"}, "to": {"function": "b"}, "of_which": "highest", "at_least": 1.25},
+        {
+            "relation": "ratio",
+            "of": {"function": "a"},
+            "to": {"function": "b"},
+            "of_which": "highest",
+            "at_least": 1.25,
+        },
     ],
     ids=lambda test: str(test["relation"]),
 )

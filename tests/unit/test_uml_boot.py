@@ -64,6 +64,28 @@ def test_folders_and_a_disk_are_named_without_what_separates() -> None:
     ]
 
 
+def test_words_of_the_plan_come_last_and_so_win() -> None:
+    given = dataclasses.replace(BOOT, words=("loglevel=7", "quiet")).arguments(agent_descriptor=7)
+    assert given[-2:] == ["loglevel=7", "quiet"]
+
+
+def test_a_kernel_of_ones_own_is_a_program(tmp_path: Path) -> None:
+    program = tmp_path / "linux"
+    program.write_text("#!/bin/sh\n")
+    for kernel, words in (
+        (program, "no program that this user may execute"),
+        ("rt", "real-time"),
+        ("no", "is no file"),
+    ):
+        with pytest.raises(ValidationError, match=words):
+            UmlPlatform.Settings(kernel=kernel)
+    program.chmod(0o755)
+    own = UmlPlatform(UmlPlatform.Settings(kernel=program))
+    assert own.needs() == ("uml_registers",), "the distribution's is not installed for it"
+    assert own.describe()["kernel"] == str(program)
+    assert "kernel" not in UmlPlatform().describe()
+
+
 def test_a_view_has_an_entry_for_each_folder_and_mounts_nothing_by_itself(tmp_path: Path) -> None:
     parts = (RootPart("read", Path("/usr"), "/usr"), RootPart("link", Path("/bin"), "usr/bin"))
     HostView(tmp_path / "view", parts)

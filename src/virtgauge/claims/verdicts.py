@@ -172,7 +172,8 @@ def others_permit(
     Each has to keep the bound that the highest or lowest keeps for all of them; and where that falls short of the bound
     that it was to reach, each has to fall short of it.
     """
-    reached, kept = (bounds[0], None), (None, bounds[1])
+    reached: tuple[float | None, float | None] = (bounds[0], None)
+    kept: tuple[float | None, float | None] = (None, bounds[1])
     if which == "lowest":
         reached, kept = kept, reached
     if agrees is True:

@@ -97,7 +97,7 @@ def _print_found(
 
 
 @app.command(
-    epilog="Examples: virtgauge provision --plan quick · virtgauge provision kernel gvisor · "
+    epilog="Examples: virtgauge provision --plan quick · virtgauge provision kernel --flavour rt · "
     "sudo virtgauge provision databases · virtgauge provision --list"
 )
 def provision(
@@ -107,6 +107,9 @@ def provision(
     plan: Annotated[
         list[str] | None,
         typer.Option(metavar="PLAN", help="What this preset or plan file needs. May be repeated.", show_default=False),
+    ] = None,
+    flavour: Annotated[
+        str | None, typer.Option(metavar="rt", help="Of the kernel: rt is Debian's real-time one.", show_default=False)
     ] = None,
     list_parts: Annotated[bool, typer.Option("--list", help="List the parts, and which are there.")] = False,
 ) -> None:
@@ -126,8 +129,14 @@ def provision(
     from virtgauge.execution.prepare import check_plan
     from virtgauge.plan.load import load_plan
 
-    if not parts and not plan:
+    if not parts and not plan and flavour is None:
         raise UsageError("nothing to provide", "name parts, or a plan by --plan; virtgauge provision --list")
+    if flavour is not None:
+        if flavour != "rt" or "kernel" not in (parts or ()):
+            raise UsageError(
+                f"--flavour {flavour}: it is of the part kernel", "virtgauge provision kernel --flavour rt"
+            )
+        parts = ["kernel-rt" if part == "kernel" else part for part in parts or ()]
     wanted = {part.name: part for part in named(parts or ())}
     for name in plan or ():
         wanted |= {part.name: part for part in named(check_plan(*load_plan(name)).needs())}

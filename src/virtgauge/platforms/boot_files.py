@@ -82,6 +82,15 @@ def require_short(command_line: str, longest: int) -> None:
         raise LaunchError("start", f"the kernel would cut its command line of {length} bytes: share fewer folders")
 
 
+def xen_command_line(modules: Sequence[str], words: Sequence[str] = ()) -> str:
+    """What a kernel in a domain of Xen is told, and its agent, whose channel is the console.
+
+    By IPv6 it would send frames of its own.
+    """
+    own = f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={','.join(modules)}"
+    return " ".join((own, "virtgauge.channel=serial:/dev/hvc0", *words))
+
+
 def write_whole(target: Path, content: bytes) -> None:
     """Write a file of the cache so that it is there whole or not at all.  Raises OSError: it cannot be written."""
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -13,23 +13,33 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from virtgauge.errors import UnavailableError
+from virtgauge.platforms.base import GuestSpec
 from virtgauge.provision.kernel import find_kernel
 
+REAL_TIME = Path("rt")  # In place of a kernel's path
 _MODULES = Path("/lib/modules")  # Where distributions install those of each release
 
 
+def _absolute(value: Path) -> Path:
+    return Path(os.path.expanduser(value)).absolute()  # which says nothing of a user that is not there
+
+
 def _readable_file(value: Path) -> Path:
-    path = value.expanduser().absolute()
-    if not path.is_file():
+    path = _absolute(value)
+    if not os.path.isfile(path):
         raise ValueError(f"{path} is no file: give the path of one, as of the folder that virtgauge is started in")
     if not os.access(path, os.R_OK):
         raise ValueError(f"{path} cannot be read by this user: chmod a+r, or start virtgauge as root")
     return path
 
 
+def _kernel(value: Path) -> Path:
+    return value if value == REAL_TIME else _readable_file(value)
+
+
 def _folder(value: Path) -> Path:
-    path = value.expanduser().absolute()
-    if not path.is_dir():
+    path = _absolute(value)
+    if not os.path.isdir(path):
         raise ValueError(f"{path} is no folder: give one with the kernel's modules, such as /lib/modules/RELEASE")
     return path
 
@@ -48,9 +58,10 @@ ReadableFile = Annotated[Path, AfterValidator(_readable_file)]
 class OwnKernel(BaseModel):
     """The keys of a plan for a kernel of the user's own; a base of a platform's ``Settings``."""
 
-    kernel: ReadableFile | None = None
-    """A guest kernel of your own, by its path on this machine (relative to the folder that virtgauge is started in);
-    the one of `virtgauge provision kernel` by default."""
+    kernel: Annotated[Path, AfterValidator(_kernel)] | None = None
+    """A guest kernel of your own, by its path on this machine (relative to the folder that virtgauge is started in), or
+    ``rt``: the real-time one of `virtgauge provision kernel --flavour rt`. By default the one of
+    `virtgauge provision kernel`."""
     kernel_modules: Annotated[Path, AfterValidator(_folder)] | None = None
     """The folder of its modules; by default /lib/modules/RELEASE, or none where that is not there: then it must have
     built in what it needs to reach the agent."""
@@ -64,9 +75,20 @@ class OwnKernel(BaseModel):
 
     @model_validator(mode="after")
     def _modules_are_of_a_kernel(self) -> Self:
-        if self.kernel_modules is not None and self.kernel is None:
-            raise ValueError("kernel_modules means nothing without kernel: name the kernel, too")
+        if self.kernel_modules is not None and self.kernel in (None, REAL_TIME):
+            raise ValueError("kernel_modules means nothing without a kernel of your own: name the kernel, too")
         return self
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts (``provision/parts.py``) that bring the kernel; none for one that is there already."""
+        return {None: ("kernel",), REAL_TIME: ("kernel-rt",)}.get(self.kernel, ())
+
+    def patient(self, spec: GuestSpec) -> GuestSpec:
+        """The specification with the plan's bound for a boot, if it has one."""
+        if self.boot_timeout_s is None:
+            return spec
+        return dataclasses.replace(spec, ready_timeout_s=self.boot_timeout_s)
 
     def described(self, *others: str) -> dict[str, Any]:
         """All settings for the record; of these keys, and of ``others``, those that the plan gives."""
@@ -113,15 +135,17 @@ def kernel_of(settings: OwnKernel) -> BootedKernel:
     """
     try:
         initrd_sha256 = None if settings.initrd is None else _sha256(settings.initrd)
-        if settings.kernel is not None:
+        if settings.kernel is not None and settings.kernel != REAL_TIME:
             release = release_of(settings.kernel)
             installed = None if release is None else _MODULES / release
             modules = settings.kernel_modules or (installed if installed is not None and installed.is_dir() else None)
             image, source = settings.kernel, str(settings.kernel)
         else:
-            found = find_kernel()
+            found = find_kernel(*settings.parts)
             if found is None:
-                raise UnavailableError("there is no guest kernel in the cache", "virtgauge provision kernel")
+                kind, flavour = (" real-time", " --flavour rt") if settings.kernel else ("", "")
+                words = f"there is no{kind} guest kernel in the cache"
+                raise UnavailableError(words, f"virtgauge provision kernel{flavour}")
             image, release, modules, source = found.image, found.release, found.modules, found.package
         return BootedKernel(
             image, _sha256(image), release, modules, source, settings.initrd, initrd_sha256, settings.kernel_words

@@ -124,7 +124,7 @@ class QemuPlatform(AcceleratedPlatform):
         }
 
     def needs(self) -> tuple[str, ...]:
-        return ("qemu",) if self.settings.kernel is not None else ("qemu", "kernel")
+        return ("qemu", *self.settings.parts)
 
     async def probe(self) -> Availability:
         """Boot a guest (or remember that one booted), with KVM first where that may be used."""
