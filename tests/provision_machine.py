@@ -107,13 +107,15 @@ class Machine:
         target.mkdir(exist_ok=True)
         (target / f"{package}.programs").write_text("".join(f"{program}\n" for program in programs))
 
-    def add_kernel(self, files: dict[str, bytes], *, listed: bool = True) -> None:
+    def add_kernel(
+        self, files: dict[str, bytes], *, listed: bool = True, package: str = KERNEL, meta: str = "linux-image-amd64"
+    ) -> None:
         """Offer a kernel package with these files, by path below the root."""
         target = self.archive if listed else self.folder / "unlisted"
         target.mkdir(exist_ok=True)
-        self.build_package(KERNEL, files, target)
-        (target / "linux-image-amd64.depends").write_text(f"linux-image-amd64\n  Depends: {KERNEL}\n")
-        (target / f"{KERNEL}.depends").write_text(f"{KERNEL}\n  Depends: kmod\n")
+        self.build_package(package, files, target)
+        (target / f"{meta}.depends").write_text(f"{meta}\n  Depends: {package}\n")
+        (target / f"{package}.depends").write_text(f"{package}\n  Depends: kmod\n")
 
     def build_package(self, package: str, files: dict[str, bytes], target: Path | None = None) -> None:
         """Offer a package with these files, by path below the root; each can be executed."""

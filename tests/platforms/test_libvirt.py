@@ -130,6 +130,19 @@ def left(tag: str) -> list[str]:
     return found + [name for name in os.listdir("/sys/class/net") if name.startswith(tag)]
 
 
+@pytest.mark.full
+async def test_it_boots_the_plans_kernel_with_its_words(daemon: Path, private_state: Path, spec: Spec) -> None:
+    settings = {"uri": uri(daemon, "qemu"), "accelerator": "tcg", "kernel": "rt", "kernel_words": ["nosmt"]}
+    platform = create("libvirt", settings | {"boot_timeout_s": 120})
+    found = await platform.probe()
+    require(found, "kernel-rt")
+    async with running(platform, spec(vcpus=1)) as guest:
+        facts = await guest.channel.facts()
+    assert "PREEMPT_RT" in facts["kernel"]["version"]
+    assert facts["cmdline"].split()[-1] == "nosmt"
+    assert found.details["kernel_release"] == facts["kernel"]["release"]
+
+
 async def test_it_answers_counts_and_is_gone(platform: Platform, daemon: Path, spec: Spec) -> None:
     asked = spec(vcpus=1)
     facts = await check.check_a_guest_answers_and_is_gone(platform, asked)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 import json
+import shutil
+import stat
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,9 +18,11 @@ from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running, traces
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.image.contents import Archive
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.qemu import platform as qemu
 from virtgauge.platforms.qemu.platform import QemuGuest, QemuPlatform
+from virtgauge.provision.kernel import find_kernel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 Spec = Callable[..., GuestSpec]
@@ -48,6 +55,21 @@ async def test_it_answers_counts_and_is_gone(platform: QemuPlatform, spec: Spec)
     clocksource = facts["clocksource"]
     assert isinstance(clocksource, dict)
     assert str(clocksource["current"]).startswith(("tsc", "kvm-clock")), "no clock of an emulated chip"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("machine", ["microvm", "q35"])
+async def test_the_real_time_kernel_boots_and_its_results_say_so(machine: str, private_state: Path, spec: Spec) -> None:
+    platform = QemuPlatform(QemuPlatform.Settings(machine=machine, accelerator="tcg", kernel="rt"))
+    found = await platform.probe()
+    require(found, "kernel-rt")
+    facts = await check.check_a_guest_answers_and_is_gone(platform, spec(vcpus=1))
+    kernel = facts["kernel"]
+    assert isinstance(kernel, dict)
+    assert "PREEMPT_RT" in kernel["version"]
+    assert kernel["release"].endswith("-rt-amd64")
+    assert found.details["kernel_release"] == kernel["release"]
+    assert platform.describe()["kernel"] == "rt"
 
 
 async def test_an_emulated_guests_clock_runs_at_the_rate_of_the_hosts_counter(
@@ -129,6 +151,65 @@ async def test_kvm_is_judged_by_a_boot_and_its_failure_has_a_reason(private_stat
     else:
         assert found.reason.startswith("kvm: ")
         assert found.fix is not None
+
+
+async def test_an_own_kernel_initrd_and_words_are_what_boots(private_state: Path, spec: Spec, tmp_path: Path) -> None:
+    """The cache's kernel by its path, with words, and an initrd, packed, with a program that the guest then has."""
+    cached = find_kernel()
+    assert cached is not None
+    program = Archive()
+    program.add("own-program", stat.S_IFREG | 0o755, spec().agent.path.read_bytes())
+    initrd = tmp_path / "initrd.gz"
+    initrd.write_bytes(gzip.compress(program.finish()) + b"\0")
+    settings = QemuPlatform.Settings(
+        accelerator="tcg",
+        kernel=cached.image,
+        kernel_modules=cached.modules,
+        initrd=initrd,
+        kernel_words=("own.word=1", "nokaslr"),
+        boot_timeout_s=120,
+    )
+    platform = QemuPlatform(settings)
+    found = await platform.probe()
+    require(found, "qemu")
+    async with running(platform, spec()) as guest:
+        facts = await guest.channel.facts()
+        said = await guest.channel.request(
+            "run", argv=["/own-program", "--version"], env={}, timeout_ms=60_000, output_limit=4096, timeout_s=80
+        )
+    assert facts["cmdline"].endswith(" own.word=1 nokaslr")
+    assert facts["kernel"]["release"] == found.details["kernel_release"] == cached.release
+    assert found.details["kernel_sha256"] == hashlib.sha256(cached.image.read_bytes()).hexdigest()
+    assert said.value["stdout"].startswith(b"virtgauge-agent ")
+
+
+async def test_a_disk_image_is_the_root_that_the_agent_answers_from(
+    private_state: Path, spec: Spec, tmp_path: Path, root: None
+) -> None:
+    """The image is for reading: what a guest writes is gone with it."""
+    tree, image = tmp_path / "tree", tmp_path / "image.raw"
+    for folder in ("usr/bin", "etc", "var"):
+        (tree / folder).mkdir(parents=True)
+    (tree / "bin").symlink_to("usr/bin")
+    (tree / "etc/debian_version").write_text("12.0 of a test\n")
+    shutil.copy2(spec().agent.path, tree / "usr/bin/own-program")
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", tree, image, "64M"], check=True)
+    before = hashlib.sha256(image.read_bytes()).digest()
+    platform = QemuPlatform(QemuPlatform.Settings(accelerator="tcg", disk_image=image))
+    require(await platform.probe(), "qemu")
+    async with running(platform, spec()) as guest:
+        said = await guest.channel.request(
+            "run", argv=["/bin/own-program", "--version"], env={}, timeout_ms=60_000, output_limit=4096, timeout_s=80
+        )
+    assert said.value["stdout"].startswith(b"virtgauge-agent ")
+    assert hashlib.sha256(image.read_bytes()).digest() == before
+    with pytest.raises(LaunchError, match="needs this machine's programs"):
+        await platform.launch(spec(host_root=True))
+    (tmp_path / "no-image").write_bytes(b"x" * 65536)
+    none = QemuPlatform(QemuPlatform.Settings(accelerator="tcg", disk_image=tmp_path / "no-image"))
+    found = await none.probe()
+    assert not found.usable
+    assert "cannot be mounted for reading" in found.reason
 
 
 async def test_a_machine_without_qemu_or_kernel_is_unavailable_and_no_crash(

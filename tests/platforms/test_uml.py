@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,24 @@ async def test_it_answers_counts_and_is_gone(platform: UmlPlatform, spec: Spec) 
     assert kernel["release"] != os.uname().release, "a kernel of its own"
     assert isinstance(memory, int)
     assert 64 << 20 < memory <= 96 << 20
+
+
+@pytest.mark.full
+async def test_a_kernel_of_ones_own_boots_with_its_modules_and_words(
+    platform: UmlPlatform, spec: Spec, tmp_path: Path
+) -> None:
+    program = tmp_path / "my linux"
+    shutil.copy(platform._program(), program)
+    release = (await platform._kernel()).release
+    settings = {"kernel": program, "kernel_modules": f"/usr/lib/uml/modules/{release}", "kernel_words": ["noaudit=1"]}
+    own = UmlPlatform(UmlPlatform.Settings(**settings, boot_timeout_s=60))
+    found = await own.probe()
+    require(found, "uml")
+    assert (found.details["kernel"], found.details["kernel_release"]) == (str(program), release)
+    async with running(own, spec(host_root=True)) as guest:
+        facts = await guest.channel.facts()
+    assert facts["kernel"]["release"] == release
+    assert "noaudit=1" in facts["cmdline"].split()
 
 
 async def test_its_clock_is_a_system_call_and_agrees_with_the_counter(platform: UmlPlatform, spec: Spec) -> None:

@@ -21,6 +21,7 @@ from virtgauge.execution.progress import Notice
 from virtgauge.execution.run import resume_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan
+from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.report.requirements import Decisions
 
 TIMER = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns"}
@@ -99,6 +100,17 @@ def test_emulated_and_skipped_platforms_are_neither_judged_nor_ranked(tmp_path: 
     for ranking in decisions.rankings:
         assert [rank.arm for rank in ranking.ranks] == ["a"]
         assert set(ranking.unranked) == {"tcg", "gone"}
+
+
+def test_functional_figures_are_named_so_and_neither_judged_nor_ranked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SimulatedPlatform, "functional", property(lambda self: self.emulated))
+    decisions = decided(tmp_path / "run", [platform("a", 20), platform("pvm", 500, emulated=True)], {"at_most": 100})
+    assert verdict_on(decisions, "pvm").outcome is None
+    assert verdict_on(decisions, "pvm").reason.startswith("functional: ")
+    for ranking in decisions.rankings:
+        assert ranking.unranked == {"pvm": "functional: its figures never rank"}
 
 
 def test_a_platform_that_is_named_and_missing_is_undecided(tmp_path: Path) -> None:

@@ -86,6 +86,12 @@ def test_the_whole_interval_decides(value: float, expected: Verdict) -> None:
     assert verdict(BOUND, figure(value)) is expected
 
 
+def test_the_figures_that_decide_come_first() -> None:
+    found = heard({**BOUND, "which": "each"}, [figure(100, load="idle"), figure(500, load="busy")])
+    assert found.verdict is CONTRADICTED
+    assert [one.agrees for one in found.evidence] == [False, True]
+
+
 def test_without_figures_nothing_is_tested_and_the_reason_is_given() -> None:
     found = heard(BOUND, [])
     assert (found.verdict, found.evidence[0].text) == (UNTESTABLE, "not measured")
@@ -674,6 +680,21 @@ def test_no_effect_is_contradicted_by_chance_as_rarely_as_all_tests_of_the_claim
     assert wrong <= 9  # of 100; more than that 5 % give once in thirty
 
 
+def test_all_rank_tests_of_a_claim_share_the_chance_that_one_contradicts_it() -> None:
+    """Eight functions, each with a test of its own, on two platforms without a difference."""
+    none = {"relation": "significance", "factors": ["platform"], "insignificant": ["cost"]}
+    made = claim_file(*({**none, "cells": {"function": name}} for name in "abcdefgh"), of_arms=["platform"])
+    rng, wrong = np.random.default_rng(5), 0
+    for _ in range(100):
+        of = [
+            figure(10.0, np.exp(rng.normal(0, 0.6, 10)), arm=platform, platform=platform, function=name)
+            for platform in "xy"
+            for name in "abcdefgh"
+        ]
+        wrong += judge(made.claim[0], Figures(made, of, NOMINAL)).verdict is CONTRADICTED
+    assert wrong <= 9
+
+
 NONE = {**MATTERS, "significant": [], "insignificant": ["cost"]}
 
 
@@ -786,6 +807,39 @@ def test_a_bound_that_the_highest_keeps_is_kept_by_those_that_are_less_sure() ->
     spread = {"relation": "spread", "measure": "cost", "factor": "load", "at_most": 1.25}
     assert verdict(spread, *sure, figure(110, load="io")) is CONFIRMED
     assert verdict(spread, *sure, figure(110, LARGE, load="io")) is UNDECIDED
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"relation": "bound", "at_least": 125, "which": "highest"},
+        {"relation": "spread", "factor": "load", "at_least": 1.25},
+        {
+            "relation": "ratio",
+            "of": {"function": "a"},
+            "to": {"function": "b"},
+            "of_which": "highest",
+            "at_least": 1.25,
+        },
+    ],
+    ids=lambda test: str(test["relation"]),
+)
+def test_where_the_highest_falls_short_of_a_bound_so_must_those_that_are_less_sure(test: Mapping[str, Any]) -> None:
+    """By its median another may only seem lower: it may be the one that a claim of the highest is true of."""
+    sure = [figure(100, load="idle", function="a"), figure(110, load="busy", function="a")]
+    base = [figure(100, load="idle", function="b")] if test["relation"] == "ratio" else []
+    test = {"measure": "cost", **test}
+    assert verdict(test, *base, *sure, figure(105, load="io", function="a")) is CONTRADICTED
+    assert verdict(test, *base, *sure, figure(105, LARGE, load="io", function="a")) is UNDECIDED
+
+
+def test_how_the_highest_compares_is_said_of_all_only_where_it_holds_of_those_that_are_less_sure() -> None:
+    test = {"relation": "ratio", "measure": "cost", "of": {"function": "a"}, "to": {"function": "b"}, "at_most": 1}
+    test |= {"of_which": "highest", "to_which": "lowest"}
+    base = [figure(200, function="b", load="idle"), figure(210, function="b", load="busy")]
+    sure = [figure(100, function="a", load="idle"), figure(110, function="a", load="busy")]
+    assert verdict(test, *base, *sure, figure(105, function="a", load="io")) is CONFIRMED
+    assert verdict(test, *base, *sure, figure(105, (*LARGE[:-1], 3.0), function="a", load="io")) is UNDECIDED
 
 
 def test_values_too_few_for_any_data_to_show_an_effect_decide_nothing() -> None:

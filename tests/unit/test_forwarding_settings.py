@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from virtgauge.analysis.forwarding import frames_for, wire_frames_per_s
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan
+from virtgauge.suites.forwarding.searches import PARTIAL_DROP
+from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.suite import ForwardingSuite
 
 
@@ -72,3 +75,20 @@ def test_the_papers_preset_is_the_papers_design():
     assert {cell.factors["vector"] for cell in cells} >= {f"k={k}" for k in range(1, 13)}
     models = {section.settings.get("nic_model", "virtio") for section in plan.platform if section.kind == "qemu"}
     assert models == {"virtio", "e1000"}
+
+
+@pytest.mark.parametrize("name", ["forwarding-2016", "full:forwarding-2016"])
+def test_at_the_speed_of_the_medium_the_lightest_router_carries_enough_frames_for_conclusions_about_j(name):
+    """Else not even the paper's curves of 1518 B, which are flat at 1 Gbit/s, could be confirmed on any machine."""
+    plan, _ = load_plan(name)
+    designs = [ForwardingSettings.model_validate(_plain(one)) for one in plan.suite["forwarding"]]
+    of_j = [one for one in designs if one.cpu_limit == "fair" and one.medium_mbps == 1000 and len(one.strong) > 2]
+    assert of_j
+    for one in of_j:
+        carried = wire_frames_per_s(max(one.frame_bytes), 1e9) * min(map(min, one.shares().values()))
+        assert carried * one.duration_sum_s >= frames_for(PARTIAL_DROP)
+
+
+def _plain(design):
+    """A design without what says for which platforms it is."""
+    return {key: value for key, value in design.items() if key not in ("platforms", "aa", "emulated")}

@@ -8,10 +8,12 @@ import json
 import math
 import os
 import random
+import re
 import time
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
+from xml.sax import saxutils
 
 import pytest
 import tomli_w
@@ -29,6 +31,8 @@ from virtgauge.exchange.imports.record import ImportedArm, import_into, read_rep
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import parse_plan, preset_names, preset_text
 from virtgauge.plan.requirements import _profiles, profile_names
+from virtgauge.platforms.libvirt.description import Description
+from virtgauge.platforms.libvirt.translation import translate
 
 DATA = Path(__file__).parents[1] / "data"
 CORPUS = Path(__file__).parents[2] / "native" / "fuzz" / "corpus"
@@ -37,6 +41,7 @@ LONGEST_S = 10  # of processor time, for one file
 
 PLANS = [preset_text(name) for name in preset_names()]
 PROFILES = [(_profiles() / f"{name}.toml").read_text() for name in profile_names()]
+DOMAINS = [path.read_text() for path in (DATA / "domains").glob("*.xml")]
 CLAIMS = [path.read_text() for path in (DATA.parents[1] / "src/virtgauge/reference").glob("*_claims.toml")]
 
 ODD = (
@@ -125,6 +130,24 @@ def fuzz(strategy, check):
 
 def test_a_plan_is_checked_or_refused():
     fuzz(toml(PLANS), lambda text: check_plan(parse_plan(text, "plan.toml"), "plan.toml"))
+
+
+def test_a_domains_description_becomes_a_plan_or_is_refused():
+    def of(chance):
+        text = chance.choice(DOMAINS)
+        for _ in range(chance.randint(1, 4)):
+            values = [found.span(1) for found in re.finditer(r"['>]([^'<>]+)['<]", text)]
+            start, end = chance.choice(values)
+            odd = saxutils.escape(str(chance.choice(ODD)), {"'": "&apos;"}) if chance.random() < 0.7 else "<a b='c'/>"
+            text = text[:start] + odd + text[end:]
+        return scribbled(text, ODD_TEXT, chance) if chance.random() < 0.3 else text
+
+    def check(text):
+        content = text.encode("utf-8", errors="surrogatepass")
+        plan = translate(Description(content, "guest.xml"), "qemu").plan("quick")
+        check_plan(parse_plan(plan, "plan"), "plan")
+
+    fuzz(st.randoms(use_true_random=False).map(of), check)
 
 
 def test_a_recorded_plan_is_understood_or_passed_over():

@@ -11,9 +11,12 @@ import pytest
 from lxml import etree
 from pydantic import ValidationError
 
+from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.domains import DomainRecord, destroy_domains
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.boot_files import RootPart
-from virtgauge.platforms.libvirt.boot import management_interface
+from virtgauge.platforms.libvirt.boot import kernel_boot, management_interface
 from virtgauge.platforms.libvirt.domain_xml import Domain, Interface, KernelBoot
 from virtgauge.platforms.libvirt.platform import LibvirtPlatform
 from virtgauge.platforms.libvirt.settings import DRIVERS, ChannelKind, LibvirtSettings, target_of
@@ -143,6 +146,42 @@ def test_only_containers_have_no_kernel_of_their_own() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_of_qemus_domain_is_valid(schema: etree.RelaxNG, variant: str) -> None:
     assert schema.validate(etree.fromstring(domain("qemu", **VARIANTS[variant]).xml())), schema.error_log
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"image": "/images/g.qcow2", "kernel_words": ["nosmt"]},
+            "kernel_words means nothing here: an image has its own",
+        ),
+        ({"uri": "lxc:///", "kernel": "rt"}, "kernel means nothing here: it is for QEMU and Xen on this machine"),
+        ({"uri": "qemu+ssh://root@other/system", "initrd": __file__}, "initrd means nothing here"),
+        ({"kernel": "rt", "kernel_modules": "/"}, "kernel_modules means nothing without a kernel of your own"),
+    ],
+)
+def test_a_kernel_where_none_is_booted_is_refused_by_its_key(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        LibvirtSettings(**settings)
+
+
+async def test_a_kernel_of_the_plan_with_initrd_and_words_is_in_a_valid_description(
+    schema: etree.RelaxNG, tmp_path: Path, private_state: Path, any_agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("kernel", "initrd"):
+        (tmp_path / name).write_bytes(name.encode())
+    own = {name: tmp_path / name for name in ("kernel", "initrd")} | {"kernel_words": ["isolcpus=1", "a<b&c"]}
+    with Scope() as scope:
+        guest = GuestSpec(name="g", scope=scope, agent=AgentBinary(any_agent, "0" * 64))
+        for uri in (LOCAL["qemu"], LOCAL["xen"]):
+            settings = LibvirtSettings(uri=uri, **own)
+            boot = await kernel_boot(guest, settings, settings.target.driver, "kvm", None)
+            tree = etree.fromstring(domain(settings.target.driver.scheme, boot=boot).xml())
+            assert schema.validate(tree), schema.error_log
+            assert tree.findtext("os/kernel") == str(tmp_path / "kernel")
+            assert str(tree.findtext("os/cmdline")).endswith(" isolcpus=1 a<b&c")
+            assert Path(str(tree.findtext("os/initrd"))).read_bytes().startswith(b"initrd")
 
 
 @pytest.mark.parametrize("machine", ["xenpvh", "xenpv"])

@@ -35,6 +35,9 @@ PLATFORMS = {
 }
 LABS = {"xen": [f"xen_lab/test_xen_lab.py::{ANSWERS}"]}
 """Met in `make test-labs` alone: it takes a hypervisor below this machine's kernel, which is nested there."""
+ON_THE_TERMINAL = "platforms/test_rest_vmm.py::test_a_guest_answers_on_the_monitors_terminal_counts_and_is_gone"
+STAND_INS = {kind: [f"{ON_THE_TERMINAL}[{kind}]"] for kind in ("firecracker", "cloud-hypervisor")}
+"""Met with a program in the monitor's place: no package brings these, and they need KVM."""
 SUITES_MET = {
     "timing": ["faults/test_real_runs.py::test_a_run_on_all_platforms_brings_a_million_reads_of_each"],
     "bandwidth": [
@@ -99,14 +102,19 @@ def chosen(expression: str, tests: set[str]) -> set[str]:
 
 
 def test_every_platform_suite_and_server_has_its_test() -> None:
-    assert {*PLATFORMS, *LABS} == set(KINDS)
+    assert {*PLATFORMS, *LABS, *STAND_INS} == set(KINDS)
     assert {*SUITES_MET} == set(SUITES)
     assert {*SERVERS} == set(DATABASES)
 
 
 @pytest.mark.slow  # it starts pytest
 def test_those_tests_are_among_those_that_make_test_runs() -> None:
-    met = {test for group in (PLATFORMS, SUITES_MET, SERVERS, FAULTS) for tests in group.values() for test in tests}
+    met = {
+        test
+        for group in (PLATFORMS, STAND_INS, SUITES_MET, SERVERS, FAULTS)
+        for tests in group.values()
+        for test in tests
+    }
     assert met - chosen("slow and not full and not lab", met) == set()
     labs = {test for tests in LABS.values() for test in tests}
     assert labs - chosen("lab", labs) == set()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
-from virtgauge.platforms.oci.platform import why_not
+from virtgauge.platforms.oci.platform import OciPlatform, why_not, without_commands
 
 
 @pytest.fixture
@@ -138,3 +138,34 @@ def test_root_without_capabilities_is_told_what_it_lacks(said: str) -> None:
     assert reason == "this machine lets root not make containers (missing capabilities)"
     assert fix is not None and "privileged" in fix
     assert why_not("exec: no such file") == ("a container does not start: exec: no such file", None)
+
+
+def test_what_crun_says_of_a_hybrid_host_is_told_with_the_remedy() -> None:
+    reason, fix = why_not("crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv2")
+    assert "v1 beside v2 (hybrid)" in reason
+    assert fix is not None and "runc" in fix
+
+
+@pytest.mark.parametrize(
+    ("said", "commands"),
+    [
+        ("kata-runtime  : 1.13.0\n   commit   : 0123\n   OCI specs: 1.0.1-dev", True),
+        ("kata-runtime  : 3.2.0\n   commit   : 0123\n   OCI specs: 1.0.2-dev", False),
+        ('Kata Containers containerd shim (Golang): id: "io.containerd.kata.v2", version: 3.2.0, commit: 0', False),
+        ("Kata Containers containerd shim (Rust): id: io.containerd.kata.v2, version: 4.1.0, commit: 0", False),
+        ("runc version 1.1.5", True),
+    ],
+)
+def test_kata_has_no_commands_of_oci_since_its_second_version(said: str, commands: bool) -> None:
+    assert (without_commands(said) is None) is commands
+
+
+async def test_a_kata_without_commands_is_not_started_and_the_way_to_measure_it_is_told(tmp_path: Path) -> None:
+    program = tmp_path / "kata-runtime"
+    program.write_text("#!/bin/sh\necho 'kata-runtime  : 3.2.0'\n")
+    program.chmod(0o755)
+    found = await OciPlatform(OciPlatform.Settings(runtime=str(program))).probe()
+    assert not found.usable
+    assert "no OCI commands since 2.0" in found.reason
+    assert found.fix is not None and "containerd" in found.fix and "attached" in found.fix
+    assert found.details["version"] == "kata-runtime  : 3.2.0"

@@ -8,6 +8,7 @@ from provision_machine import Machine
 from typer.testing import CliRunner, Result
 
 from virtgauge.cli import app
+from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan
 from virtgauge.provision.parts import GROUPS, PARTS, named
@@ -66,6 +67,20 @@ def test_an_unknown_part_is_refused_with_the_nearest_name(machine: Machine) -> N
     done = provision("gviser")
     assert done.exit_code != 0
     assert "did you mean 'gvisor'" in str(done.exception)
+    assert machine.calls == []
+
+
+def test_the_kernels_flavour_is_a_part_of_its_own(machine: Machine) -> None:
+    assert set(steps(provision("kernel", "--flavour", "rt"))) == {"kernel-rt"}
+
+
+@pytest.mark.parametrize(
+    "words", [("kernel", "--flavour", "cloud"), ("gvisor", "--flavour", "rt"), ("--flavour", "rt")]
+)
+def test_a_flavour_of_nothing_is_refused(machine: Machine, words: tuple[str, ...]) -> None:
+    done = provision(*words)
+    assert isinstance(done.exception, UsageError)
+    assert "--flavour rt" in str(done.exception.remedy)
     assert machine.calls == []
 
 

@@ -52,6 +52,19 @@ def test_the_kernel_that_the_meta_package_depends_on_is_extracted(machine: Machi
     assert (kernel.modules / "modules.builtin").exists()
 
 
+def test_the_real_time_kernel_is_one_of_its_own_beside_the_generic_one(machine: Machine) -> None:
+    machine.add_kernel(FILES)
+    real_time = {name.replace("-amd64", "-rt-amd64"): content for name, content in FILES.items()}
+    package = "linux-image-6.1.0-99-rt-amd64"
+    machine.add_kernel(real_time, package=package, meta="linux-image-rt-amd64")
+    outcome = provision_kernel(silence, "kernel-rt")
+    assert (outcome.state, outcome.detail) == (State.MADE, f"{package} {VERSION}")
+    assert find_kernel() is None
+    provision_kernel(silence)
+    found = [find_kernel(part) for part in ("kernel", "kernel-rt")]
+    assert [kernel and kernel.release for kernel in found] == [RELEASE, "6.1.0-99-rt-amd64"]
+
+
 def test_drivers_of_real_hardware_are_left_out_unless_a_kept_module_needs_them(machine: Machine) -> None:
     machine.add_kernel(FILES)
     provision_kernel(silence)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms import boot_probe
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart
-from virtgauge.platforms.boot_probe import KVM_BOUND_S, forget, judge
-from virtgauge.platforms.qemu.command import Boot
+from virtgauge.platforms.boot_probe import KVM_BOUND_S, AcceleratedPlatform, Booted, forget, is_functional, judge
+from virtgauge.platforms.qemu.command import Boot, refused_feature
 
 BOOT = Boot(
     binary=Path("/usr/bin/qemu-system-x86_64"),
@@ -36,6 +37,22 @@ def test_an_emulated_guest_is_told_its_clock_and_a_virtualized_one_asks_its_hype
     assert not [word for word in unknown if word.startswith("tsc")]
     kvm = dataclasses.replace(BOOT, accelerator="kvm").kernel_command_line().split()
     assert not [word for word in kvm if word.startswith(("tsc", "no_timer"))]
+
+
+def test_the_plans_words_come_last_and_a_feature_that_kvm_refuses_is_left_out() -> None:
+    boot = dataclasses.replace(BOOT, accelerator="kvm", without=("arch-capabilities",), words=("nohz=off", "quiet"))
+    assert boot.kernel_command_line().endswith(" nohz=off quiet")
+    given = arguments(boot)
+    assert given[given.index("-cpu") + 1] == "host,migratable=no,-arch-capabilities"
+    aborted = "qemu-system-x86_64: error: failed to set MSR 0x10a to 0x4c0a0004\nAssertion failed"
+    assert refused_feature(aborted) == "arch-capabilities"
+    assert refused_feature("error: failed to set MSR 0xffff to 0x0") is None
+    assert refused_feature("Kernel panic") is None
+
+
+def test_a_machine_without_acpi_has_neither_timer_nor_interrupt_controller_of_the_pc() -> None:
+    given = arguments(dataclasses.replace(BOOT, machine="microvm-noacpi"))
+    assert given[given.index("-machine") + 1] == "microvm,acpi=off,rtc=on,isa-serial=on,pit=off,pic=off"
 
 
 def test_a_comma_in_a_path_does_not_end_an_option() -> None:
@@ -75,15 +92,15 @@ def kvm(tmp_path: Path) -> Path:
 class Machine:
     """A machine whose guests boot, or do not, and that counts how often it was asked."""
 
-    def __init__(self, error: LaunchError | None = None) -> None:
-        self.error = error
+    def __init__(self, error: LaunchError | None = None, system_call_ns: float | None = None) -> None:
+        self.error, self.system_call_ns = error, system_call_ns
         self.bounds: list[float] = []
 
-    async def boot(self, bound_s: float) -> int:
+    async def boot(self, bound_s: float) -> Booted:
         self.bounds.append(bound_s)
         if self.error:
             raise self.error
-        return 1_500_000_000
+        return Booted(1_500_000_000, self.system_call_ns, {"cpu_without": "arch-capabilities"})
 
 
 async def test_without_the_device_nothing_is_booted(tmp_path: Path) -> None:
@@ -103,7 +120,86 @@ async def test_a_boot_decides_within_its_bound_and_is_remembered(kvm: Path) -> N
     assert machine.bounds == [KVM_BOUND_S]
 
 
-async def test_a_hanging_kvm_is_remembered_with_its_reason_and_asked_again_when_told_to_forget(kvm: Path) -> None:
+async def test_the_plans_bound_takes_the_place_of_the_usual_one_and_is_asked_about_anew(kvm: Path) -> None:
+    machine = Machine()
+    await judge("kvm", ("k",), machine.boot, kvm=kvm)
+    await judge("kvm", ("k",), machine.boot, kvm=kvm, bound_s=300)
+    assert machine.bounds == [KVM_BOUND_S, 300]
+
+
+async def test_a_kvm_that_steps_through_the_kernel_is_functional_and_remembered_so(kvm: Path) -> None:
+    slow, fast = Machine(system_call_ns=800_000.0), Machine(system_call_ns=120.0)
+    for _ in range(2):
+        found = await judge("kvm", ("slow",), slow.boot, kvm=kvm)
+        assert found.usable
+        assert is_functional(found)
+        assert "its system calls take 0.8 ms" in found.reason
+        assert "figures mean nothing" in found.reason
+        assert found.details["cpu_without"] == "arch-capabilities"
+        assert not is_functional(await judge("kvm", ("fast",), fast.boot, kvm=kvm))
+    assert len(slow.bounds) == len(fast.bounds) == 1
+
+
+@pytest.mark.parametrize("flags", ["fpu vmx sse2", "fpu svm sse2", "fpu sse2"])
+async def test_a_kvm_that_boots_nothing_is_told_from_one_without_hardware_virtualization(
+    kvm: Path, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    monkeypatch.setattr(boot_probe, "_flags", lambda: set(flags.split()))
+    found = await judge("kvm", ("k",), Machine(LaunchError("handshake", "no agent answered")).boot, kvm=kvm)
+    assert not found.usable
+    assert ("page tables" in found.reason) is (flags == "fpu sse2")
+    assert ("boot_timeout_s" in (found.fix or "")) is (flags == "fpu sse2")
+
+
+class Accelerated(AcceleratedPlatform):
+    """A platform whose probe is told what to find."""
+
+    label = "accelerated"
+
+    def __init__(self, accelerator: str, **verdicts: Availability) -> None:
+        super().__init__(accelerator)
+        self.verdicts = verdicts
+
+    async def probe(self) -> Availability:
+        async def judged(accelerator: str) -> Availability:
+            return self.verdicts[accelerator]
+
+        return await self._choose(judged, {})
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        raise NotImplementedError
+
+
+FUNCTIONAL = Availability(
+    True, "a guest boots in 70.0 s; its system calls take 0.8 ms", details={"figures": "functional"}
+)
+VIRTUALIZED, EMULATED = Availability(True, "a guest boots in 0.4 s"), Availability(True, "a guest boots in 2.0 s")
+
+
+@pytest.mark.parametrize(
+    ("asked", "kvm_found", "marks", "suffix"),
+    [
+        ("kvm", FUNCTIONAL, (True, True), " (kvm, functional)"),
+        ("kvm", VIRTUALIZED, (False, False), " (kvm)"),
+        ("auto", VIRTUALIZED, (False, False), " (kvm)"),
+        ("auto", FUNCTIONAL, (True, False), " (tcg, emulated)"),
+    ],
+)
+async def test_a_functional_kvm_is_marked_so_and_taken_only_where_it_was_asked_for(
+    asked: str, kvm_found: Availability, marks: tuple[bool, bool], suffix: str
+) -> None:
+    platform = Accelerated(asked, kvm=kvm_found, tcg=EMULATED)
+    found = await platform.probe()
+    assert found.usable
+    assert (platform.emulated, platform.functional) == marks
+    assert platform._suffix == suffix
+    assert ("0.8 ms" in found.reason) is (kvm_found is FUNCTIONAL), "why it was not taken, or what it is"
+
+
+async def test_a_hanging_kvm_is_remembered_with_its_reason_and_asked_again_when_told_to_forget(
+    kvm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boot_probe, "_flags", lambda: {"vmx"})
     log = "booting\nqemu: error: failed to set MSR\nlast line"
     machine = Machine(LaunchError("boot", "QEMU was killed by signal 6", log))
     first = await judge("kvm", ("k",), machine.boot, kvm=kvm)

@@ -22,7 +22,7 @@ from virtgauge.analysis.factor_tests import (
     Repetitions,
     probe_factors,
 )
-from virtgauge.specs.blocks import Chart, Text
+from virtgauge.specs.blocks import Chart, Text, Value
 from virtgauge.specs.timing_factors import factors_of
 
 EMULATED = ("tcg",)
@@ -292,6 +292,15 @@ def test_every_number_of_the_tests_is_a_figure(usual: report.Report) -> None:
     assert len(effects) == 1
     emulated = shown(usual, "timing", "timer_cost.factors.p50.dunn.delta", "", "+level=qemu-microvm")
     assert emulated and {one.note for one in emulated} == {"not ranked"}
+    plain, adjusted = (
+        shown(usual, "timing", f"timer_cost.factors.p50.dunn.{part}", "", "+factor=platform")
+        for part in ("p", "p_adjusted")
+    )
+    assert plain
+    for one, other in zip(plain, adjusted, strict=True):  # as the paper has it, and by Holm
+        assert isinstance(one, Value) and isinstance(other, Value)
+        assert one.estimate.point is not None and other.estimate.point is not None
+        assert one.estimate.point <= other.estimate.point
 
 
 def test_a_run_of_two_repetitions_says_that_it_cannot_tell(tmp_path: Path) -> None:

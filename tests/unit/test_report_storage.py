@@ -220,8 +220,25 @@ def test_a_real_virtual_machine_is_judged(tmp_path: Path) -> None:
     found = report.build(storage_ledger(tmp_path / "run", arms, designs)).suite("storage")
     claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
     assert claims["single-write-physical-wins"].verdict is Verdict.CONFIRMED
-    assert claims["single-write-postgresql-virtual-faster"].verdict is Verdict.CONFIRMED  # flushes at once there
     assert claims["many-single-read-ten-times-slower"].verdict is Verdict.CONTRADICTED
+
+
+@pytest.mark.parametrize(
+    ("virtual", "expected"), [("as-is", Verdict.CONTRADICTED), ("at-once", Verdict.UNTESTABLE)], ids=str
+)
+def test_two_servers_whose_flushes_the_run_made_to_differ_decide_nothing_together(
+    tmp_path: Path, virtual: str, expected: Verdict
+) -> None:
+    """A disk that acknowledges at once would have PostgreSQL write faster on whatever machine it is given to."""
+    arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
+    designs = [Design(), *([Design(flushes=virtual, **SMALL)] if virtual != "as-is" else [])]
+    found = report.build(storage_ledger(tmp_path / "run", arms, designs)).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
+    faster = claims["single-write-postgresql-virtual-faster"]
+    assert faster.verdict is expected
+    assert ("their flushes were made to differ (" in faster.evidence[0].text) is (expected is Verdict.UNTESTABLE)
+    # what waits for no flush is compared whatever its disk
+    assert claims["single-write-physical-wins"].verdict is Verdict.CONFIRMED
 
 
 def test_only_a_container_beside_the_host_is_no_virtual_machine(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_guest_sees_one_empty_folder_of_the_host_and_opens_no_terminal() -> No
 
 def test_interfaces_are_taps_that_it_inherits_and_take_whole_packets() -> None:
     given = BOOT.arguments(
-        agent_descriptor=7, taps=(Tap(8, "52:54:00:00:00:01", 1500), Tap(9, "52:54:00:00:00:02", 9000))
+        agent_descriptor=7, taps=(Tap((8,), "52:54:00:00:00:01", 1500), Tap((9,), "52:54:00:00:00:02", 9000))
     )
     assert [word for word in given if word.startswith("vec")] == [
         "vec0:transport=fd,fd=8,vec=0,mac=52:54:00:00:00:01,mtu=1500",
@@ -62,6 +62,28 @@ def test_folders_and_a_disk_are_named_without_what_separates() -> None:
         "virtgauge.root=lower:/usr:/0,link:/bin:usr/bin,write:/a%2C%20b:/2",
         "virtgauge.disks=/run/vg/my%20data",
     ]
+
+
+def test_words_of_the_plan_come_last_and_so_win() -> None:
+    given = dataclasses.replace(BOOT, words=("loglevel=7", "quiet")).arguments(agent_descriptor=7)
+    assert given[-2:] == ["loglevel=7", "quiet"]
+
+
+def test_a_kernel_of_ones_own_is_a_program(tmp_path: Path) -> None:
+    program = tmp_path / "linux"
+    program.write_text("#!/bin/sh\n")
+    for kernel, words in (
+        (program, "no program that this user may execute"),
+        ("rt", "real-time"),
+        ("no", "is no file"),
+    ):
+        with pytest.raises(ValidationError, match=words):
+            UmlPlatform.Settings(kernel=kernel)
+    program.chmod(0o755)
+    own = UmlPlatform(UmlPlatform.Settings(kernel=program))
+    assert own.needs() == ("uml_registers",), "the distribution's is not installed for it"
+    assert own.describe()["kernel"] == str(program)
+    assert "kernel" not in UmlPlatform().describe()
 
 
 def test_a_view_has_an_entry_for_each_folder_and_mounts_nothing_by_itself(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.host import domains
 from virtgauge.host.domains import is_xen_host
 from virtgauge.host.scope import Scope
-from virtgauge.platforms import create
+from virtgauge.platforms import create, guest_kernel
 from virtgauge.platforms.base import Disk, GuestSpec, LaunchError, Share
 from virtgauge.platforms.xen import platform
 from virtgauge.platforms.xen.dom0 import LocalDom0, XenError
@@ -36,7 +36,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (modules / "xen-netfront.ko").write_bytes(b"\x7fELF\0depends=\0")
     image = tmp_path / "vmlinuz"
     image.write_bytes(b"no kernel")
-    monkeypatch.setattr(platform, "find_kernel", lambda: GuestKernel("6.1", image, modules, "linux 6.1"))
+    monkeypatch.setattr(guest_kernel, "find_kernel", lambda part: GuestKernel("6.1", image, modules, "linux 6.1"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -150,6 +150,23 @@ async def test_a_domain_has_the_size_and_the_limit_that_were_asked_for(spec: Spe
     assert {"vcpus = 2", "memory = 300", "cap = 40", 'tsc_mode = "native"'} <= lines
     assert "virtgauge.channel=serial:/dev/hvc0" in text
     assert "virtgauge.modules=xen_netfront" in text
+
+
+async def test_a_domain_boots_the_plans_own_kernel_with_its_initrd_words_and_bound(
+    spec: Spec, dom0: NotedDom0, tmp_path: Path
+) -> None:
+    kernel, initrd = tmp_path / "own-kernel", tmp_path / "own-initrd"
+    kernel.write_bytes(b"Linux version 6.6.1-rt2 (somebody) ")
+    initrd.write_bytes(b"an archive")
+    settings = {"kernel": kernel, "initrd": initrd, "kernel_words": ["quiet", "isolcpus=1"], "boot_timeout_s": 1}
+    with pytest.raises(LaunchError, match=r"no agent answered within (1|0\.\d+) s"):
+        await create("xen", settings).launch(spec(ready_timeout_s=30))
+    [text] = dom0.stored.values()
+    assert f'kernel = "{kernel}"' in text.splitlines()
+    [ramdisk] = (line.split('"')[1] for line in text.splitlines() if line.startswith("ramdisk"))
+    assert Path(ramdisk).read_bytes().startswith(b"an archive")
+    [told] = (line for line in text.splitlines() if line.startswith("extra"))
+    assert told.endswith('virtgauge.channel=serial:/dev/hvc0 quiet isolcpus=1"')
 
 
 async def test_programs_of_this_host_are_told_apart_by_how_they_end(scope: Scope, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, GuestSpec
-from virtgauge.platforms.boot_probe import judge
+from virtgauge.platforms.boot_probe import Booted, judge
 from virtgauge.platforms.xen.platform import XenPlatform
 
 REGISTRATION = {"xen-lab": "xen_lab.platform:XenLabPlatform"}
@@ -36,11 +36,11 @@ class XenLabPlatform(XenPlatform):
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
 
-        async def boot(_bound_s: float) -> int:
+        async def boot(_bound_s: float) -> Booted:
             with Scope() as scope:
                 guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent))
                 await guest.close()
-                return guest.ready_ns
+                return Booted(guest.ready_ns)
 
         key = ("xen-lab", parts.xen.package, parts.kernel.package, self.settings.type, agent.sha256)
         verdict = await judge("tcg", key, boot)

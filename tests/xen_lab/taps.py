@@ -50,7 +50,7 @@ class TapPool:
         self._free = list(self.taps)
         try:
             for tap in self.taps:
-                self.descriptors.append(open_tap(self.namespace, Nic(tap.home, tap.mac)))
+                self.descriptors += open_tap(self.namespace, Nic(tap.home, tap.mac))
         except BaseException:
             self.close()
             raise

@@ -145,6 +145,10 @@ class Channel:
                 await self.request("shutdown", timeout_s=timeout_s)
         await self.close()
 
+    def give_up(self, reason: str) -> None:
+        """The guest is known to be gone: open requests and all later ones fail with :class:`ChannelClosedError`."""
+        self._fail(ChannelClosedError(reason))
+
     async def close(self) -> None:
         """End the session; open requests fail with :class:`ChannelClosedError`."""
         self._fail(ChannelClosedError("the channel was closed"))

@@ -47,14 +47,15 @@ class PairTest:
     first: str
     second: str
     z: float | None  # Dunn's, positive where the first one's values rank higher; None where the pair is not ranked
-    p: float | None  # two-sided, adjusted by Holm for all pairs of the factor; None where the pair is not ranked
+    p: float | None  # two-sided, not adjusted, as the paper has it; None where the pair is not ranked
+    p_holm: float | None  # adjusted by Holm for all pairs of the factor
     # Cliff's δ within equal levels of the other factors; positive where the first one's values are larger
     delta: Estimate
     emulated: bool  # one of them is an emulated platform
 
     @property
     def shown(self) -> bool:
-        return self.p is not None and self.p < LEVEL
+        return self.p_holm is not None and self.p_holm < LEVEL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,10 +187,10 @@ class _Values:
             for pair in ranks.dunn(groups, blocked=blocked, exact=True):
                 first, second = levels[pair.first], levels[pair.second]
                 delta = self._delta(axis, first, second, self._ranked)
-                pairs.append(PairTest(first, second, pair.z, pair.p_holm, delta, emulated=False))
+                pairs.append(PairTest(first, second, pair.z, pair.p, pair.p_holm, delta, emulated=False))
             for first, second in itertools.product(self._unranked if factor == "platform" else (), levels):
                 delta = self._delta(axis, first, second, self._all)
-                pairs.append(PairTest(first, second, None, None, delta, emulated=True))
+                pairs.append(PairTest(first, second, None, None, None, delta, emulated=True))
         return FactorTest(**vars(test), factor=factor, levels=levels, p_holm=test.p, pairs=tuple(pairs))
 
     def _groups(self, axis: int, levels: Sequence[str]) -> list[ranks.Values]:

@@ -35,10 +35,11 @@ from virtgauge.claims.verdicts import (
     CheckedClaim,
     Evidence,
     Judged,
+    Verdict,
     agreement_of,
-    all_within,
     evidence_of,
     of_extreme,
+    others_permit,
     quantified,
     verdict_of,
     within,
@@ -51,10 +52,13 @@ _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's
 
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
-    evidence = tuple(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures)))
+    found = list(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures, claim)))
+    verdict = verdict_of(found)
+    deciding = {Verdict.CONFIRMED: True, Verdict.CONTRADICTED: False}.get(verdict)
+    evidence = tuple(sorted(found, key=lambda one: one.agrees is not deciding))  # a reader sees the first of them
     elsewhere = dict.fromkeys(reason for test in claim.tests for reason in _elsewhere(test, figures))
     note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *(f"{reason}." for reason in elsewhere))))
-    return CheckedClaim(claim.name, claim.where, claim.text, note, verdict_of(evidence), evidence)
+    return CheckedClaim(claim.name, claim.where, claim.text, note, verdict, evidence)
 
 
 def _bounds(claim: Claim, figures: Figures) -> str:
@@ -75,9 +79,9 @@ def _bounds(claim: Claim, figures: Figures) -> str:
     return f"Bounds: {'; '.join(dict.fromkeys(said))}." if said else ""
 
 
-def _hear(test: model.Test, figures: Figures) -> Iterator[Evidence]:
+def _hear(test: model.Test, figures: Figures, claim: Claim) -> Iterator[Evidence]:
     if isinstance(test, model.Significance):
-        yield from significance(test, figures)
+        yield from significance(test, figures, [one for one in claim.tests if isinstance(one, model.Significance)])
         return
     found = list(_RELATIONS[type(test)](test, figures))
     known = any(one.measured for one in found)
@@ -150,7 +154,8 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
         agrees, sure, why = agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
         if extreme and 2 * said.count(agrees) < among:
             agrees = of_extreme(agrees, sure, test.which, bounds)
-        if extreme and agrees and not all_within(map(figures.firm, (o.estimate for o in others)), test.which, bounds):
+        every = (figures.firm(other.estimate) for other in others)
+        if extreme and not others_permit(agrees, figures.firm(one.estimate), every, test.which, bounds):
             agrees, why = None, why + f"; {_WIDER}"
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
         evidence = evidence_of(f"{head}{where}: {told(one.estimate, measure.unit)}{why}", agrees, figures, one)
@@ -203,9 +208,24 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
         text += f"; the paper's range of {' and '.join(test.span)} is wider"
     opposite = {"lowest": "highest", "highest": "lowest"}
     ends = {test.of_which, opposite.get(test.to_which, "each")} - {"each"}
-    if ends:
-        agrees = sure = of_extreme(agrees, sure, ends.pop(), bounds) if len(ends) == 1 else sure
+    if len(ends) == 1:
+        (end,) = ends
+        agrees = of_extreme(agrees, sure, end, bounds)
+        if not others_permit(agrees, figures.firm(change), _rivals(test, figures, one, other), end, bounds):
+            agrees, text = None, f"{text}; {_WIDER}"
+        sure = agrees
+    elif ends:
+        agrees = sure
     return Judged(change.point, evidence_of(text, agrees, figures, one, other), sure)
+
+
+def _rivals(test: model.Compared, figures: Figures, one: Figure, other: Figure) -> Iterator[Estimate]:
+    """How all those compare of which these two were chosen."""
+    firsts = figures.select(test.measure, test.cells | test.of) if test.of_which != "each" else [one]
+    seconds = figures.select(test.measure, test.cells | test.to) if test.to_which != "each" else [other]
+    for pair in itertools.product(firsts, seconds):
+        if pair[0] is not pair[1]:
+            yield figures.firm((figures.ratio if test.relation == "ratio" else figures.difference)(*pair))
 
 
 def _spans(factor: str, span: Range, one: Figure, other: Figure) -> bool:
@@ -276,7 +296,8 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
         agrees, sure, why = agreement_of(figures, estimate, among, bounds, of, is_ratio=True)
         agrees = of_extreme(agrees, sure, "highest", bounds)
         pairs = [] if test.than is not None else itertools.permutations(group, 2)
-        if agrees and not all_within((figures.firm(figures.ratio(*pair)) for pair in pairs), "highest", bounds):
+        every = (figures.firm(figures.ratio(*pair)) for pair in pairs)
+        if not others_permit(agrees, figures.firm(estimate(1)), every, "highest", bounds):
             agrees, why = None, f"; {_WIDER}"
         yield evidence_of(text + why, agrees, figures, *used)
 

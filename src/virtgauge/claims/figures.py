@@ -6,7 +6,7 @@ import bisect
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy import special
@@ -38,6 +38,7 @@ class Figure:
     label: str = ""
     emulated: bool = False  # it shows that the method works, and decides nothing
     machine: str = ""  # the computer that it was measured on; empty of a paper's
+    disk: str = ""  # what the run made its flushes cost, where it waited for them
     # the values of the A/A arm and of the reference in the same cell; empty where there are none
     identical: tuple[Mapping[int, float], Mapping[int, float]] = ({}, {})
 
@@ -261,10 +262,14 @@ def _number(level: Level | None) -> float:
     return float(level) if isinstance(level, int | float) else 0.0
 
 
-def computers_differ(figures: Iterable[Figure]) -> str:
-    """Why figures together say nothing of platforms; empty where all are of one computer."""
+def incomparable(figures: Collection[Figure]) -> str:
+    """Why figures together say nothing of platforms; empty where all are of one computer, and of disks set alike."""
     machines = dict.fromkeys(one.machine for one in figures)
-    return f"measured on different computers ({'; '.join(machines)})" if len(machines) > 1 else ""
+    if len(machines) > 1:
+        return f"measured on different computers ({'; '.join(machines)})"
+    disks = dict.fromkeys(one.disk for one in figures if one.disk)
+    differ = len(disks) > 1 and len({one.arm for one in figures}) > 1
+    return f"their flushes were made to differ ({'; '.join(disks)})" if differ else ""
 
 
 def grouped(figures: Iterable[Figure], key: Callable[[Figure], object]) -> list[list[Figure]]:

@@ -25,7 +25,7 @@ from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova, single_value_p
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.ranks import Values
-from virtgauge.claims.figures import Figure, Figures, computers_differ, format_level, grouped, told
+from virtgauge.claims.figures import Figure, Figures, format_level, grouped, incomparable, told
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
 
@@ -37,26 +37,26 @@ _MOST_VALUES = 100
 _TRIVIAL = ": an effect may be there, and is too small to matter"
 
 
-def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
-    """The evidence of a rank test, measure by measure, and level by level of the factor within which it is made."""
-    expected = [(name, True) for name in test.significant] + [(name, False) for name in test.insignificant]
+def significance(test: Significance, figures: Figures, tests: Sequence[Significance]) -> Iterator[Evidence]:
+    """The evidence of a rank test, measure by measure, and level by level of the factor within which it is made.
+
+    ``tests`` are all rank tests of the claim, this one among them.
+    """
 
     def part_of(one: Figure) -> Level | None:
         return one.level(test.within) if test.within else None
 
     families = {  # tests of which any would contradict the claim, where an effect is expected and where none is
-        wanted: max(
-            sum(len(grouped(figures.select(name, test.cells), part_of)) for name, one in expected if one is wanted), 1
-        )
-        for wanted in (True, False)
+        wanted: max(sum(_number_of_tests(one, figures, wanted=wanted) for one in tests), 1) for wanted in (True, False)
     }
+    expected = [(name, True) for name in test.significant] + [(name, False) for name in test.insignificant]
     for measure, wanted in expected:
         missing = _missing(test, figures, measure)
         if missing:
             yield Evidence.none(missing)
             continue
         found = [one for one in figures.select(measure, test.cells) if not one.emulated]
-        if (apart := computers_differ(found)) and {*test.factors} & {*figures.file.of_arms}:
+        if (apart := incomparable(found)) and {*test.factors} & {*figures.file.of_arms}:
             yield Evidence.none(apart)
             continue
         for part in grouped(found, part_of):
@@ -75,6 +75,13 @@ def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
                 else:
                     agrees = True if alike else False if tested.surely else None
                 yield Evidence(text + why, agrees, needs=math.inf if agrees is None and never else 0)
+
+
+def _number_of_tests(test: Significance, figures: Figures, *, wanted: bool) -> int:
+    """Of measures for which an effect is expected, or none is, at each level within which it is tested."""
+    measures = test.significant if wanted else test.insignificant
+    parts = ({one.level(test.within or "") for one in figures.select(name, test.cells)} for name in measures)
+    return sum(len(levels) for levels in parts)
 
 
 def _missing(test: Significance, figures: Figures, measure: str) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.claims.figures import Figure, Figures, computers_differ
+from virtgauge.claims.figures import Figure, Figures, incomparable
 
 _AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
 _NO_IDENTICAL = "there were no identical arms (A/A) to judge it by"
@@ -106,10 +106,10 @@ def _above(one: float, other: float) -> bool:
 
 
 def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure) -> Evidence:
-    """Of figures: emulated ones decide nothing, nor those of different computers beside one another."""
+    """Of figures: emulated ones decide nothing, nor those of different computers, or disks, beside one another."""
     if any(one.emulated for one in used):
         return Evidence.none(f"{text} (emulated, which decides nothing)")
-    if apart := computers_differ(used):
+    if apart := incomparable(used):
         return Evidence.none(f"{text} ({apart}, which decides nothing)")
     return Evidence(text, agrees, measured=agrees is not None or not figures.exact)
 
@@ -160,10 +160,27 @@ def of_extreme(
     return sure
 
 
-def all_within(estimates: Iterable[Estimate], which: str, bounds: tuple[float | None, float | None]) -> bool:
-    """Whether the bound that the highest or lowest keeps for all of them is kept by each: one may be less sure."""
-    of_all = (None, bounds[1]) if which == "highest" else (bounds[0], None)
-    return of_all == (None, None) or all(within(one, *of_all) for one in estimates)
+def others_permit(
+    agrees: bool | None,
+    chosen: Estimate,
+    all_of_them: Iterable[Estimate],
+    which: str,
+    bounds: tuple[float | None, float | None],
+) -> bool:
+    """Whether all figures carry what the highest or lowest says, by its point: one that is less sure may be beyond it.
+
+    Each has to keep the bound that the highest or lowest keeps for all of them; and where that falls short of the bound
+    that it was to reach, each has to fall short of it.
+    """
+    reached: tuple[float | None, float | None] = (bounds[0], None)
+    kept: tuple[float | None, float | None] = (None, bounds[1])
+    if which == "lowest":
+        reached, kept = kept, reached
+    if agrees is True:
+        return kept == (None, None) or all(within(one, *kept) for one in all_of_them)
+    if agrees is False and within(chosen, *reached) is False:
+        return all(within(one, *reached) is False for one in all_of_them)
+    return True
 
 
 def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:

@@ -51,7 +51,8 @@ _CLOSEST = 5  # Of changes that are not called one, those that come closest are 
 _READING = {
     "A/A": "The reference measured against itself within a run. A change counts only where it exceeds what identical "
     "arms seem to differ by in the run where they differ more.",
-    "Emulated": "A processor simulated in software. Its figures are compared with emulated ones only.",
+    "Emulated": "A processor simulated in software; or, then called functional, a KVM without hardware virtualization "
+    "that steps through its guests' kernel. Its figures are compared with emulated ones only.",
 }
 _READING_CHANGES = {
     "Change": "The figure of the other run in that of the base: the Hodges–Lehmann shift of the logarithms between "

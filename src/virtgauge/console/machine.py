@@ -49,7 +49,8 @@ def doctor(
     if again:
         boot_probe.forget()
     platforms = [
-        {"name": name, "label": platform.label, "emulated": platform.emulated} | dataclasses.asdict(availability)
+        {"name": name, "label": platform.label, "emulated": platform.emulated, "functional": platform.functional}
+        | dataclasses.asdict(availability)
         for name, platform, availability in probe_platforms(*load_plan(plan))
     ]
     databases = [told(database) for database in DATABASES.values()]
@@ -66,7 +67,8 @@ def doctor(
 def _print_found(
     platforms: Sequence[Mapping[str, Any]], databases: Sequence[Mapping[str, Any]], console: Console
 ) -> None:
-    no, yes, emulated = Text("no", "red"), Text("yes", "green"), Text("emulated", "yellow")
+    no, yes = Text("no", "red"), Text("yes", "green")
+    emulated, functional = Text("emulated", "yellow"), Text("functional", "yellow")
     shown = [
         ("platform", "usable", "why", "to fix it"),
         ("database", "usable", "why", "levels of durability", "to fix it"),
@@ -75,7 +77,7 @@ def _print_found(
     for column in (column for table in tables for column in table.columns):
         column.overflow = "fold"
     for one in platforms:
-        usable = (emulated if one["emulated"] else yes) if one["usable"] else no
+        usable = no if not one["usable"] else functional if one["functional"] else emulated if one["emulated"] else yes
         name = Text(printable(f"{one['name']} ({one['label']})"))
         tables[0].add_row(name, usable, *(Text(printable(one[part] or "")) for part in ("reason", "fix")))
     for one in databases:
@@ -95,7 +97,7 @@ def _print_found(
 
 
 @app.command(
-    epilog="Examples: virtgauge provision --plan quick · virtgauge provision kernel gvisor · "
+    epilog="Examples: virtgauge provision --plan quick · virtgauge provision kernel --flavour rt · "
     "sudo virtgauge provision databases · virtgauge provision --list"
 )
 def provision(
@@ -105,6 +107,9 @@ def provision(
     plan: Annotated[
         list[str] | None,
         typer.Option(metavar="PLAN", help="What this preset or plan file needs. May be repeated.", show_default=False),
+    ] = None,
+    flavour: Annotated[
+        str | None, typer.Option(metavar="rt", help="Of the kernel: rt is Debian's real-time one.", show_default=False)
     ] = None,
     list_parts: Annotated[bool, typer.Option("--list", help="List the parts, and which are there.")] = False,
 ) -> None:
@@ -124,8 +129,14 @@ def provision(
     from virtgauge.execution.prepare import check_plan
     from virtgauge.plan.load import load_plan
 
-    if not parts and not plan:
+    if not parts and not plan and flavour is None:
         raise UsageError("nothing to provide", "name parts, or a plan by --plan; virtgauge provision --list")
+    if flavour is not None:
+        if flavour != "rt" or "kernel" not in (parts or ()):
+            raise UsageError(
+                f"--flavour {flavour}: it is of the part kernel", "virtgauge provision kernel --flavour rt"
+            )
+        parts = ["kernel-rt" if part == "kernel" else part for part in parts or ()]
     wanted = {part.name: part for part in named(parts or ())}
     for name in plan or ():
         wanted |= {part.name: part for part in named(check_plan(*load_plan(name)).needs())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -79,6 +80,34 @@ def check(
         print(printable(f"warning: {words}"))
     for words in design.missing_prerequisites():
         print(printable(f"would be skipped: {words}"))
+
+
+@app.command(
+    "from-libvirt",
+    epilog="Examples: virtgauge plan from-libvirt web1 > like-web1.toml · "
+    "virsh -c qemu+ssh://root@node/system dumpxml web1 | virtgauge plan from-libvirt /dev/stdin",
+)
+def from_libvirt(
+    domain: Annotated[
+        str, typer.Argument(metavar="DOMAIN|FILE", help="A domain's name, or the file of its description (.xml).")
+    ],
+    uri: Annotated[str, typer.Option(help="libvirt's connection.")] = "qemu:///system",
+    suites: Annotated[str, typer.Option(metavar="PRESET", help="Whose suites are measured.")] = "quick",
+    libvirt: Annotated[bool, typer.Option("--libvirt", help="Have libvirt start the guests: fewer settings.")] = False,
+) -> None:
+    """Print a plan that measures the like of a running guest, with what was left out of its description and why."""
+    from virtgauge.execution.prepare import check_plan
+    from virtgauge.plan.load import parse_plan
+    from virtgauge.platforms.libvirt.connection import description_of
+    from virtgauge.platforms.libvirt.description import Description, read_file
+    from virtgauge.platforms.libvirt.translation import translate
+
+    path = Path(domain)
+    content = read_file(path) if path.suffix == ".xml" or path.exists() else description_of(uri, domain)
+    kind, own = ("libvirt", uri) if libvirt else ("qemu", None)
+    text = translate(Description(content, domain), kind, own).plan(suites)
+    check_plan(parse_plan(text, f"the plan from {domain}"), f"the plan from {domain}")
+    print(text, end="")
 
 
 @app.command("reference", epilog="Example: virtgauge plan reference > docs/plan-reference.md")

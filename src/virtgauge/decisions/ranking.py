@@ -120,7 +120,7 @@ def _rankable(table: ResultTable) -> tuple[list[ArmRecord], dict[str, str]]:
         if not arm.usable:
             unranked[arm.name] = f"not measured: {arm.reason}"
         elif arm.emulated:
-            unranked[arm.name] = "emulated: its figures never rank"
+            unranked[arm.name] = f"{arm.mark}: its figures never rank"
         elif apart := table.elsewhere(arm.name):
             unranked[arm.name] = apart
         else:

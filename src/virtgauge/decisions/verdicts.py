@@ -115,7 +115,7 @@ class Judge:
         places = [(cell, host) for cell in tried for host in self._hosts if host is None or name in host.arms]
         cells = tuple(self._cell(requirement, name, cell, host, len(places)) for cell, host in places)
         if arm.emulated:
-            reason = "emulated: its figures say nothing of the hypervisor's speed"
+            reason = f"{arm.mark}: its figures say nothing of the hypervisor's speed"
             return Verdict(requirement.name, name, None, _decisive(cells), cells, reason)
         if requirement.relative and (apart := table.elsewhere(name)):
             return Verdict(requirement.name, name, None, None, (), f"{apart}: the ratio is one of computers, too")

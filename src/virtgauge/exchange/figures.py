@@ -159,8 +159,8 @@ def bencher(_: Manifest, found: Sequence[Figure]) -> str:
             metric = {"value": estimate.point}
             if estimate.low is not None and estimate.high is not None:
                 metric |= {"lower_value": estimate.low, "upper_value": estimate.high}
-            emulated = " (emulated)" if figure.arm.emulated else ""
-            name = f"{figure.arm.name}{emulated}: {figure.measure.suite} {figure.cell}"
+            marked = f" ({figure.arm.mark})" if figure.arm.mark else ""
+            name = f"{figure.arm.name}{marked}: {figure.measure.suite} {figure.cell}"
             benchmarks.setdefault(_within(name, NAME_LIMIT), {})[slug(figure.measure.full_name)] = metric
     return json.dumps(benchmarks, allow_nan=False, indent=1)
 

@@ -54,7 +54,8 @@ class Host(_Record):
 class Arm(_Record):
     """A platform of the plan; ``role`` is ``reference``, ``aa`` (the reference once more) or ``test``.
 
-    One that is not usable was skipped for ``reason``; ``fix`` is the command that would enable it.
+    One that is not usable was skipped for ``reason``; ``fix`` is the command that would enable it.  ``settings`` are
+    those of the plan, resolved; ``in_force`` is what the platform said of them when its first guest had come up.
     """
 
     arm: str
@@ -65,6 +66,8 @@ class Arm(_Record):
     usable: bool
     reason: str
     fix: str | None
+    settings: dict[str, Any]
+    in_force: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,10 +222,15 @@ def write(table: ResultTable, out: IO[str]) -> None:
         manifest.seed, manifest.confidence, manifest.agent_sha256, manifest.fingerprint,
     )  # fmt: skip
     measures = chosen_of(table, None)
+    told = {one.arm: one.facts.get("in_force") for one in reversed(table.ledger.guests()) if one.facts}
+    in_force = {arm: found for arm, found in told.items() if isinstance(found, dict)}
     parts: dict[str, Iterable[object]] = {
         "hosts": [Host(one.name, one.fingerprint) for one in manifest.hosts],
         "arms": [
-            Arm(one.name, one.kind, one.label, one.role, one.emulated, one.usable, one.reason, one.fix)
+            Arm(
+                *(one.name, one.kind, one.label, one.role, one.emulated, one.usable, one.reason, one.fix),
+                *(one.settings, in_force.get(one.name, {})),
+            )
             for one in table.arms
         ],
         "measures": [Measure(m.full_name, m.quantity.unit, m.better.value, m.meaning) for m in measures],

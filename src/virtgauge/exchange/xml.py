@@ -251,7 +251,7 @@ def _system(root: ElementTree.Element, arm: ArmRecord, manifest: Manifest) -> No
     child(system, "User", "virtgauge")
     child(system, "TimeStamp", _time(manifest))
     child(system, "TestClientVersion", manifest.tool_version)
-    child(system, "Notes", "emulated: these figures must not be ranked" if arm.emulated else "")
+    child(system, "Notes", f"{arm.mark}: these figures must not be ranked" if arm.mark else "")
 
 
 def _result(root: ElementTree.Element, figures: list[Figure]) -> None:
@@ -275,7 +275,7 @@ def _result(root: ElementTree.Element, figures: list[Figure]) -> None:
 
 
 def _identifier(arm: ArmRecord) -> str:
-    return f"{arm.name} (emulated)" if arm.emulated else arm.name[:_SYSTEM_LIMIT]
+    return f"{arm.name} ({arm.mark})" if arm.mark else arm.name[:_SYSTEM_LIMIT]
 
 
 def _numbers(values: Iterable[float]) -> str:

@@ -223,7 +223,7 @@ class _Search:
         """``suite.storage[2] (databases mongodb; clients 1, 16)``, in the plan's order."""
         for arm in self._arms:
             if any(one.platform == arm.name for one in self._cuts):
-                yield f"platform {arm.name}: emulated, which decides nothing"
+                yield f"platform {arm.name}: {arm.mark}, which decides nothing"
         for name, designs in self._given.suite.items():
             for index, design in enumerate(designs):
                 cuts = [one for one in self._cuts if (one.suite, one.index) == (name, index)]

@@ -395,6 +395,7 @@ def _arm(name: str, role: str, platform: Platform, availability: Availability) -
         fix=availability.fix,
         settings=platform.describe() | {"found": availability.details},
         virtual=platform.is_virtual or platform.simulated,
+        functional=platform.functional,
     )
     return Arm(record=record, platform=platform)
 

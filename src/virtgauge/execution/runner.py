@@ -271,6 +271,7 @@ class Runner:
         for told in (facts, *beside):
             self._note_emulation(batch.arm, told)
         self._note_machine(batch.arm, facts, beside)
+        facts["in_force"] = dict(testbed.guest.in_force)  # whatever the guest itself may say of that
         return testbed, add_guest(ready_ns=testbed.ready_ns, facts=facts)
 
     def _note_emulation(self, arm: str, facts: dict[str, Any]) -> None:

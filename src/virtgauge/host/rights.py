@@ -8,7 +8,8 @@ from pathlib import Path
 AS_ROOT = "run virtgauge as root (sudo)"
 USER_NAMESPACES = "or let users make user namespaces (sysctl user.max_user_namespaces, and what AppArmor restricts)"
 NETWORK = ("CAP_NET_ADMIN", "CAP_SYS_ADMIN")  # Namespaces of networks, and what is in them
-_BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23}  # linux/capability.h
+_BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_NET_ADMIN": 12, "CAP_IPC_LOCK": 14, "CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23}
+"""Their numbers in ``linux/capability.h``."""
 _LATENCY = Path("/dev/cpu_dma_latency")
 
 

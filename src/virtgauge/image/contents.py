@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.provision.boot_loader import BootLoader
-from virtgauge.provision.kernel import GuestKernel, ModuleError, canonical, module_closure
+from virtgauge.provision.kernel import GuestKernel, ModuleError, module_closure, module_content, module_name
 
 SERIAL_DEVICE = "/dev/ttyS0"  # The first serial port (COM1), where every hypervisor can put one
 DEFAULT_PATIENCE_S = 3600  # Longer than the other platforms of a plan take for their part of a block
@@ -180,8 +180,8 @@ def root_archive(agent: AgentBinary, modules: Iterable[Path], files: Mapping[str
     # the kernel gives init its standard streams from here, before anything is mounted
     archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
     archive.add("init", stat.S_IFREG | 0o755, agent.path.read_bytes())
-    for path in sorted(modules, key=lambda path: canonical(path.stem)):
-        archive.add(f"modules/{canonical(path.stem)}.ko", stat.S_IFREG | 0o644, path.read_bytes())
+    for path in sorted(modules, key=module_name):
+        archive.add(f"modules/{module_name(path)}.ko", stat.S_IFREG | 0o644, module_content(path))
     for name, content in sorted(files.items()):
         archive.add(name, stat.S_IFREG | 0o600, content)
     return archive.finish()
@@ -241,7 +241,7 @@ def contents_of(kernel: GuestKernel, agent: AgentBinary, channel: ImageChannel, 
         "agent_sha256": agent.sha256,
         "kernel": kernel.package,
         "kernel_release": kernel.release,
-        "modules": sorted(canonical(path.stem) for path in modules),
+        "modules": sorted(map(module_name, modules)),
         "boot_loader": list(boot_loader.packages),
         "channel": channel.describe(),
         "command_line": " ".join((*_WORDS, *channel.words())),

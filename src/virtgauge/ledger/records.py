@@ -107,6 +107,12 @@ class ArmRecord:
     recognised: str = ""  # the hypervisor that its guests were found to be of, where only they could tell
     processor: str = ""  # of another computer that they were found to run on; empty where that is the run's host
     physical: bool = False  # a machine that exists already, of which nothing says that it is a guest
+    functional: bool = False  # emulated, but for its guests' user code: of a KVM that steps through their kernel's
+
+    @property
+    def mark(self) -> str:
+        """What its figures are marked with, as they are never ranked; empty where they count."""
+        return "functional" if self.functional else "emulated" if self.emulated else ""
 
     @property
     def is_virtual(self) -> bool:

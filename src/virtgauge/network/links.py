@@ -45,8 +45,9 @@ def disable_all(interfaces: Iterable[str]) -> None:
             _switch(interface, offload, False)
 
 
-_TUNSETIFF = 0x400454CA
-_IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
+TUNSETIFF = 0x400454CA
+_TUNSETPERSIST = 0x400454CB
+IFF_TAP, IFF_NO_PI, _IFF_MULTI_QUEUE, _IFF_VNET_HDR = 0x0002, 0x1000, 0x0100, 0x4000
 _NUD_PERMANENT = 0x80
 _RELEASE_S = 3.0
 
@@ -93,7 +94,7 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
         guest.netlink(configure)
         lab.netlink(finish)
     except (NetlinkError, OSError, NetworkError) as error:
-        _disconnect(lab, made)
+        disconnect(lab, made)
         if isinstance(error, NetworkError):
             raise
         raise NetworkError(f"a link of {guest.name} cannot be made: {error}") from error
@@ -113,8 +114,10 @@ def take_live_frames(namespace: Namespace, interface: str) -> None:
         raise NetworkError(f"the interface {interface} of {namespace.name} cannot have NAPI: {error}") from error
 
 
-def open_tap(lab: Namespace, nic: Nic) -> int:
-    """A tap in the lab for a virtual machine; it is gone when the returned descriptor and its copies are closed.
+def open_tap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[int, ...]:
+    """A tap in the lab for a virtual machine, by a descriptor for each pair of queues.
+
+    It is gone when these and their copies are closed.
 
     Its frames have no header of offloads, so that a guest computes its checksums and sends no segment larger than
     a frame.
@@ -122,19 +125,40 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
     Raises:
         NetworkError: it cannot be made.
     """
+    return _tap(lab, nic, _IFF_MULTI_QUEUE if queues > 1 else 0, queues)
 
-    def inside() -> int:
-        descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+def keep_tap(lab: Namespace, nic: Nic) -> None:
+    """The same for a program that opens it by its name, and wants that header; it stays until it is disconnected.
+
+    Who opens it decides about the offloads of what it takes; :func:`disable_all` afterwards decides anew.
+
+    Raises:
+        NetworkError: it cannot be made.
+    """
+    (descriptor,) = _tap(lab, nic, _IFF_VNET_HDR, 1)
+    try:
+        fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
+    finally:
+        os.close(descriptor)
+
+
+def _tap(lab: Namespace, nic: Nic, flags: int, queues: int) -> tuple[int, ...]:
+    def inside() -> tuple[int, ...]:
+        opened: list[int] = []
+        request = struct.pack("16sH22x", nic.port.encode(), IFF_TAP | IFF_NO_PI | flags)
         try:
-            request = struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI)
-            with_a_free_name(nic.port, functools.partial(fcntl.ioctl, descriptor, _TUNSETIFF, request))
+            for _ in range(queues):
+                opened.append(os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+                with_a_free_name(nic.port, functools.partial(fcntl.ioctl, opened[-1], TUNSETIFF, request))
             disable_all([nic.port])
             with IPRoute() as route:
                 route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
         except BaseException:
-            os.close(descriptor)
+            for descriptor in opened:
+                os.close(descriptor)
             raise
-        return descriptor
+        return tuple(opened)
 
     try:
         return lab.run(inside)
@@ -142,7 +166,7 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
         raise NetworkError(f"the tap {nic.port} cannot be made: {error}") from error
 
 
-def _disconnect(lab: Namespace, ports: Iterable[str]) -> None:
+def disconnect(lab: Namespace, ports: Iterable[str]) -> None:
     """Remove links by their ends in the lab; those already gone are no error."""
     wanted = set(ports)
 

@@ -68,7 +68,7 @@ class PlatformSection(BaseModel):
     name: Name
     """What reports call it: letters, digits, dots and dashes."""
     kind: str
-    """attached, host, libvirt, oci, qemu, simulated, uml or xen."""
+    """attached, bubblewrap, cloud-hypervisor, firecracker, host, libvirt, oci, qemu, simulated, uml or xen."""
 
     @field_validator("name")
     @classmethod

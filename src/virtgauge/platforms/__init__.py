@@ -13,6 +13,8 @@ from virtgauge.platforms.base import Platform
 KINDS: dict[str, str] = {
     "attached": "virtgauge.platforms.attached.platform:AttachedPlatform",
     "bubblewrap": "virtgauge.platforms.bubblewrap:BubblewrapPlatform",
+    "cloud-hypervisor": "virtgauge.platforms.rest_vmm.platform:CloudHypervisorPlatform",
+    "firecracker": "virtgauge.platforms.rest_vmm.platform:FirecrackerPlatform",
     "host": "virtgauge.platforms.local:HostPlatform",
     "libvirt": "virtgauge.platforms.libvirt.platform:LibvirtPlatform",
     "oci": "virtgauge.platforms.oci.platform:OciPlatform",

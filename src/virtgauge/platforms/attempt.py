@@ -142,6 +142,29 @@ class SocketPair:
         self.theirs.close()
 
 
+class TerminalPair:
+    """A terminal that passes every byte: its end is a child's, and what was typed comes from the controller."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = os.openpty()
+        self.theirs = os.fdopen(theirs, "r+b", buffering=0)
+        tty.setraw(theirs)
+        self._transports = contextlib.ExitStack()
+
+    async def streams(self) -> Streams:
+        """Streams over the controller's end."""
+        ours, self._ours = self._ours, -1
+        return await file_streams(ours, os.dup(ours), self._transports)
+
+    def close(self) -> None:
+        """Close both ends; idempotent."""
+        self._transports.close()
+        self.theirs.close()
+        if self._ours >= 0:
+            os.close(self._ours)
+            self._ours = -1
+
+
 _TAIL_BYTES = 4096
 _EXIT_GRACE_S = 0.5
 
@@ -160,6 +183,11 @@ class LaunchAttempt:
 
     async def settle(self) -> None:
         """Give a dying process a moment, so that its end can be named rather than the broken stream."""
+
+    def note(self, noise: bytes) -> None:
+        """Keep in the last of the logs what else is on the line that is the agent's channel, until that is removed."""
+        with contextlib.suppress(OSError), self.logs[-1].open("ab") as log:
+            log.write(noise)
 
     @property
     def remaining_s(self) -> float:

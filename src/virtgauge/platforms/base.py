@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from virtgauge.agent.binary import AgentBinary
@@ -249,6 +250,8 @@ class Guest(abc.ABC):
     label: str  # short text for people, for instance ``qemu microvm (tcg, emulated)``
     # how its writes and flushes reach the images of its disks, in words for the record; None without a disk
     disk: str | None = None
+    # by the names of a plan's settings, what the platform and the host say is in force; recorded with its facts
+    in_force: Mapping[str, str] = MappingProxyType({})
 
     @abc.abstractmethod
     def accounting(self) -> Accounting:
@@ -320,6 +323,8 @@ class Platform(abc.ABC):
     peer: Platform | None = None
     peer_address: str | None = None  # of that one, on the path between the two
     cabling: Cabling | None = None  # how its guest is between two interfaces of this host; None where it is not
+    # emulated, but for its guests' user code: a KVM that steps through their kernel's, as :meth:`probe` found
+    functional: bool = False
 
     @property
     def emulated(self) -> bool:

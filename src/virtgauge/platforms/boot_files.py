@@ -27,20 +27,28 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.image.contents import root_archive
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.provision.cache import cache_root
-from virtgauge.provision.kernel import ModuleError, canonical, module_closure
+from virtgauge.provision.kernel import ModuleError, module_closure, module_name
 
+DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
+"""Of a data disk.  ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
+LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 _KEPT = 8
+_ALIGNED = 4  # Where the kernel looks for the beginning of an archive that is not compressed
 
 
-def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path) -> Path:
+def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path, under: Path | None = None) -> Path:
     """An initramfs in the cache, made when it is not there yet.
 
-    It is not compressed: unpacking costs an emulated guest more than reading a megabyte more.
+    It is not compressed: unpacking costs an emulated guest more than reading a megabyte more.  It is appended to the
+    one that it goes ``under``, compressed or not: the kernel unpacks one archive after another, each with zeros before
+    it, and what comes later replaces files of the same path
+    (Documentation/driver-api/early-userspace/buffer-format.rst).
 
     Raises:
         OSError: a file cannot be read, or the cache not be written.
     """
-    archive = root_archive(agent, modules, {})
+    first = b"" if under is None else under.read_bytes()
+    archive = first + b"\0" * (-len(first) % _ALIGNED) + root_archive(agent, modules, {})
     target = cache / f"{hashlib.sha256(archive).hexdigest()[:32]}.cpio"
     if not target.is_file():
         write_whole(target, archive)
@@ -50,15 +58,20 @@ def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path) ->
     return target
 
 
-def initramfs_with(agent: AgentBinary, folder: Path, names: Sequence[str]) -> tuple[Path, list[str]]:
+def initramfs_with(
+    agent: AgentBinary, folder: Path | None, names: Sequence[str], under: Path | None = None
+) -> tuple[Path, list[str]]:
     """An initramfs with modules and what they depend on, and all their names in the order in which they are loaded.
+
+    A kernel without a folder of modules has built in what it needs.  A user's own initramfs comes ``under`` the agent.
 
     Raises:
         LaunchError: there is no such module in the kernel's folder of them, or the cache cannot be written.
     """
     try:
-        modules = module_closure(folder, names)
-        return build_initramfs(agent, modules, cache_root() / "initramfs"), [canonical(path.stem) for path in modules]
+        modules = [] if folder is None else module_closure(folder, names)
+        archive = build_initramfs(agent, modules, cache_root() / "initramfs", under)
+        return archive, [module_name(path) for path in modules]
     except (OSError, ModuleError) as error:
         raise LaunchError("initramfs", str(error)) from error
 
@@ -67,6 +80,15 @@ def require_short(command_line: str, longest: int) -> None:
     """Refuse a command line of which a kernel would lose the end without a word.  Raises LaunchError."""
     if (length := len(command_line)) > longest:
         raise LaunchError("start", f"the kernel would cut its command line of {length} bytes: share fewer folders")
+
+
+def xen_command_line(modules: Sequence[str], words: Sequence[str] = ()) -> str:
+    """What a kernel in a domain of Xen is told, and its agent, whose channel is the console.
+
+    By IPv6 it would send frames of its own.
+    """
+    own = f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={','.join(modules)}"
+    return " ".join((own, "virtgauge.channel=serial:/dev/hvc0", *words))
 
 
 def write_whole(target: Path, content: bytes) -> None:
@@ -215,9 +237,15 @@ def escaped(text: str | Path) -> str:
     return urllib.parse.quote(os.fsencode(text), safe="/")
 
 
-def disks_setting(folders: Iterable[Path]) -> str:
-    """What the agent is told of its data disks: where each is to be mounted."""
-    return f"virtgauge.disks={','.join(map(escaped, folders))}"
+def disks_setting(folders: Iterable[Path], devices: Sequence[str] = ()) -> str:
+    """What the agent is told of its data disks: where each is to be mounted.
+
+    And which device each is, where the guest cannot know it by a serial number.
+    """
+    places = list(map(escaped, folders))
+    if devices:
+        places = [f"{device}:{place}" for device, place in zip(devices, places, strict=False)]
+    return f"virtgauge.disks={','.join(places)}"
 
 
 def root_setting(parts: Sequence[RootPart], export: str) -> str:
@@ -235,9 +263,9 @@ def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:
     return (*system_parts(), *shares)
 
 
-def system_parts() -> Iterator[RootPart]:
-    """The host's system folders, with a private layer above those that a program may write to."""
-    for system in system_folders():
+def system_parts(root: Path = Path("/")) -> Iterator[RootPart]:
+    """The system folders of the host, or below another root, with a private layer above those to write to."""
+    for system in system_folders(root):
         path = Path("/", system.name)
         if system.target is not None:
             yield RootPart("link", path, system.target)

@@ -1,22 +1,28 @@
 """Whether guests of a kind really boot here, found by booting one, and remembered until the machine boots again.
 
 ``/dev/kvm`` may exist and be useless: nested and paravirtual KVMs abort on a register or hang a stock kernel.  Nothing
-but a boot tells.
+but a boot tells.  One may also boot guests and be good for no figure: a KVM without hardware virtualization keeps a
+guest apart by page tables alone (PVM), runs its user code natively, and steps through the code of a kernel that was not
+written for it.  The duration of a system call in the guest tells.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.agent.frames import ProtocolError
 from virtgauge.host.process import boot_id
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
@@ -45,44 +51,115 @@ async def said_version(program: Path) -> str | None:
 
 KVM_BOUND_S = 5.0  # A guest with hardware virtualization boots in a fraction of this; one that has not by then hangs
 TCG_BOUND_S = 45.0  # An emulated guest takes two seconds on an idle machine and many more on a busy one
+FUNCTIONAL_NS = 50_000.0
+"""A system call of a guest that takes longer was stepped through: with hardware virtualization it takes some 0.1 µs."""
 
 _KVM_DEVICE = Path("/dev/kvm")
+_SYSTEM_CALLS = {"function": "clock_gettime_syscall", "samples": 20_000, "max_ns": 5 * 10**8, "reservoir": 0, "seed": 1}
+"""So many that one turn of other processes on the same core does not make their mean long."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Booted:
+    """A guest that booted and was ended again."""
+
+    ready_ns: int  # until its agent answered
+    system_call_ns: float | None = None  # of one in the guest, the mean; None where it was not asked
+    details: Mapping[str, str] = dataclasses.field(default_factory=dict)  # how it had to be started, worth recording
 
 
 async def judge(
     accelerator: str,  # ``kvm``, ``tcg``, or the kind of a platform whose guests need neither
     key: tuple[str, ...],  # everything else on which the answer depends: versions, hashes, machine type
-    boot: Callable[[float], Awaitable[int]],  # a guest within so many seconds; the nanoseconds until it was ready
+    boot: Callable[[float], Awaitable[Booted]],  # a guest within so many seconds
     *,
+    bound_s: float | None = None,  # the plan's own; None for the usual one
     kvm: Path = _KVM_DEVICE,
 ) -> Availability:
     """Boot once, or remember having done so.
 
-    A failure of KVM is remembered, too, or every run would pay for it; any other is tried again each time.
+    A failure of KVM is remembered, too, or every run would pay for it; any other is tried again each time.  The details
+    say whether KVM serves to try things out only (:func:`is_functional`).
     """
     if accelerator == "kvm" and (missing := _kvm_missing(kvm)) is not None:
         return missing
-    record = _record(accelerator, key)
+    bound_s = bound_s or (KVM_BOUND_S if accelerator == "kvm" else TCG_BOUND_S)
+    record = _record(accelerator, (*key, f"{bound_s:g}"))
     remembered = _read(record)
     if remembered is not None:
         return remembered
-    bound_s = KVM_BOUND_S if accelerator == "kvm" else TCG_BOUND_S
     try:
-        ready_ns = await boot(bound_s)
-        verdict = Availability(True, f"a guest boots in {ready_ns / 1e9:.1f} s")
+        verdict = _verdict(await boot(bound_s))
     except LaunchError as error:
-        verdict = Availability(False, f"no guest boots: {_one_line(error)}")
+        reason = f"no guest boots: {_one_line(error)}"
+        if accelerator == "kvm" and (flags := _flags()) and not flags & {"vmx", "svm"}:
+            verdict = Availability(False, f"{reason}; {_BY_PAGE_TABLES}", _PREPARED)
+        else:
+            verdict = Availability(False, reason)
     if verdict.usable or accelerator == "kvm":
         _write(record, verdict)
     return verdict
 
 
-async def boots(launch: Callable[[GuestSpec], Awaitable[Guest]], name: str, agent: AgentBinary, bound_s: float) -> int:
-    """Boot a guest and end it; the nanoseconds until it was ready.  Raises LaunchError: it was not, in time."""
+_BY_PAGE_TABLES = (
+    "the processor offers neither VT-x nor AMD-V here: this KVM (by page tables, PVM) steps through the code of a "
+    "kernel that was not written for it"
+)
+_PREPARED = "set kernel to one that boots there, and boot_timeout_s: docs/platforms/kvm.md"
+
+
+def _verdict(booted: Booted) -> Availability:
+    said, call_ns, details = f"a guest boots in {booted.ready_ns / 1e9:.1f} s", booted.system_call_ns, booted.details
+    if call_ns is None:
+        return Availability(True, said, details=dict(details))
+    details = {**details, "system_call_us": f"{call_ns / 1e3:.2f}"}
+    if call_ns < FUNCTIONAL_NS:
+        return Availability(True, said, details=details)
+    said += (
+        f"; its system calls take {call_ns / 1e6:.2g} ms, for KVM steps through its kernel: its figures mean nothing"
+    )
+    return Availability(True, said, details=details | {"figures": _FUNCTIONAL})
+
+
+_FUNCTIONAL = "functional"
+
+
+def is_functional(availability: Availability) -> bool:
+    """Whether guests boot, but serve to try things out only: their kernel is stepped through."""
+    return availability.details.get("figures") == _FUNCTIONAL
+
+
+def _flags() -> set[str]:
+    """What this machine's processor says that it can do; empty where it does not say."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return set(found[1].split()) if found else set()
+    return set()
+
+
+async def boots(
+    launch: Callable[[GuestSpec], Awaitable[Guest]],
+    name: str,
+    agent: AgentBinary,
+    bound_s: float,
+    *,
+    system_calls: bool = False,  # find out how long one takes in the guest
+) -> Booted:
+    """Boot a guest and end it.  Raises LaunchError: it was not ready in time."""
     with Scope() as scope:
         guest = await launch(GuestSpec(name=name, scope=scope, agent=agent, ready_timeout_s=bound_s))
-        await guest.close()
-        return guest.ready_ns
+        try:
+            return Booted(guest.ready_ns, await _system_call_ns(guest, bound_s) if system_calls else None)
+        finally:
+            await guest.close()
+
+
+async def _system_call_ns(guest: Guest, bound_s: float) -> float:
+    try:
+        reply = await guest.channel.request("probe", name="timer_cost", params=_SYSTEM_CALLS, timeout_s=bound_s)
+        return float(reply.value["distribution"]["mean"]) / 1e3
+    except (AgentError, ChannelClosedError, ProtocolError, TimeoutError, LookupError, TypeError, ValueError) as error:
+        raise LaunchError("system calls", f"a loop of system calls does not end: {error}") from error
 
 
 def usual_vcpus() -> int:
@@ -93,7 +170,8 @@ def usual_vcpus() -> int:
 class AcceleratedPlatform(Platform):
     """Virtual machines with hardware virtualization (kvm) or without (tcg, labelled "emulated").
 
-    Which of them is known after :meth:`probe`, where a plan says ``auto``.
+    Which of them is known after :meth:`probe`, where a plan says ``auto``; and only then, whether KVM is a functional
+    one.
     """
 
     def __init__(self, accelerator: str) -> None:
@@ -102,23 +180,29 @@ class AcceleratedPlatform(Platform):
 
     @property
     def emulated(self) -> bool:
-        return self._accelerator == "tcg"
+        return self._accelerator == "tcg" or self.functional
 
     @property
     def _suffix(self) -> str:
-        return {"kvm": " (kvm)", "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
+        kvm = " (kvm, functional)" if self.functional else " (kvm)"
+        return {"kvm": kvm, "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
 
     async def _choose(self, judged: Callable[[str], Awaitable[Availability]], details: dict[str, str]) -> Availability:
-        """Take the first accelerator with which a guest boots, KVM before emulation."""
+        """Take the first accelerator with which a guest boots, KVM before emulation.
+
+        A functional KVM is taken only where KVM was asked for: an emulated guest does the same sooner.
+        """
         verdicts: dict[str, Availability] = {}
         for accelerator in ("kvm", "tcg") if self._asked == "auto" else (self._asked,):
             verdicts[accelerator] = await judged(accelerator)
-            if verdicts[accelerator].usable:
-                self._accelerator = accelerator
+            functional = accelerator == "kvm" and is_functional(verdicts[accelerator])
+            if verdicts[accelerator].usable and not (functional and self._asked == "auto"):
+                self._accelerator, self.functional = accelerator, functional
                 break
         kvm, tcg = verdicts.get("kvm"), verdicts.get("tcg")
-        if kvm is not None and kvm.usable:
-            return Availability(True, f"kvm: {kvm.reason}", details=details | {"accelerator": "kvm"})
+        if kvm is not None and self._accelerator == "kvm" and kvm.usable:
+            reason = f"kvm{' (functional)' if self.functional else ''}: {kvm.reason}"
+            return Availability(True, reason, details=details | kvm.details | {"accelerator": "kvm"})
         if tcg is None:
             assert kvm is not None
             fix = kvm.fix or 'set accelerator = "tcg" to measure an emulated guest instead'
@@ -156,8 +240,11 @@ def _record(accelerator: str, key: tuple[str, ...]) -> Path:
 def _read(record: Path) -> Availability | None:
     try:
         value = json.loads(record.read_text())
-        return Availability(usable=bool(value["usable"]), reason=str(value["reason"]), fix=value["fix"])
-    except (OSError, ValueError, KeyError, TypeError):
+        details = {str(name): str(told) for name, told in value["details"].items()}
+        return Availability(
+            usable=bool(value["usable"]), reason=str(value["reason"]), fix=value["fix"], details=details
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

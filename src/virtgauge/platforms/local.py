@@ -16,15 +16,22 @@ from pydantic import BaseModel, ConfigDict
 
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
-from virtgauge.host.mounts import DiskImageError, mount_disk_image, unmount_disk_image
+from virtgauge.host.mounts import DiskImageError, loop_device, mount_disk_image, unmount_disk_image
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import tree_cpu_ns, wait_for_exit
 from virtgauge.host.rights import lacking
 from virtgauge.network import links
-from virtgauge.network.links import open_tap, receive_in_threads
+from virtgauge.network.links import disconnect, keep_tap, open_tap, receive_in_threads
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
-from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest, PipePair, ProcessAttempt, SocketPair
+from virtgauge.platforms.attempt import (
+    WRITE_BACK_S,
+    LaunchedGuest,
+    PipePair,
+    ProcessAttempt,
+    SocketPair,
+    TerminalPair,
+)
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
 
 
@@ -32,13 +39,16 @@ from virtgauge.platforms.base import Accounting, Availability, Confinement, Gues
 class Tap:
     """A guest's link."""
 
-    descriptor: int
+    descriptors: tuple[int, ...]  # one for each pair of queues; none where something else has its other end
     mac: str  # hardware address of the guest's interface on it
     mtu: int  # the longest packet
 
 
+OpenTaps = Callable[[GuestSpec], contextlib.AbstractContextManager[list[Tap]]]
+
+
 @contextlib.contextmanager
-def open_taps(spec: GuestSpec) -> Iterator[list[Tap]]:
+def open_taps(spec: GuestSpec, queues: int = 1) -> Iterator[list[Tap]]:
     """The guest's links, open in its lab until its process has its own copies; they are gone when that ends.
 
     Raises:
@@ -49,13 +59,74 @@ def open_taps(spec: GuestSpec) -> Iterator[list[Tap]]:
         for nic in spec.nics:
             assert spec.lab is not None
             try:
-                taps.append(Tap(open_tap(spec.lab, nic), nic.mac, nic.mtu))
+                taps.append(Tap(open_tap(spec.lab, nic, queues), nic.mac, nic.mtu))
             except NetworkError as error:
                 raise LaunchError("network", str(error)) from error
         yield taps
     finally:
         for tap in taps:
-            os.close(tap.descriptor)
+            for descriptor in tap.descriptors:
+                os.close(descriptor)
+
+
+@contextlib.contextmanager
+def named_taps(spec: GuestSpec, removal: contextlib.ExitStack) -> Iterator[list[Callable[[], None]]]:
+    """The guest's links for a process that opens them by their names, and its way into the lab that has them.
+
+    They stay until ``removal``.
+
+    Raises:
+        LaunchError: one cannot be made.
+    """
+    if spec.lab is None or not spec.nics:
+        yield []
+        return
+    for nic in spec.nics:
+        try:
+            keep_tap(spec.lab, nic)
+        except NetworkError as error:
+            raise LaunchError("network", str(error)) from error
+        removal.callback(_remove_tap, spec.lab, nic.port)
+    with spec.lab.entrance() as enter:
+        yield [enter]
+
+
+def _remove_tap(lab: Namespace, port: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # the lab is gone, and has taken it along
+        disconnect(lab, [port])
+
+
+def loop_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
+    """A loop device of each of the guest's disks, whose flushes the host counts and whose traffic it can bound.
+
+    It is free again when the controller and the guest have closed it.
+
+    Raises:
+        LaunchError: one cannot be made.
+    """
+    found = []
+    for disk in spec.disks:
+        try:
+            descriptor, path = loop_device(disk.image)
+        except DiskImageError as error:
+            raise LaunchError("disk", str(error)) from error
+        removal.callback(os.close, descriptor)
+        found.append(path)
+    return found
+
+
+def of_all_vcpus(applied: Applied, vcpus: int, program: str) -> Applied:
+    """What a limit of a monitor's whole process means for the virtual processors in it."""
+    limit = applied.declared.cpu_limit
+    if limit is None:
+        return applied
+    note = (
+        f"cpu_limit: of all {vcpus} vCPUs and {program}'s own threads together, {limit / vcpus:g} of a CPU for each "
+        "where all are busy (as libvirt's global_quota; its vcpu_quota is of each vCPU)"
+    )
+    unused = f"cpu_limit: the guest has {vcpus} vCPUs, and cannot use more but for its devices"
+    no_effect = (*applied.no_effect, *((unused,) if limit > vcpus else ()))
+    return dataclasses.replace(applied, no_effect=no_effect, notes=(*applied.notes, note))
 
 
 class LocalGuest(LaunchedGuest):
@@ -224,18 +295,23 @@ def start_kernel(
     cgroup: Cgroup,
     removal: contextlib.ExitStack,
     command: Callable[[Sequence[Tap]], Sequence[str]],
-    pairs: Sequence[SocketPair],
+    pairs: Sequence[SocketPair | TerminalPair],
     *,
     log: Path,
     steps: Sequence[Callable[[], None]] = (),
     environment: dict[str, str] | None = None,
+    taps_of: OpenTaps = open_taps,
+    terminal: TerminalPair | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a guest's kernel in its cgroup: its command for these links, and whose ends of sockets it inherits.
+
+    ``terminal`` is the one of the pairs that is its standard input and output.
 
     Raises:
         LaunchError: a link cannot be made, a limit is not in force, or the kernel does not start.
     """
-    with open_taps(attempt.spec) as taps, cgroup.entrance() as join:
+    stdio = None if terminal is None else terminal.theirs.fileno()
+    with taps_of(attempt.spec) as taps, cgroup.entrance() as join:
         require_limit(attempt.spec, cgroup)
         process = attempt.start(
             command(taps),
@@ -243,7 +319,9 @@ def start_kernel(
             log=log,
             steps=(join, *steps),
             environment=environment,
-            descriptors=(*(pair.theirs.fileno() for pair in pairs), *(tap.descriptor for tap in taps)),
+            stdin=subprocess.DEVNULL if stdio is None else stdio,
+            stdout=stdio,
+            descriptors=(*(pair.theirs.fileno() for pair in pairs), *(one for tap in taps for one in tap.descriptors)),
         )
     for pair in pairs:
         pair.theirs.close()

@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
-from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import RootPart, disks_setting, initramfs_with, require_short, root_of, root_setting
-from virtgauge.platforms.boot_probe import boots, judge, said_version
-from virtgauge.platforms.local import KernelGuest, Tap, guest_place, start_kernel
+from virtgauge.platforms.boot_probe import Booted, boots, judge, said_version
+from virtgauge.platforms.guest_kernel import REAL_TIME, BootedKernel, OwnKernel, kernel_of
+from virtgauge.platforms.local import KernelGuest, Tap, guest_place, loop_devices, start_kernel
 
 LONGEST_COMMAND_LINE = 4095  # Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 
@@ -45,6 +45,7 @@ class UmlBoot:
     modules: Sequence[str] = ()  # names, in the order in which the agent loads them
     disks: Sequence[tuple[Path, Path]] = ()  # devices of the host that are its data disks, and where each is mounted
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
+    words: Sequence[str] = ()  # of the plan, for the kernel
 
     def arguments(self, *, agent_descriptor: int, taps: Sequence[Tap] = ()) -> list[str]:
         """The whole command line; the descriptor is of a connected socket for the channel."""
@@ -59,6 +60,7 @@ class UmlBoot:
             # Each write synchronous: this kernel answers a flush of its disk and does nothing for it.
             *(f"ubd{number}s={device}" for number, (device, _) in enumerate(self.disks)),
             *self._agent_settings(),
+            *self.words,
         ]
 
     def _agent_settings(self) -> Iterator[str]:
@@ -77,7 +79,7 @@ def _vector(number: int, tap: Tap) -> str:
 
     Frames are read and written one by one (``vec=0``): what sends and receives many at once is for sockets only.
     """
-    return f"vec{number}:transport=fd,fd={tap.descriptor},vec=0,mac={tap.mac},mtu={tap.mtu}"
+    return f"vec{number}:transport=fd,fd={tap.descriptors[0]},vec=0,mac={tap.mac},mtu={tap.mtu}"
 
 
 _CLONE_NEWNS = 0x00020000
@@ -125,7 +127,8 @@ class HostView:
 
 _EXIT_S = 1.0
 _DEFAULT_MEMORY_MIB = 512
-_FIX = "apt install user-mode-linux"
+_PACKAGE = "user-mode-linux"
+_FIX = f"apt install {_PACKAGE}"
 _POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
 """What root's kernel needs to serve files of the host as root's, and no more."""
 _CONFINEMENT = (
@@ -166,8 +169,8 @@ class UmlPlatform(Platform):
     is_virtual: bool = True
     timeout_factor = 10.0
 
-    class Settings(BaseModel):
-        """User Mode Linux."""
+    class Settings(OwnKernel):
+        """User Mode Linux. A ``kernel`` is a program of this machine, as `make ARCH=um` builds it."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -183,6 +186,17 @@ class UmlPlatform(Platform):
                 raise ValueError(f"{_ONE_PROCESSOR}: leave vcpus out, or set vcpus = 1")
             return value
 
+        @field_validator("kernel")
+        @classmethod
+        def _is_a_program(cls, value: Path | None) -> Path | None:
+            if value == REAL_TIME:
+                raise ValueError("no distribution has a real-time User Mode Linux: give the path of one of your own")
+            if value is not None and not os.access(value, os.X_OK):
+                raise ValueError(
+                    f"{value} is no program that this user may execute: chmod a+rx, or build it by ARCH=um"
+                )
+            return value
+
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
 
@@ -191,42 +205,38 @@ class UmlPlatform(Platform):
         return "User Mode Linux"
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, **self.settings.model_dump(mode="json"), "vcpus": 1}
+        return {"kind": self.kind, **self.settings.described(), "vcpus": 1}
 
     def needs(self) -> tuple[str, ...]:
-        return ("uml", "uml_registers")
+        return (*(() if self.settings.kernel else ("uml",)), "uml_registers")
 
     async def probe(self) -> Availability:
         """Boot a guest, or remember that one booted."""
-        binary = find_program("linux.uml")
-        if binary is None:
-            return Availability(False, "User Mode Linux is not installed", _FIX)
-        if os.geteuid() != 0:
-            return Availability(False, _NEEDS_ROOT + lacking("CAP_SYS_ADMIN"), AS_ROOT)
         try:
-            agent, _ = find_agent(), find_registers()
+            self._program()
+            if os.geteuid() != 0:
+                return Availability(False, _NEEDS_ROOT + lacking("CAP_SYS_ADMIN"), AS_ROOT)
+            agent, _, kernel = find_agent(), find_registers(), await self._kernel()
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
-        version = await _version(binary)
-        if version is None:
-            return Availability(False, f"`{binary} --version` fails", "apt install --reinstall user-mode-linux")
 
-        async def boot(bound_s: float) -> int:
+        async def boot(bound_s: float) -> Booted:
             return await boots(self.launch, "probe", agent, bound_s)
 
-        verdict = await judge(self.kind, (version, agent.sha256), boot)
-        return Availability(verdict.usable, verdict.reason, verdict.fix, details={"kernel": version})
+        verdict = await judge(self.kind, (*kernel.key, agent.sha256), boot, bound_s=self.settings.boot_timeout_s)
+        return Availability(verdict.usable, verdict.reason, verdict.fix, details=kernel.record())
 
     async def launch(self, spec: GuestSpec) -> Guest:
         if spec.vcpus not in (None, 1):
             raise LaunchError("start", f"vcpus is {spec.vcpus}: {_ONE_PROCESSOR}; ask for 1, or for none")
         if os.geteuid() != 0:
             raise LaunchError("start", f"{_NEEDS_ROOT}: {AS_ROOT}")
+        spec = self.settings.patient(spec)
         with contextlib.ExitStack() as removal:
             folder, cgroup = guest_place(spec, removal)
             console = folder / "console.log"
             attempt = _Attempt(spec, "User Mode Linux", console)
-            disks = _disk_devices(spec, removal)
+            disks = loop_devices(spec, removal)
             boot = await self._boot(spec, folder, disks)
             view = HostView(folder / VIEW, boot.root)
             pair = removal.enter_context(contextlib.closing(SocketPair()))
@@ -261,27 +271,47 @@ class UmlPlatform(Platform):
             )
 
     async def _boot(self, spec: GuestSpec, folder: Path, disks: Sequence[Path]) -> UmlBoot:
-        binary = find_program("linux.uml")
-        if binary is None:
-            raise LaunchError("start", f"User Mode Linux is not installed: {_FIX}")
+        try:
+            kernel = await self._kernel()
+        except UnavailableError as error:
+            raise LaunchError("start", f"{error.message}: {error.remedy}") from error
         root = root_of(spec)
-        # The modules are beside the program's own folder: ``/usr/lib/uml/modules/6.1.176`` for ``/usr/bin``.
-        version = await _version(binary) if root else None
-        folder_of_modules = binary.resolve().parent.parent / "lib" / "uml" / "modules" / (version or "unknown")
-        initramfs, modules = initramfs_with(spec.agent, folder_of_modules, ("overlay",) if root else ())
+        names = ("overlay",) if root else ()
+        initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
         try:
             (folder / INITRAMFS).symlink_to(initramfs)
             (folder / STATE).mkdir()
         except OSError as error:
             raise LaunchError("initramfs", str(error)) from error
         return UmlBoot(
-            binary=binary,
+            binary=kernel.image,
             memory_mib=spec.memory_mib or self.settings.memory_mib,
             identity=f"{spec.scope.tag}-{spec.name}",
             modules=modules,
             disks=[(device, disk.folder) for device, disk in zip(disks, spec.disks, strict=True)],
             root=root,
+            words=kernel.words,
         )
+
+    def _program(self) -> Path:
+        """The plan's own kernel, else the distribution's.  Raises UnavailableError: there is none."""
+        binary = self.settings.kernel or find_program("linux.uml")
+        if binary is None:
+            raise UnavailableError("User Mode Linux is not installed", _FIX)
+        return binary
+
+    async def _kernel(self) -> BootedKernel:
+        """What guests boot.  Raises UnavailableError: there is none, or it fails."""
+        binary = self._program()
+        version = await _version(binary)
+        if version is None:
+            fix = f"apt install --reinstall {_PACKAGE}" if self.settings.kernel is None else "give one that runs here"
+            raise UnavailableError(f"`{binary} --version` fails", fix)
+        # The modules are beside the program's own folder: ``/usr/lib/uml/modules/6.1.176`` for ``/usr/bin``.
+        beside = binary.resolve().parent.parent / "lib" / "uml" / "modules" / version
+        modules = self.settings.kernel_modules or (beside if beside.is_dir() else None)
+        found = kernel_of(self.settings.model_copy(update={"kernel": binary, "kernel_modules": modules}))
+        return dataclasses.replace(found, release=version)
 
 
 class UmlGuest(KernelGuest):
@@ -321,22 +351,6 @@ def _environment(spec: GuestSpec) -> dict[str, str]:
     """The scope's, less the folder for temporary files: the guest's memory would become a file on its disk."""
     kept = {name: value for name, value in spec.scope.environment().items() if name != "TMPDIR"}
     return kept | {"LD_PRELOAD": str(find_registers())}
-
-
-def _disk_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
-    """A loop device of each of the guest's disks, whose flushes the host counts and whose traffic it can bound.
-
-    It is free again when the controller and the guest have closed it.
-    """
-    found = []
-    for disk in spec.disks:
-        try:
-            descriptor, path = loop_device(disk.image)
-        except DiskImageError as error:
-            raise LaunchError("disk", str(error)) from error
-        removal.callback(os.close, descriptor)
-        found.append(path)
-    return found
 
 
 async def _version(binary: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import lzma
 import re
@@ -17,8 +18,12 @@ from virtgauge.provision.progress import Outcome, Progress
 
 # The kernel that virtual machines boot: the distribution's own, downloaded and extracted, never installed.
 
-META_PACKAGES = ("linux-image-{architecture}", "linux-image-virtual")
-"""What depends on the current generic kernel: Debian's name, then Ubuntu's."""
+META_PACKAGES = {
+    "kernel": ("linux-image-{architecture}", "linux-image-virtual"),
+    "kernel-rt": ("linux-image-rt-{architecture}",),
+}
+"""By the part's name, what depends on its current kernel: of the generic one Debian's name, then Ubuntu's.  The
+real-time one (PREEMPT_RT) is Debian's; Ubuntu has it for subscribers only."""
 
 KEPT_FOLDERS = (
     *("arch", "block", "crypto", "fs", "lib", "mm", "net", "virt"),
@@ -49,34 +54,34 @@ class GuestKernel:
     package: str  # package and version it came from, for the record (``linux-image-6.1.0-56-amd64 6.1.192-2``)
 
 
-def find_kernel() -> GuestKernel | None:
-    """The kernel in the cache, if its files are there; None when there is none.  Downloads nothing."""
-    found = whole_folder("kernel")
+def find_kernel(part: str = "kernel") -> GuestKernel | None:
+    """The kernel of a part in the cache, if its files are there; None when there is none.  Downloads nothing."""
+    found = whole_folder(part)
     if found is None:
         return None
     folder, facts = found
     return GuestKernel(facts["release"], folder / "vmlinuz", folder / "modules", _named(facts))
 
 
-def provision_kernel(progress: Progress) -> Outcome:
+def provision_kernel(progress: Progress, part: str = "kernel") -> Outcome:
     """Put a kernel into the cache: keep the one there if every hash fits, else fetch the distribution's current one."""
 
     def is_wanted(facts: Facts) -> bool:
         return facts.get("kept") == _KEPT  # the modules of one that an earlier version fetched were chosen otherwise
 
-    return provided("kernel", "the kernel", "kernel", progress, _fetch, _named, is_wanted)
+    return provided(part, "the kernel", part, progress, functools.partial(_fetch, part), _named, is_wanted)
 
 
 def _named(facts: Facts) -> str:
     return f"{facts['package']} {facts['version']}"
 
 
-def _fetch(progress: Progress) -> Facts:
+def _fetch(part: str, progress: Progress) -> Facts:
     progress("asking for the current kernel package")
-    apt = Apt(progress, "kernel")
-    package, *companions = _kernel_packages(apt)
+    apt = Apt(progress, part)
+    package, *companions = _kernel_packages(apt, META_PACKAGES[part])
     facts = {"package": package, "version": apt.version(package), "kept": _KEPT}
-    final = cache_root() / "kernel" / f"{package}_{facts['version']}".replace("/", "_")
+    final = cache_root() / part / f"{package}_{facts['version']}".replace("/", "_")
     with staged(final, facts) as folder:
         unpacked = folder / "unpacked"
         for name in (package, *companions):
@@ -86,11 +91,11 @@ def _fetch(progress: Progress) -> Facts:
     return facts
 
 
-def _kernel_packages(apt: Apt) -> list[str]:
+def _kernel_packages(apt: Apt, metas: Sequence[str]) -> list[str]:
     """The package with the image, then those with modules apart from it (Ubuntu splits them)."""
     architecture = (output_of(["dpkg", "--print-architecture"]) or "amd64").strip()
     reason: ProvisionError | None = None
-    for meta in META_PACKAGES:
+    for meta in metas:
         try:
             depends = apt.dependencies(meta.format(architecture=architecture))
         except ProvisionError as error:
@@ -133,7 +138,7 @@ def arrange(unpacked: Path, folder: Path) -> str:
 
 def modules_in_use(tree: Path) -> list[Path]:
     """The modules to keep of a ``kernel/`` tree: those of the kept folders, and whatever they depend on."""
-    everything = {canonical(path.name.partition(".ko")[0]): path for path in sorted(tree.rglob("*.ko*"))}
+    everything = {module_name(path): path for path in sorted(tree.rglob("*.ko*"))}
     kept: dict[str, Path] = {}
     pending = [name for name, path in everything.items() if _is_kept(path.relative_to(tree))]
     while pending:
@@ -179,13 +184,13 @@ class ModuleError(Exception):
 def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
     """The files of modules and of all that they depend on, in an order in which they can be loaded.
 
-    The folder holds uncompressed ``*.ko`` files anywhere below it; what the kernel has built in (by its
+    The folder holds ``*.ko`` files anywhere below it, compressed or not; what the kernel has built in (by its
     ``modules.builtin``) needs no file and is left out.  In names, dashes and underscores are the same.
 
     Raises:
         ModuleError: one of them is missing, or they depend on each other in a circle.
     """
-    files = {canonical(path.stem): path for path in sorted(folder.rglob("*.ko"))}
+    files = {module_name(path): path for path in sorted(folder.rglob("*.ko*"))}
     built_in = _built_in(folder)
     ordered: list[Path] = []
 
@@ -200,7 +205,7 @@ def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
             raise ModuleError(f"the kernel has no module {name!r}{needed} below {folder}")
         if path in ordered:
             return
-        for dependency in module_dependencies(path.read_bytes()):
+        for dependency in module_dependencies(module_content(path)):
             visit(dependency, (*wanted_by, name))
         ordered.append(path)
 
@@ -212,6 +217,11 @@ def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
 def canonical(name: str) -> str:
     """A module's name as the kernel reports it."""
     return name.replace("-", "_")
+
+
+def module_name(path: Path) -> str:
+    """The same by its file, ``NAME.ko`` or compressed."""
+    return canonical(path.name.partition(".ko")[0])
 
 
 def _built_in(folder: Path) -> set[str]:

@@ -134,6 +134,11 @@ PARTS: dict[str, Part] = {
         _built("uml_registers", "the registers of User Mode Linux"),
         _built("page", "the drawing library of reports"),
         _kept("kernel", "a guest kernel", Lane.FETCH, find_kernel, provision_kernel),
+        _kept(
+            *("kernel-rt", "a real-time guest kernel (PREEMPT_RT)", Lane.FETCH),
+            functools.partial(find_kernel, "kernel-rt"),
+            functools.partial(provision_kernel, part="kernel-rt"),
+        ),
         _kept("gvisor", "gVisor", Lane.BUILD, RUNSC.find, RUNSC.provision),
         _kept("ganesha", "nfs-ganesha", Lane.FETCH, find_ganesha, provision_ganesha),
         _kept("image", "a boot loader", Lane.FETCH, find_boot_loader, provision_boot_loader, ("qemu-img",)),
@@ -149,7 +154,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "databases": (*OF_DATABASES, DUCKDB.name, *(product.name for product in SERVERS)),
     "testing": ("guests", "native", "c++", "iperf3", "sshd", "libvirt-schemas", "qemu-user", "ovmf", "chromium"),
     "libvirt": ("libvirt-headers", "libvirtd", "libvirt-qemu", "libvirt-lxc"),
-    "labs": ("tcsh", "fish", "store"),
+    "labs": ("tcsh", "fish", "store", "kernel-rt"),
 }
 """Names for several parts, or for other groups."""
 

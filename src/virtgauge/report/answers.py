@@ -142,7 +142,8 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
     figures = sorted(headline.figures, key=lambda figure: places.get(figure.probe, len(places)))
     compared = [figure for figure in figures if figure.judgement is not None]
     same_first = bool(compared) and compared[0].probe in places and not compared[0].shown
-    clauses = tuple(printable(clause) for clause in _clauses(headline.tone, figures, compared, same_first))
+    kind = f"{headline.mark}: " if headline.tone is Tone.EMULATED else _KINDS.get(headline.tone, "")
+    clauses = tuple(printable(clause) for clause in _clauses(kind, figures, compared, same_first))
     decisive = None
     if compared:  # what differs most; where nothing does, what was resolved least
         shown = [] if same_first else [figure for figure in compared if figure.shown]
@@ -156,15 +157,14 @@ def _coarseness(figure: HeadlineFigure) -> float:
     return math.inf if found is None or found.smallest is None else found.smallest
 
 
-_KINDS = {Tone.EMULATED: "emulated: ", Tone.ELSEWHERE: "on another computer: ", Tone.REFERENCE: "reference: "}
+_KINDS = {Tone.ELSEWHERE: "on another computer: ", Tone.REFERENCE: "reference: "}
 
 
 def _clauses(
-    tone: Tone, figures: Sequence[HeadlineFigure], compared: Sequence[HeadlineFigure], same_first: bool
+    kind: str, figures: Sequence[HeadlineFigure], compared: Sequence[HeadlineFigure], same_first: bool
 ) -> Iterator[str]:
     """What is required first, then in the order of the headline."""
     if not compared:
-        kind = _KINDS.get(tone, "")
         for place, figure in enumerate(figures):
             yield f"{'' if place else kind}{figure.name} {figure.value}"
         return

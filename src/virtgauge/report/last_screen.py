@@ -127,7 +127,7 @@ def _verdicts(report: Report, room: int, width: int, full: str) -> list[Text]:
     unjudged = sorted({one.arm for one in report.decisions.verdicts} - by_arm.keys())
     for arm in unjudged:
         record = report.arm(arm).record
-        why = "emulated" if record.emulated else "on another computer than the reference"
+        why = record.mark or "on another computer than the reference"
         why = why if record.usable else f"skipped: {printable(record.reason)}"
         pairs.append([_cut(f"– {printable(arm)} is not judged: {why}", width)])
     if sum(map(len, pairs)) > room:

@@ -24,11 +24,13 @@ from virtgauge.report.hosts import HostFindings, hosts_of
 from virtgauge.report.left_out import LeftOut, Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.replay import Replay, replay_of
 from virtgauge.report.requirements import Decisions, decisions_of
+from virtgauge.report.settings import settings_section
 from virtgauge.report.suite import SuiteReport, suite_report
 from virtgauge.report.trials import TrialLines
 from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.formatting import confidence
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.blocks import Section
 from virtgauge.specs.suites import SPECS
 
 CHANGED_HOST = "changed-host"  # The kind of the event that a run went on although its host had changed
@@ -64,6 +66,7 @@ class Report:
     trials: TrialLines
     guests: tuple[GuestRecord, ...]
     events: tuple[EventRecord, ...]
+    settings: Section  # without blocks where no platform has any
     hosts: HostFindings | None = None
     replay: Replay | None = None
     left_out: tuple[LeftOut, ...] = ()
@@ -120,6 +123,7 @@ def build(ledger: Ledger) -> Report:
         trials=TrialLines(table),
         guests=tuple(guests),
         events=tuple(events),
+        settings=settings_section(manifest.plan_text, manifest.arms, facts),
         hosts=hosts,
         replay=replay_of(manifest.plan_name, manifest.arms, suites),
         left_out=left_out,

@@ -64,6 +64,7 @@ def render_html(report: Report) -> str:
         if report.decisions.requirements
         else "",
         hosts=page.section("hosts", "", report.hosts.section, beside) if report.hosts else "",
+        settings=page.section("settings", "", report.settings, ()) if report.settings.blocks else "",
         replay=page.render("replay.html", replay=report.replay, told=replay.told_hearings, in_words=replay.in_words)
         if report.replay
         else "",

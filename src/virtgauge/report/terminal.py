@@ -46,6 +46,7 @@ def render_text(report: Report, console: Console) -> None:
         print_blocks(suite.summary, suite.sections, arms, console)
     print_blocks(report.replay.blocks if report.replay else (), (), arms, console)
     print_blocks((), [report.hosts.section] if report.hosts else (), arms, console)
+    print_blocks((), [report.settings] if report.settings.blocks else (), arms, console)
     _validity(report, console)
     for arm in arms.values():
         if not arm.usable:
@@ -59,8 +60,8 @@ def _headlines(report: Report, headlines: Sequence[Headline]) -> Printed:
         lines.add_column(width=width)
     for one in headlines:
         mark, style = MARKS[one.tone]
-        emulated = " (emulated)" if report.arm(one.arm).record.emulated else ""
-        text = printable(one.text) + emulated + (" (reference)" if one.tone is Tone.REFERENCE else "")
+        marked = f" ({word})" if (word := report.arm(one.arm).record.mark) else ""
+        text = printable(one.text) + marked + (" (reference)" if one.tone is Tone.REFERENCE else "")
         lines.add_row(Line(mark, style=style), Line(printable(one.label), style="bold"), Line(text, style=style))
     return lines
 
@@ -126,8 +127,8 @@ def _table(block: Table, arms: Mapping[str, ArmRecord], width: int) -> Printed:
             made.add_row(Line(printable(named), style="bold"))
             heads = row.heads
         platform = Line(f"  {printable(row.arm)}")
-        if row.arm in arms and arms[row.arm].emulated:
-            platform.append(" (emulated)", style="yellow")
+        if row.arm in arms and arms[row.arm].mark:
+            platform.append(f" ({arms[row.arm].mark})", style="yellow")
         made.add_row(platform, *shown)
     left = [f"{len(block.rows) - _MOST_ROWS} rows"] * (len(block.rows) > _MOST_ROWS)
     left += [f"{len(block.columns) - len(columns)} columns"] * (len(columns) < len(block.columns))

@@ -171,6 +171,7 @@ class Context:
         arm: ArmRecord,
         facts: Mapping[str, Level] | None = None,
         label: str = "",
+        disk: str = "",
     ) -> Iterator[Figure]:
         """An arm's figure (:class:`Figure`) in the terms of the suite's claims; none where nothing was measured.
 
@@ -184,7 +185,7 @@ class Context:
             if self.table.elsewhere(arm.name):  # what identical arms differ by is of the reference's computer
                 identical = ({}, {})
             told = facts or {}
-            yield Figure(measure, levels, estimate, own, told, arm.name, label, arm.emulated, machine, identical)
+            yield Figure(measure, levels, estimate, own, told, arm.name, label, arm.emulated, machine, disk, identical)
 
     def rank(self, measure: str, cell: Cell, arm: str, among: str) -> int | None:
         """One more than the cells that were shown to be better, of those that differ in one factor alone.

@@ -53,6 +53,7 @@ class Headline:
     tone: Tone
     text: str
     figures: tuple[HeadlineFigure, ...] = ()
+    mark: str = "emulated"  # where ``tone`` is of figures that must not be ranked: the word for it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
     own = sorted(said.figures, key=lambda one: -one.size)
     if apart:
         own = [dataclasses.replace(one, change="", judgement=None, resolution=None) for one in own]
-    return Headline(arm.name, arm.label, tone, f"{text}.", tuple(own))
+    return Headline(arm.name, arm.label, tone, f"{text}.", tuple(own), arm.mark)
 
 
 def compared(comparison: Comparison, name: str) -> str:

@@ -94,7 +94,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
 
 def _figures(context: Context) -> Iterator[Block]:
     """A table for each cell, of the measures that any arm has there."""
-    columns = tuple(Column(arm.label + (" (emulated)" if arm.emulated else "")) for arm in context.arms)
+    columns = tuple(Column(arm.label + (f" ({arm.mark})" if arm.mark else "")) for arm in context.arms)
     for cell in context.cells:
         tried = {arm.name: context.table.tried(cell, arm.name) for arm in context.arms}
         rows = []

@@ -3,7 +3,8 @@
 The paper's physical server is this run's reference; its virtual one a virtual machine, one with hardware
 virtualization before an emulated one, and a container only for want of either.  The paper had its disk turn at 7200 rpm
 under the physical server and supposes that the virtual machine monitor cached: so a rotational flush profile stands for
-the first and one that is quicker for the second, where a run has them.
+the first and one that is quicker for the second, where a run has them.  Its conclusions about the two servers are not
+decided by that: the profiles would be what decides.
 """
 
 from __future__ import annotations
@@ -406,7 +407,7 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
     def missing_reason(measure: str, cells: Cells) -> str:
         server = str(cells.get("server", "physical"))
         if server in stand.arms and stand.arms[server][0].emulated:
-            return f"the only {_SERVERS[server]} of this run is emulated, which decides nothing"
+            return f"the only {_SERVERS[server]} of this run is {stand.arms[server][0].mark}, which decides nothing"
         if server not in deciding:
             return f"this run has no {_SERVERS[server]} that decides anything"
         if measure == "rate_by_clients":
@@ -430,7 +431,9 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
 
     def figure(measure: str, cell: Cell, **more: Level) -> Iterator[Figure]:
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
-        return context.claim_figure(measure, levels | more, functools.partial(rates, context, cell), arm)
+        waits = paper.operation == "write" and context.level(cell, "durability") == LEVELS[-1]
+        disk = context.level(cell, "flushes") if waits else ""
+        return context.claim_figure(measure, levels | more, functools.partial(rates, context, cell), arm, disk=disk)
 
     known = stand.cell(paper, level if paper.operation == "write" else None)
     if known is not None:

@@ -420,5 +420,5 @@ def why(context: Context) -> Iterator[Block]:
             needs = f" Not measured: that needs {cause.needs}." if cause.needs else ""
             observed = Finding("cause.observed", place, cause.observed)
             rows.append(Row((cause.topic,), "", (observed, saved, times, cause.sentence + needs)))
-        title = f"{arm.label} (emulated)" if arm.emulated else arm.label
+        title = f"{arm.label} ({arm.mark})" if arm.mark else arm.label
         yield from table_of(title, ("Cause",), columns, rows, folded=True)

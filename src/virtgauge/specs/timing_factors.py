@@ -187,17 +187,17 @@ def _tables(context: Context, probe: str, found: ProbeFactors, labels: Labels) -
         told = (_pair(context, f"{prefix}.{name}.dunn", factor, pairs.get(name)) for name in PARAMETERS)
         said = f"{_name(first, labels)} against {_name(second, labels)}"
         rows.append(Row((factor, said), "", tuple(itertools.chain(*told))))
-    columns = [Column(part, name) for name in PARAMETERS.values() for part in ("δ", "z", "p, adjusted")]
+    columns = [Column(part, name) for name in PARAMETERS.values() for part in ("δ", "z", "p", "p, adjusted")]
     yield from table_of(f"{title}: pairs", ("Factor", "Pair"), columns, rows, folded=True)
 
 
 def _pair(context: Context, prefix: str, factor: str, pair: PairTest | None) -> tuple[Shown, ...]:
     if pair is None:
-        return None, None, None
+        return None, None, None, None
     place = context.place("*", "", pair.second, factor=factor, level=pair.first)
     hint = "" if pair.delta.point is None else f"{magnitude(pair.delta.point)} effect"
     note = "not ranked" if pair.emulated else "shown" if pair.shown else ""
     delta = dataclasses.replace(context.of(f"{prefix}.delta", place, pair.delta, COUNT), hint=hint, note=note)
-    figures = (("z", pair.z, COUNT), ("p", pair.p, PROBABILITY))
+    figures = (("z", pair.z, COUNT), ("p", pair.p, PROBABILITY), ("p_adjusted", pair.p_holm, PROBABILITY))
     tests = (None if one is None else Value.count(f"{prefix}.{name}", place, one, of) for name, one, of in figures)
     return delta, *tests

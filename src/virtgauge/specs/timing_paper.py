@@ -108,8 +108,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
         platform = at.get("platform")
         if isinstance(platform, str) and not any(paper_platform(arm) == platform for arm in judged.values()):
             name = _WORDS.get(platform, platform)
-            if any(paper_platform(arm) == platform for arm in measured.values()):
-                return f"the only {name} of this run is emulated, which decides nothing"
+            if unranked := next((arm for arm in measured.values() if paper_platform(arm) == platform), None):
+                return f"the only {name} of this run is {unranked.mark}, which decides nothing"
             return f"this run has no {name}"
         if not judged:
             return "emulated platforms decide nothing" if measured else "nothing of it was measured"

@@ -13,14 +13,19 @@ use super::{BootError, port};
 /// As many as a machine can be given.
 const LETTERS: [char; 2] = ['a', 'b'];
 
-/// Mounts the disks on the folders that `virtgauge.disks` names, in their order, and adds these to `mounted`.
+/// Mounts the disks on the folders that `virtgauge.disks` names, in their order, and adds these to `mounted`.  A device
+/// before a folder is that disk, where its monitor gives it a serial number of its own.
 pub(super) fn mount(setting: &str, mounted: &mut Vec<PathBuf>) -> Result<(), BootError> {
     for (number, word) in setting.split(',').enumerate() {
-        let folder = unescaped(word)
+        let (named, folder) = word.split_once(':').map_or((None, word), |(device, folder)| (Some(device), folder));
+        let folder = unescaped(folder)
             .map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)))
             .filter(|folder| folder.is_absolute() && number < LETTERS.len())
             .ok_or_else(|| BootError(format!("virtgauge.disks is {setting:?}; accepted: one or two absolute paths")))?;
-        let device = port::wait_for(&format!("the disk {number}"), || device(number))?;
+        let device = port::wait_for(&format!("the disk {number}"), || match named {
+            Some(name) => Path::new(name).exists().then(|| name.to_owned()),
+            None => device(number),
+        })?;
         make_folder(&folder, 0o755)?;
         attach(&device, &folder, "ext4", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "")?;
         mounted.push(folder);
@@ -43,4 +48,17 @@ fn device(number: usize) -> Option<String> {
 pub(super) fn unmount(folder: &Path) {
     // One that cannot be unmounted is written back by the sync that follows, and recovers from its journal.
     let _ = umount(folder);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_without_an_absolute_folder_is_refused_with_what_is_accepted() {
+        for setting in ["data", "/dev/vda:data", "/dev/vda:", ""] {
+            let BootError(message) = mount(setting, &mut Vec::new()).unwrap_err();
+            assert!(message.contains("one or two absolute paths"), "{message}");
+        }
+    }
 }

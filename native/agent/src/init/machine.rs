@@ -83,8 +83,9 @@ fn reap_all(bound: Duration) {
     }
 }
 
-/// Ends all processes, writes everything back, also to the data disks mounted on these folders, and powers off.
-pub(super) fn power_off(data: &[PathBuf]) {
+/// Ends all processes, writes everything back, also to the data disks mounted on these folders, and powers off, or
+/// restarts where that is what ends the machine.
+pub(super) fn power_off(data: &[PathBuf], by_restart: bool) {
     let everyone = Pid::from_raw(-1);
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         // Also kernel threads count as reached, so the result says nothing.
@@ -102,7 +103,9 @@ pub(super) fn power_off(data: &[PathBuf]) {
     // A root that was written to (a disk of the machine) must not be left dirty.
     let _ = mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, None::<&str>);
     sync();
-    let _ = reboot(RebootMode::RB_POWER_OFF);
+    if !by_restart {
+        let _ = reboot(RebootMode::RB_POWER_OFF);
+    }
     // Without power management the call above fails, and a restart ends a virtual machine that was told not to restart.
     let _ = reboot(RebootMode::RB_AUTOBOOT);
 }

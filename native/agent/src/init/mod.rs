@@ -31,6 +31,8 @@ use crate::dial::{Dial, PATIENCE};
 /// Where an image has the identity with which its agent calls.
 const IDENTITY: &str = "/identity.pem";
 
+const COMMAND_LINE: &str = "/proc/cmdline";
+
 /// How the agent of this machine and the controller come together.
 #[derive(Debug)]
 pub enum Way {
@@ -56,6 +58,11 @@ fn settings(command_line: &str) -> HashMap<&str, &str> {
     settings.collect()
 }
 
+/// Whether the monitor notices a restart, but not that the machine was powered off (Firecracker).
+fn ends_by_restart(command_line: &str) -> bool {
+    settings(command_line).get("end") == Some(&"restart")
+}
+
 /// Runs the machine; `serve` holds the conversation, or several.  Returns only if the machine cannot be powered off.
 pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
     let mut disks = Vec::new();
@@ -73,7 +80,7 @@ pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
         }
         Err(error) => machine::say(&error.to_string()),
     }
-    machine::power_off(&disks);
+    machine::power_off(&disks, ends_by_restart(&fs::read_to_string(COMMAND_LINE).unwrap_or_default()));
     ExitCode::FAILURE
 }
 
@@ -81,8 +88,8 @@ pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
 fn boot(disks: &mut Vec<PathBuf>) -> Result<Way, BootError> {
     machine::mount_all()?;
     machine::attach_console();
-    let command_line = fs::read_to_string("/proc/cmdline")
-        .map_err(|error| BootError(format!("cannot read /proc/cmdline: {error}")))?;
+    let command_line = fs::read_to_string(COMMAND_LINE)
+        .map_err(|error| BootError(format!("cannot read {COMMAND_LINE}: {error}")))?;
     let settings = settings(&command_line);
     match settings.get("modules") {
         Some(&"auto") => devices::drive(modules::Modules::in_folder("/modules".as_ref())?)?,
@@ -178,5 +185,12 @@ mod tests {
         assert_eq!(settings.get("channel"), Some(&"virtio:org.virtgauge.agent"));
         assert_eq!(settings.get("modules"), Some(&"a,b"));
         assert_eq!(settings.len(), 2);
+    }
+
+    #[test]
+    fn a_machine_is_restarted_at_its_end_only_where_it_is_told_so() {
+        assert!(ends_by_restart("quiet virtgauge.end=restart\n"));
+        assert!(!ends_by_restart("quiet reboot=k virtgauge.end=power-off"));
+        assert!(!ends_by_restart(""));
     }
 }

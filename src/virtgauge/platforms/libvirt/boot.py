@@ -18,25 +18,26 @@ from pathlib import Path
 from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.errors import UnavailableError
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.network.links import disable_all, with_a_free_name
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import initramfs_with, require_short, root_of
+from virtgauge.platforms.boot_files import (
+    LONGEST_COMMAND_LINE,
+    initramfs_with,
+    require_short,
+    root_of,
+    xen_command_line,
+)
+from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, waited
 from virtgauge.platforms.libvirt.domain_xml import AGENT_IN_CONTAINER, Interface, KernelBoot
 from virtgauge.platforms.libvirt.settings import Driver, LibvirtSettings
-from virtgauge.platforms.qemu.command import (
-    LONGEST_COMMAND_LINE,
-    NIC_MODULES,
-    Boot,
-    drives_of,
-    extra_modules,
-)
+from virtgauge.platforms.qemu.command import NIC_MODULES, Boot, drives_of, extra_modules
 from virtgauge.platforms.qemu.platform import host_tsc_khz
-from virtgauge.provision.kernel import find_kernel
 
 _STATE_S = 5.0
 _REMOVE_S = 40.0
@@ -59,11 +60,6 @@ class DomainAttempt(LaunchAttempt):
     async def settle(self) -> None:
         await asyncio.sleep(0.1)
 
-    def note(self, noise: bytes) -> None:
-        """Keep what else is on the line that is the agent's channel."""
-        with self.console.open("ab") as log:
-            log.write(noise)
-
 
 def removed(handle: DomainHandle) -> None:
     """Leave nothing of a domain, whatever libvirt says to that."""
@@ -83,21 +79,24 @@ def container_root(folder: Path, agent: AgentBinary) -> Path:
 _XEN_NIC_MODULES = {"xen": "xen_netfront"}
 
 
-async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, nic_model: str | None) -> KernelBoot:
+async def kernel_boot(
+    spec: GuestSpec, settings: OwnKernel, driver: Driver, accelerator: str | None, nic_model: str | None
+) -> KernelBoot:
     """Kernel, initramfs and command line of a guest, with a model of its interfaces by the plan's name.
 
     Raises:
         LaunchError: there is no kernel, or it lacks a module.
     """
-    kernel = find_kernel()
-    if kernel is None:
-        raise LaunchError("start", "the guest kernel is missing; `virtgauge doctor` prints the remedy")
+    try:
+        kernel = kernel_of(settings)
+    except UnavailableError as error:
+        raise LaunchError("start", error.message) from error
     names = (
         *driver.kernel_modules,
         *(((NIC_MODULES | _XEN_NIC_MODULES)[nic_model],) if nic_model else ()),
         *extra_modules(spec),
     )
-    initramfs, loaded = initramfs_with(spec.agent, kernel.modules, names)
+    initramfs, loaded = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
     if driver.scheme == "qemu":
         line = Boot(
             binary=kernel.image,
@@ -112,10 +111,10 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
             nic_model=nic_model,
             drives=drives_of(spec),
             root=root_of(spec),
+            words=kernel.words,
         ).kernel_command_line()
     else:
-        line = f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={','.join(loaded)}"
-        line += " virtgauge.channel=serial:/dev/hvc0"
+        line = xen_command_line(loaded, kernel.words)
     require_short(line, LONGEST_COMMAND_LINE)
     return KernelBoot(kernel=kernel.image, initramfs=initramfs, command_line=line)
 

@@ -95,6 +95,21 @@ def open_connection(uri: str) -> Any:
     return open_unattended(library(), uri)
 
 
+def description_of(uri: str, name: str) -> bytes:
+    """A domain's XML as libvirt has it: of one that runs, the living one.
+
+    Raises:
+        UnavailableError: libvirt's module is not there.
+        LibvirtError: there is no such domain, or libvirt does not answer.
+    """
+
+    def ask() -> str:
+        with contextlib.closing(open_connection(uri)) as connection:
+            return str(connection.lookupByName(name).XMLDesc(0))
+
+    return waited(f"cannot read the domain {name} of {uri}", ask).encode()
+
+
 def refusal(what: str, error: Any) -> LibvirtError:
     """A refusal of libvirt in our words, with what helps."""
     code = error.get_error_code()
@@ -117,6 +132,8 @@ def _remedy(code: int | None, said: str) -> str | None:
         return "install and start that hypervisor on the machine of the URI, then its libvirt daemon again"
     if code in (libvirt.VIR_ERR_NO_CONNECT, libvirt.VIR_ERR_INVALID_CONN, libvirt.VIR_ERR_INVALID_ARG):
         return _GUIDE
+    if code == libvirt.VIR_ERR_NO_DOMAIN:
+        return "`virsh list --all` lists the domains; -c URI those of another connection"
     if code == libvirt.VIR_ERR_ACCESS_DENIED:
         return "run as a user to whom libvirt's access control gives this right"
     return None

@@ -18,7 +18,8 @@ from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told
 from virtgauge.platforms.boot_files import root_of
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, usual_vcpus
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, usual_vcpus
+from virtgauge.platforms.guest_kernel import BootedKernel, kernel_of
 from virtgauge.platforms.libvirt.boot import (
     DomainAttempt,
     LabDevices,
@@ -33,7 +34,6 @@ from virtgauge.platforms.libvirt.entrance import CallIn, Entrance, Socket, Termi
 from virtgauge.platforms.libvirt.guest import DomainPolicy, LibvirtGuest
 from virtgauge.platforms.libvirt.settings import ChannelKind, LibvirtSettings
 from virtgauge.platforms.qemu.command import drives_of, reached_by
-from virtgauge.provision.kernel import find_kernel
 
 _UNBOUND = "this host's kernel routes for a container, and libvirt does not charge or confine it to that container"
 
@@ -61,7 +61,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         return f"libvirt {self.target.driver.title}{f' {machine}' if machine else ''}{nic}{self._suffix}"
 
     def describe(self) -> dict[str, Any]:
-        described = {"kind": self.kind, **self.settings.model_dump(mode="json"), "vcpus": self._vcpus()}
+        described = {"kind": self.kind, **self.settings.described(), "vcpus": self._vcpus()}
         if self.target.driver.scheme == "qemu":
             described["accelerator"] = self._accelerator or self.settings.accelerator
         return described
@@ -82,8 +82,13 @@ class LibvirtPlatform(AcceleratedPlatform):
                 f"`virtgauge image build --out guest.{driver.image_format}`, then set image to where that is",
                 details=details,
             )
-        if self.settings.image is None and driver.kernel_boot and find_kernel() is None:
-            return Availability(False, "there is no guest kernel in the cache", "virtgauge provision kernel")
+        kernel: BootedKernel | None = None
+        if self._from_kernel:
+            try:
+                kernel = kernel_of(self.settings)
+            except UnavailableError as error:
+                return Availability(False, error.message, error.remedy, details=details)
+            details |= kernel.record()
         if self._channel_kind() is ChannelKind.DIAL_IN and self.settings.listen is None:
             return Availability(
                 False,
@@ -95,7 +100,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         if driver.scheme != "qemu":
             return Availability(True, f"{self.target.uri} answers", details=details)
         try:
-            return await self._choose(lambda accelerator: self._judge(accelerator, agent, details), details)
+            return await self._choose(lambda accelerator: self._judge(accelerator, agent, kernel, details), details)
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy, details=details)
 
@@ -124,26 +129,28 @@ class LibvirtPlatform(AcceleratedPlatform):
                 details["hypervisor"] = f"{connection.getType()} {_version(connection.getVersion())}"
             return details
 
-    async def _judge(self, accelerator: str, agent: AgentBinary, details: dict[str, str]) -> Availability:
+    async def _judge(
+        self, accelerator: str, agent: AgentBinary, kernel: BootedKernel | None, details: dict[str, str]
+    ) -> Availability:
         offer = await called(f"cannot ask {self.target.uri} for {accelerator}", lambda: self._offered(accelerator))
         if offer is not None:
             return Availability(False, offer)
 
-        async def boot(bound_s: float) -> int:
+        async def boot(bound_s: float) -> Booted:
+            name, kvm = f"probe-{accelerator}", accelerator == "kvm"
             try:
-                return await boots(lambda spec: self._launch(spec, accelerator), f"probe-{accelerator}", agent, bound_s)
+                return await boots(lambda spec: self._launch(spec, accelerator), name, agent, bound_s, system_calls=kvm)
             except LaunchError as error:
                 if error.stage == "dial-in":  # says nothing of the accelerator, and is not to be remembered of it
                     raise UnavailableError(f"{accelerator}: no guest was reached: {error}") from error
                 raise
 
-        kernel = find_kernel()
-        what = self.settings.image or (kernel.package if kernel else "")
+        what = "\0".join(kernel.key) if kernel else self.settings.image or ""
         machine = self._machine() or ""
         if self.settings.listen is not None:
             what = "\0".join((what, self.settings.listen, str(self.settings.management)))
         key = ("libvirt", details["libvirt"], details.get("hypervisor", ""), self.target.uri, what, machine)
-        return await judge(accelerator, (*key, agent.sha256), boot)
+        return await judge(accelerator, (*key, agent.sha256), boot, bound_s=self.settings.boot_timeout_s)
 
     def _offered(self, accelerator: str) -> str | None:
         """Why libvirt does not offer an accelerator; None where it does."""
@@ -157,6 +164,7 @@ class LibvirtPlatform(AcceleratedPlatform):
     async def _launch(self, spec: GuestSpec, accelerator: str | None) -> Guest:
         driver = self.target.driver
         self._refuse(spec)
+        spec = self.settings.patient(spec)
         if self._channel_kind() is ChannelKind.DIAL_IN:
             spec = dataclasses.replace(spec, ready_timeout_s=max(spec.ready_timeout_s, self.settings.wait_s))
         handle = DomainHandle(self.target.uri, f"{spec.scope.tag}-{spec.name}")
@@ -240,9 +248,10 @@ class LibvirtPlatform(AcceleratedPlatform):
         self, spec: GuestSpec, accelerator: str | None, name: str, devices: list[str], root: Path | None
     ) -> Domain:
         driver, settings = self.target.driver, self.settings
-        from_kernel = settings.image is None and driver.kernel_boot
         model: str = settings.nic_model or next(iter(driver.nic_models))
-        boot = await kernel_boot(spec, driver, accelerator, model if spec.nics else None) if from_kernel else None
+        boot = None
+        if self._from_kernel:
+            boot = await kernel_boot(spec, settings, driver, accelerator, model if spec.nics else None)
         management = management_interface(settings, driver.nic_models[model])
         nics = [
             Interface(
@@ -269,12 +278,16 @@ class LibvirtPlatform(AcceleratedPlatform):
             root=root,
             nics=[*([management] if management else ()), *nics],
             drives=drives_of(spec),
-            exports=root_of(spec) if from_kernel else (),
+            exports=root_of(spec) if self._from_kernel else (),
             cpus=spec.cpus,
             cpu_limit=spec.cpu_limit,
             security=() if self.target.remote else self._security or (),
             environment=tuple(spec.scope.environment().items()) if self._ours else (),
         )
+
+    @property
+    def _from_kernel(self) -> bool:
+        return self.settings.image is None and self.target.driver.kernel_boot
 
     @property
     def _ours(self) -> bool:

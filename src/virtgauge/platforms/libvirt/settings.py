@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from virtgauge.platforms.attached.platform import Endpoint
+from virtgauge.platforms.guest_kernel import OwnKernel
 
 
 class ChannelKind(enum.StrEnum):
@@ -181,8 +182,8 @@ NetworkName = Annotated[str, AfterValidator(_named)]  # A network of the hypervi
 _FORMATS = {".iso": "raw", ".img": "raw"} | {f".{name}": name for name in ("raw", "qcow2", "vmdk", "vhdx", "vdi")}
 
 
-class LibvirtSettings(BaseModel):
-    """Guests that libvirt starts."""
+class LibvirtSettings(OwnKernel):
+    """Guests that libvirt starts. QEMU and Xen on this machine boot a ``kernel``, others an ``image`` or nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -256,6 +257,11 @@ class LibvirtSettings(BaseModel):
             raise ValueError(f"accelerator is QEMU's, and {driver.title} has none: leave it out")
         if self.image is not None and driver.image_format is None:
             raise ValueError(f"{driver.title} boots no image: leave image out")
+        if (self.image is not None or not driver.kernel_boot) and (
+            own := [field for field in OwnKernel.model_fields if field != "boot_timeout_s" and getattr(self, field)]
+        ):
+            why = "an image has its own" if self.image is not None else "it is for QEMU and Xen on this machine"
+            raise ValueError(f"{own[0]} means nothing here: {why}; leave it out")
         given = [field for field in _OF_A_CALL if getattr(self, field) is not None]
         if given and (missing := [field for field in _OF_A_CALL if field not in given]):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Containers and sandboxes: any runtime with the OCI command line (runc, crun, runsc = gVisor, kata-runtime …)."""
+"""Containers and sandboxes: any runtime with the OCI command line (runc, crun, runsc = gVisor, youki …)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -48,6 +49,11 @@ class _Profile:
 
 _OVERLAY_OPTIONS = {Overlay.RUNTIME: ("--overlay2=all:memory",), Overlay.RUNTIME_ROOT: ("--overlay2=root:memory",)}
 
+_BY_CONTAINERD = (
+    "start a container by containerd (`ctr run --runtime io.containerd.kata.v2`), and measure it with "
+    'kind = "attached"; docs/platforms/microvms.md'
+)
+
 # gVisor takes the interfaces of its namespace over, with addresses, routes and permanent neighbours; without a network
 # it still has its loopback.  Its stack would send many frames as one segment, which the link's other end would see.
 # The overlay mounts name the host's folders, which a runtime with a kernel of its own does not see.
@@ -55,6 +61,7 @@ _PROFILES = {
     "runc": _Profile("container (runc)", Overlay.MOUNTS, fix="apt install runc", part="runc"),
     "crun": _Profile("container (crun)", Overlay.MOUNTS, fix="apt install crun", part="crun"),
     "youki": _Profile("container (youki)", Overlay.MOUNTS),
+    "kata-runtime": _Profile("Kata Containers", Overlay.NONE, own_kernel=True, rootless=False, fix=_BY_CONTAINERD),
     "runsc": _Profile(
         "gVisor (runsc, systrap)",
         Overlay.RUNTIME,
@@ -83,7 +90,7 @@ class OciPlatform(Platform):
     timeout_factor = 3.0
 
     class Settings(BaseModel):
-        """Containers and sandboxes that an OCI runtime starts (runc, crun, runsc = gVisor, kata …)."""
+        """Containers and sandboxes that an OCI runtime starts (runc, crun, runsc = gVisor …)."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -118,10 +125,15 @@ class OciPlatform(Platform):
             return Availability(False, f"the runtime {self.settings.runtime} is not installed", self._profile.fix)
         if os.geteuid() != 0 and not self._profile.rootless:
             return Availability(False, f"{self._profile.label} needs root here{lacking('CAP_SYS_ADMIN')}", AS_ROOT)
-        version = await _version(runtime)
-        if version is None:
+        said = await said_version(runtime)
+        if said is None:
             return Availability(False, f"`{runtime} --version` fails: it is no OCI runtime, or it does not run here")
+        # a runsc made by the plain Go tool does not know its version; its folder in the cache does
+        own = runtime.parent.name == RUNSC.version
+        version = f"runsc {RUNSC.version}" if own else said.splitlines()[0].strip()
         details = {"runtime": str(runtime), "version": version}
+        if (reason := without_commands(said)) is not None:
+            return Availability(False, reason, _BY_CONTAINERD, details=details)
         try:
             await boots(self.launch, "probe", find_agent(), _PROBE_S)
         except LaunchError as error:
@@ -283,12 +295,17 @@ class _Container(ProcessAttempt):
             raise self.failure(arguments[0], f"{self.what} {ending(code)}")
 
 
-async def _version(runtime: Path) -> str | None:
-    said = await said_version(runtime)
-    if said is None:
+def without_commands(said: str) -> str | None:
+    """Why a runtime of Kata Containers cannot be told to create a container, from what it says of its version.
+
+    Its first version had OCI's commands; since the second, ``kata-runtime`` is for administration, and containerd
+    speaks to ``containerd-shim-kata-v2`` by ttrpc (Kata's docs/design/architecture/history.md).
+    """
+    found = re.match(r"kata-runtime\s*: (\d+)\.|Kata Containers containerd shim\b", said)
+    if found is None or found[1] in ("0", "1"):
         return None
-    # a runsc made by the plain Go tool does not know its version; its folder in the cache does
-    return f"runsc {RUNSC.version}" if runtime.parent.name == RUNSC.version else said.splitlines()[0].strip()
+    version = said.splitlines()[0].strip()
+    return f"{version}: Kata Containers has no OCI commands since 2.0; containerd starts its containers"
 
 
 def why_not(said: str, *, rootless: bool = False) -> tuple[str, str | None]:
@@ -296,6 +313,9 @@ def why_not(said: str, *, rootless: bool = False) -> tuple[str, str | None]:
     if rootless:
         told = "; ".join(line.strip() for line in said.splitlines()[:3])
         return f"a rootless container does not start{lacking('CAP_SYS_ADMIN')}: {told}", f"{AS_ROOT}, {USER_NAMESPACES}"
+    if "hybrid mode" in said:  # crun
+        reason = "crun does not know this host's control groups, v1 beside v2 (hybrid)"
+        return reason, "boot with systemd.unified_cgroup_hierarchy=1, or use runc"
     if any(words in said.lower() for words in ("permission denied", "operation not permitted")):
         reason = "this machine lets root not make containers (missing capabilities)"
         return reason, "run virtgauge on the host, or in a privileged container (docker run --privileged)"

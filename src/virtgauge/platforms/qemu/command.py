@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,16 @@ from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.host.policy import DiskLimits, PolicyError
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import RootPart, disks_setting, root_setting
+from virtgauge.platforms.boot_files import DISK_MODULES, RootPart, disks_setting, root_setting
 from virtgauge.platforms.local import Tap
+from virtgauge.platforms.qemu.tuning import Tuning
 
-_DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
-"""ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
 _ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 
 
-def extra_modules(spec: GuestSpec) -> tuple[str, ...]:
-    """What is needed beside the machine's own for a data disk, and for the host's root."""
-    return (*(_DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root else ()))
+def extra_modules(spec: GuestSpec, *, root: bool = False) -> tuple[str, ...]:
+    """What is needed beside the machine's own for a data disk, and for the host's ``root`` or one like it."""
+    return (*(DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root or root else ()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +41,15 @@ class Drive:
         return f"disk{self.number}"
 
 
-def drives_of(spec: GuestSpec) -> tuple[Drive, ...]:
+def drives_of(spec: GuestSpec, cache: str | None = None) -> tuple[Drive, ...]:
     """The guest's disks, past the host's page cache where the image's filesystem can (memory cannot, as a rule).
+
+    ``cache`` is the mode that a plan asks for instead.
 
     Raises:
         LaunchError: one cannot be opened.
     """
-    return tuple(Drive(disk.image, disk.folder, _cache(disk.image), at) for at, disk in enumerate(spec.disks))
+    return tuple(Drive(one.image, one.folder, cache or _cache(one.image), at) for at, one in enumerate(spec.disks))
 
 
 def _cache(image: Path) -> str:
@@ -68,7 +70,6 @@ def reached_by(drives: Sequence[Drive]) -> str | None:
 
 
 PORT_NAME = "org.virtgauge.agent"  # The virtio port on which the agent listens
-LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 DRIVE_NAME = "disk0"  # The first data disk's, for QEMU's monitor
 _EXPORT = "root"  # Begins the names of the host's folders that the guest sees
 
@@ -92,15 +93,18 @@ _PCI_NICS = {"virtio": "virtio-net-pci,romfile=", "e1000": "e1000,romfile="}
 NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000"}  # The guest's driver, by model
 
 # microvm: the distributions' kernels cannot be told of virtio devices on the command line, so ACPI describes them.
+# Those that can (CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES), QEMU tells of them where there is no ACPI.
+_MICROVM = Machine(
+    "microvm,acpi=on,rtc=on,isa-serial=on",
+    "virtio-serial-device",
+    ("virtio_mmio", "virtio_console"),
+    {"virtio": "virtio-net-device"},
+    "virtio-blk-device",
+    "virtio-9p-device",
+)
 MACHINES = {
-    "microvm": Machine(
-        "microvm,acpi=on,rtc=on,isa-serial=on",
-        "virtio-serial-device",
-        ("virtio_mmio", "virtio_console"),
-        {"virtio": "virtio-net-device"},
-        "virtio-blk-device",
-        "virtio-9p-device",
-    ),
+    "microvm": _MICROVM,
+    "microvm-noacpi": dataclasses.replace(_MICROVM, argument="microvm,acpi=off,rtc=on,isa-serial=on,pit=off,pic=off"),
     **{
         name: Machine(
             name, "virtio-serial-pci", ("virtio_pci", "virtio_console"), _PCI_NICS, "virtio-blk-pci", "virtio-9p-pci"
@@ -111,9 +115,19 @@ MACHINES = {
 
 _ACCELERATORS = {
     # migratable=no lets the guest see an invariant TSC, which it has
-    "kvm": ("-accel", "kvm", "-cpu", "host,migratable=no"),
-    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max"),
+    "kvm": ("kvm", "host,migratable=no"),
+    "tcg": ("tcg,thread=multi", "max"),
 }
+"""What QEMU is asked for as accelerator and as processor."""
+
+_OF_REGISTERS = {0x10A: "arch-capabilities", 0x345: "pdcm", 0x38F: "pmu"}
+"""The processor's features by the register (MSR) that QEMU sets for them (``kvm_put_msrs``, target/i386/kvm/kvm.c)."""
+
+
+def refused_feature(log: str) -> str | None:
+    """The feature for which QEMU ended, as KVM lets none of its registers be set; None where it ended for no such."""
+    found = re.search(r"failed to set MSR (0x[0-9a-f]+)", log)
+    return None if found is None else _OF_REGISTERS.get(int(found[1], 16))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +147,9 @@ class Boot:
     nic_model: str | None = None
     drives: Sequence[Drive] = ()  # its data disks
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
+    without: Sequence[str] = ()  # features that the guest's processor has not got, as KVM refuses them
+    words: Sequence[str] = ()  # the plan's own, for the kernel
+    tuning: Tuning = dataclasses.field(default_factory=Tuning)  # what the plan wants otherwise
 
     def kernel_command_line(self) -> str:
         """What the kernel and the agent are told."""
@@ -146,7 +163,7 @@ class Boot:
             words.append(root_setting(self.root, _EXPORT))
         if self.drives:
             words.append(disks_setting(drive.folder for drive in self.drives))
-        return " ".join(words)
+        return " ".join((*words, *self.words))
 
     def _emulated_clock(self) -> list[str]:
         """Tell an emulated guest what a hypervisor would tell a virtualized one about its clock.
@@ -165,13 +182,13 @@ class Boot:
         self, *, console: Path, agent_descriptor: int, monitor_descriptor: int, taps: Sequence[Tap] = ()
     ) -> list[str]:
         """The whole command line; the descriptors are of connected sockets for the channel and QMP."""
-        machine = MACHINES[self.machine]
+        machine, (accelerator, processor) = MACHINES[self.machine], _ACCELERATORS[self.accelerator]
         return [
             str(self.binary),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-            *("-machine", machine.argument),
-            *_ACCELERATORS[self.accelerator],
-            *("-smp", str(self.vcpus), "-m", f"{self.memory_mib}M"),
+            *("-machine", self.tuning.machine(machine.argument)),
+            *("-accel", accelerator, "-cpu", ",-".join((self.tuning.cpu(processor), *self.without))),
+            *("-smp", self.tuning.processors(self.vcpus), "-m", f"{self.memory_mib}M"),
             *("-kernel", str(self.kernel), "-initrd", str(self.initramfs)),
             *("-append", self.kernel_command_line()),
             *("-chardev", f"file,id=console,path={_option(console)}", "-serial", "chardev:console"),
@@ -182,13 +199,14 @@ class Boot:
             *(word for number, tap in enumerate(taps) for word in self._nic(number, tap)),
             *(word for drive in self.drives for word in self._drive(drive)),
             *(word for number, part in enumerate(self.root) for word in self._export(number, part)),
+            *self.tuning.words(self.memory_mib),
         ]
 
     def _drive(self, drive: Drive) -> list[str]:
         file, device = f"file={_option(drive.image)},format=raw,cache={drive.cache}", MACHINES[self.machine].disk_device
         return [
-            *("-drive", f"if=none,id={drive.serial},{file}"),
-            *("-device", f"{device},drive={drive.serial},serial={drive.serial}"),
+            *("-drive", f"if=none,id={drive.serial},{file}{self.tuning.drive()}"),
+            *("-device", f"{device},drive={drive.serial},serial={drive.serial}{self.tuning.disk_device(drive.serial)}"),
         ]
 
     def _export(self, number: int, part: RootPart) -> list[str]:
@@ -202,9 +220,10 @@ class Boot:
 
     def _nic(self, number: int, tap: Tap) -> list[str]:
         device = MACHINES[self.machine].nic_devices[self.nic_model or "virtio"]
+        more = self.tuning.nic_device(number, pci="-pci" in device)
         return [
-            *("-netdev", f"tap,id=net{number},fd={tap.descriptor},vhost=off"),
-            *("-device", f"{device},netdev=net{number},mac={tap.mac}"),
+            *("-netdev", self.tuning.netdev(number, tap.descriptors)),
+            *("-device", f"{device},netdev=net{number},mac={tap.mac}{more}"),
         ]
 
 

@@ -5,47 +5,58 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import logging
+import functools
 import re
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from qemu.qmp import QMPClient, QMPError
 
-from virtgauge.agent.binary import find_agent
-from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.errors import UnavailableError
+from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
-from virtgauge.host.process import find_program, wait_for_exit
+from virtgauge.host.process import find_program
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, require_short, root_of
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, said_version, usual_vcpus
-from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, start_kernel
-from virtgauge.platforms.qemu.command import (
+from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError
+from virtgauge.platforms.boot_files import (
     LONGEST_COMMAND_LINE,
+    RootPart,
+    direct_kernel,
+    initramfs_with,
+    require_short,
+    root_of,
+    system_parts,
+)
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, said_version, usual_vcpus
+from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile, kernel_of
+from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, start_kernel
+from virtgauge.platforms.qemu.carriers import tuned_links
+from virtgauge.platforms.qemu.command import (
     MACHINES,
     NIC_MODULES,
     Boot,
     drives_of,
     extra_modules,
     reached_by,
+    refused_feature,
     throttle_disk,
 )
+from virtgauge.platforms.qemu.disk_image import mounted_image
+from virtgauge.platforms.qemu.monitor import Monitor
+from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus
+from virtgauge.platforms.qemu.refusals import Asked, refusal_of
+from virtgauge.platforms.qemu.tuning import Tuning
 from virtgauge.provision.cache import cache_root
-from virtgauge.provision.kernel import find_kernel
 
 _EXIT_S = 1.0
 _MONITOR_S = 5.0
 _FACTS_S = 5.0
 _DEFAULT_MEMORY_MIB = 512
-
-# The client reports every broken connection, and a machine that powers off breaks its own.
-logging.getLogger("qemu.qmp").addHandler(logging.NullHandler())
+_WITHOUT = "cpu_without"  # The key of a verdict's details that lists features which KVM refuses
 
 _tsc_khz: dict[str, int | None] = {}
 """The host's TSC frequency as the agent (by hash) found it; it does not change while the machine runs."""
@@ -58,22 +69,29 @@ class QemuPlatform(AcceleratedPlatform):
     is_virtual: bool = True
     timeout_factor = 20.0  # as long as an emulated processor takes
 
-    class Settings(BaseModel):
+    class Settings(OwnKernel):
         """Virtual machines that QEMU starts."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
-        machine: Literal["microvm", "q35", "pc"] = "microvm"
-        """QEMU's machine type."""
+        machine: Literal["microvm", "microvm-noacpi", "q35", "pc"] = "microvm"
+        """QEMU's machine type. ``microvm-noacpi`` has no ACPI, and neither timer nor interrupt controller of the PC:
+        for a kernel that finds virtio devices by its command line (``CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES``)."""
         accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-        """``auto``: kvm if a guest boots with it, else tcg (emulated)."""
+        """``auto``: kvm if a guest boots with it and its figures count, else tcg (emulated)."""
         vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
         """2 by default, or 1 where the host has no more."""
         memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
         """Memory of a guest."""
+        disk_image: ReadableFile | None = None
+        """A raw disk image of your own, whose system folders are a guest's, each below a private layer in memory: the
+        root, or the largest partition. The agent runs there in place of its init. Mounted on this machine for reading,
+        which takes root; not for suites that need this machine's programs in a guest."""
         nic_model: Literal["virtio", "e1000"] = "virtio"
         """Model of a guest's network interfaces: para-virtual, or Intel's 82540EM emulated register by register. An
         e1000 loses its first frames after the link has come up; warm it up before frames are counted."""
+        tuning: Tuning = Tuning()
+        """How QEMU is set up in production ([platforms/tuning.md](platforms/tuning.md))."""
 
         @model_validator(mode="after")
         def _the_machine_has_it(self) -> Self:
@@ -81,11 +99,15 @@ class QemuPlatform(AcceleratedPlatform):
             if self.nic_model not in models:
                 remedy = 'set machine = "q35", or nic_model = "virtio"'
                 raise ValueError(f"a {self.machine} has no PCI bus for an {self.nic_model}: {remedy}")
+            if self.nic_model != "virtio" and (fields := self.tuning.of_nics):
+                raise ValueError(f"tuning.{fields[0]} is of virtio, and nic_model is {self.nic_model!r}: leave one out")
             return self
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
         super().__init__(self.settings.accelerator)
+        self._without: tuple[str, ...] | None = None
+        """Features of the host's processor that KVM refuses to its guests; None until a probe has told."""
 
     @property
     def label(self) -> str:
@@ -95,69 +117,107 @@ class QemuPlatform(AcceleratedPlatform):
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            **self.settings.model_dump(mode="json"),
+            **self.settings.described("disk_image"),
+            "tuning": self.settings.tuning.given(),
             "vcpus": self.settings.vcpus or usual_vcpus(),
             "accelerator": self._accelerator or self.settings.accelerator,
         }
 
     def needs(self) -> tuple[str, ...]:
-        return ("qemu", "kernel")
+        return ("qemu", *self.settings.parts)
 
     async def probe(self) -> Availability:
         """Boot a guest (or remember that one booted), with KVM first where that may be used."""
         binary = find_program("qemu-system-x86_64")
         if binary is None:
             return Availability(False, "QEMU is not installed", "apt install qemu-system-x86")
-        kernel = find_kernel()
-        if kernel is None:
-            return Availability(False, "there is no guest kernel in the cache", "virtgauge provision kernel")
         try:
-            agent = find_agent()
+            kernel, agent = kernel_of(self.settings), find_agent()
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
         version = await _version(binary)
         if version is None:
             return Availability(False, f"`{binary} --version` fails", "apt install --reinstall qemu-system-x86")
-        details = {"qemu": version, "kernel": kernel.package, "machine": self.settings.machine}
+        details = {"qemu": version, "machine": self.settings.machine, **kernel.record()}
+
+        tuning = self.settings.tuning
+        tuned = (tuning.model_dump_json(exclude_defaults=True),) if tuning.given() else ()
 
         async def judged(accelerator: str) -> Availability:
-            async def boot(bound_s: float) -> int:
-                return await boots(lambda spec: self._launch(spec, accelerator), f"probe-{accelerator}", agent, bound_s)
+            if (refused := refusal_of(self._asked_of(accelerator))) is not None:
+                return refused
 
-            return await judge(accelerator, (version, kernel.package, agent.sha256, self.settings.machine), boot)
+            async def boot(bound_s: float) -> Booted:
+                return await self._try(accelerator, agent, bound_s)
 
-        return await self._choose(judged, details)
+            key = (version, *kernel.key, agent.sha256, self.settings.machine, str(self.settings.disk_image), *tuned)
+            return await judge(accelerator, key, boot, bound_s=self.settings.boot_timeout_s)
+
+        found = await self._choose(judged, details)
+        self._without = tuple(found.details.get(_WITHOUT, "").split())
+        return found
+
+    async def _try(self, accelerator: str, agent: AgentBinary, bound_s: float, *without: str) -> Booted:
+        """Boot a guest and end it; with KVM once more without each feature of the processor that it refuses."""
+        launch = functools.partial(self._launch, accelerator=accelerator, without=without)
+        name, kvm = "-".join(("probe", accelerator, *without)), accelerator == "kvm"
+        try:
+            booted = await boots(launch, name, agent, bound_s, system_calls=kvm)
+        except LaunchError as error:
+            refused = refused_feature(error.log_tail) if kvm else None
+            if refused is None or refused in without:
+                raise
+            return await self._try(accelerator, agent, bound_s, *without, refused)
+        return dataclasses.replace(booted, details={_WITHOUT: " ".join(without)} if without else {})
 
     async def launch(self, spec: GuestSpec) -> Guest:
-        if self._accelerator is None:
+        if self._accelerator is None or (self._accelerator == "kvm" and self._without is None):
             availability = await self.probe()
             if not availability.usable:
                 raise LaunchError("probe", availability.reason)
-        return await self._launch(spec, self._accelerator or "tcg")
+        if self.settings.boot_timeout_s is not None:
+            spec = dataclasses.replace(spec, ready_timeout_s=self.settings.boot_timeout_s)
+        return await self._launch(spec, self._accelerator or "tcg", self._without or ())
 
-    async def _launch(self, spec: GuestSpec, accelerator: str) -> Guest:
+    async def _launch(self, spec: GuestSpec, accelerator: str, without: Sequence[str] = ()) -> Guest:
         with contextlib.ExitStack() as removal:
             folder, cgroup = guest_place(spec, removal)
             console, messages = folder / "console.log", folder / "qemu.log"
-            attempt = ProcessAttempt(spec, "QEMU", messages, console)
-            boot = self._boot(spec, accelerator, await host_tsc_khz(spec) if accelerator == "tcg" else None)
+            attempt = _Attempt(spec, "QEMU", messages, console)
+            tsc_khz = await host_tsc_khz(spec) if accelerator == "tcg" else None
+            boot = self._boot(spec, accelerator, without, tsc_khz, self._root(spec, folder, removal))
             pairs = [removal.enter_context(contextlib.closing(SocketPair())) for _ in range(2)]
 
             def command(taps: Sequence[Tap]) -> list[str]:
                 agent, monitor = (pair.theirs.fileno() for pair in pairs)
                 return boot.arguments(console=console, agent_descriptor=agent, monitor_descriptor=monitor, taps=taps)
 
-            process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages)
-            channel = await attempt.open_channel(*await pairs[0].streams())
-            await attempt.configure_network(channel, spec.nics)
-            monitor = await _connect_monitor(pairs[1], attempt)
+            asked = self._asked_of(accelerator, boot.vcpus, boot.memory_mib)
+            make_ready(asked, spec.scope.folder, removal)
+            taps_of = tuned_links(boot.tuning, removal)
+            process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages, taps_of=taps_of)
+            monitor = Monitor(pairs[1], attempt.give_up)
+            removal.callback(monitor.abandon)
+            try:
+                channel = await attempt.open_channel(*await pairs[0].streams())
+                if self.functional:
+                    channel.timeout_factor = self.timeout_factor
+                await attempt.configure_network(channel, spec.nics)
+                client = await monitor.connected(_MONITOR_S)
+                in_force = await enforce(client, process.pid, boot, spec)
+            except (QMPError, OSError, EOFError, TimeoutError) as error:
+                raise attempt.failure("monitor", f"QEMU's monitor does not answer: {error}") from error
+            except LaunchError:
+                await monitor.close()
+                raise
 
             async def end() -> None:
-                await _power_off(monitor, process, _EXIT_S if not boot.drives else WRITE_BACK_S)
+                await monitor.power_off(process, _EXIT_S if not boot.drives else WRITE_BACK_S)
 
             return QemuGuest(
-                monitor=monitor,
+                monitor=client,
                 boot=boot,
+                in_force=in_force,
                 process=process,
                 channel=channel,
                 ready_ns=attempt.ready_ns(),
@@ -168,16 +228,39 @@ class QemuPlatform(AcceleratedPlatform):
                 disk=reached_by(boot.drives),
             )
 
-    def _boot(self, spec: GuestSpec, accelerator: str, tsc_khz: int | None) -> Boot:
-        binary, kernel = find_program("qemu-system-x86_64"), find_kernel()
-        if binary is None or kernel is None:
-            raise LaunchError("start", "QEMU or the guest kernel is missing; `virtgauge doctor` prints which")
+    def _asked_of(self, accelerator: str, vcpus: int | None = None, memory_mib: int | None = None) -> Asked:
+        own = self.settings
+        vcpus, memory_mib = vcpus or own.vcpus or usual_vcpus(), memory_mib or own.memory_mib
+        return Asked(own.tuning, accelerator, own.machine, vcpus, memory_mib)
+
+    def _root(self, spec: GuestSpec, folder: Path, removal: contextlib.ExitStack) -> tuple[RootPart, ...]:
+        if self.settings.disk_image is None:
+            return root_of(spec)
+        if spec.host_root:
+            raise LaunchError("start", "disk_image: this suite needs this machine's programs in a guest: leave it out")
+        return tuple(system_parts(mounted_image(self.settings.disk_image, folder / "image", removal)))
+
+    def _boot(
+        self,
+        spec: GuestSpec,
+        accelerator: str,
+        without: Sequence[str],
+        tsc_khz: int | None,
+        root: tuple[RootPart, ...],
+    ) -> Boot:
+        binary = find_program("qemu-system-x86_64")
+        if binary is None:
+            raise LaunchError("start", "QEMU is not installed; `virtgauge doctor` prints what installs it")
+        try:
+            kernel = kernel_of(self.settings)
+        except UnavailableError as error:
+            raise LaunchError("start", str(error)) from error
         names = (
             *MACHINES[self.settings.machine].modules,
             *((NIC_MODULES[self.settings.nic_model],) if spec.nics else ()),
-            *extra_modules(spec),
+            *extra_modules(spec, root=bool(root)),
         )
-        initramfs, modules = initramfs_with(spec.agent, kernel.modules, names)
+        initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
         try:
             image = direct_kernel(kernel.image, cache_root() / "vmlinux")
         except OSError as error:
@@ -193,60 +276,69 @@ class QemuPlatform(AcceleratedPlatform):
             modules=modules,
             tsc_khz=tsc_khz,
             nic_model=self.settings.nic_model if spec.nics else None,
-            drives=drives_of(spec),
-            root=root_of(spec),
+            drives=drives_of(spec, self.settings.tuning.disk_cache),
+            root=root,
+            without=without,
+            words=kernel.words,
+            tuning=self.settings.tuning,
         )
         require_short(boot.kernel_command_line(), LONGEST_COMMAND_LINE)
         return boot
 
 
+class _Attempt(ProcessAttempt):
+    """An attempt that knows when QEMU has stopped the guest, from its boot to its end."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._stopped: str | None = None
+        self._channel: Channel | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
+        self._writer = writer
+        if self._stopped is not None:
+            writer.transport.abort()
+        self._channel = await super().open_channel(reader, writer)
+        return self._channel
+
+    def give_up(self, reason: str) -> None:
+        """Let whoever waits for the agent know that QEMU has stopped the guest."""
+        messages = self.logs[0].read_text(errors="replace").splitlines()  # all: the registers follow the reason
+        said = next((printable(line.strip(), 200) for line in messages if "error" in line.lower()), "")
+        self._stopped = f"{reason} ({said})" if said else reason
+        if self._channel is not None:
+            self._channel.give_up(self._stopped)
+        elif self._writer is not None:
+            self._writer.transport.abort()
+
+    def end_of_process(self) -> str | None:
+        return super().end_of_process() or self._stopped
+
+
 class QemuGuest(KernelGuest):
     """A running virtual machine."""
 
-    def __init__(self, *, monitor: QMPClient, boot: Boot, **rest: Any) -> None:
+    def __init__(self, *, monitor: QMPClient, boot: Boot, in_force: Mapping[str, str], **rest: Any) -> None:
         super().__init__(**rest)
-        self.boot, self._monitor = boot, monitor
+        self.boot, self._monitor, self.in_force = boot, monitor, in_force
+
+    def confinement(self) -> Confinement:
+        """CPUs of all its threads, which a plan may have placed apart."""
+        found = super().confinement()
+        with contextlib.suppress(OSError):
+            return dataclasses.replace(found, cpus=None if self._pid is None else thread_cpus(self._pid))
+        return found
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what QEMU's process may use, and its own throttle of the guest's disk."""
         applied = await super().apply(dataclasses.replace(policy, disk=DiskLimits()))
-        in_force, no_effect = dict(applied.in_force), list(applied.no_effect)
+        in_force = dict(applied.in_force)
         if policy.disk.given() and not self.boot.drives:
             raise PolicyError(f"disk limits {policy.disk.given()}: the guest has no disk of its own")
         if self.boot.drives:
             in_force |= await throttle_disk(self._monitor, policy.disk)
-        vcpus, notes = self.boot.vcpus, []
-        if policy.cpu_limit is not None:
-            each = policy.cpu_limit / vcpus
-            notes.append(
-                f"cpu_limit: of all {vcpus} vCPUs and QEMU's own threads together, {each:g} of a CPU for each where "
-                "all are busy (as libvirt's global_quota; its vcpu_quota is of each vCPU)"
-            )
-            if policy.cpu_limit > vcpus:
-                no_effect.append(f"cpu_limit: the guest has {vcpus} vCPUs, and cannot use more but for its devices")
-        return Applied(policy, in_force, tuple(no_effect), tuple(notes))
-
-
-async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClient:
-    monitor = QMPClient("virtgauge")
-    try:
-        async with asyncio.timeout(_MONITOR_S):
-            await monitor.connect(pair.ours)
-    except (QMPError, OSError, EOFError, TimeoutError) as error:
-        raise attempt.failure("monitor", f"QEMU's monitor does not answer: {error}") from error
-    return monitor
-
-
-async def _power_off(monitor: QMPClient, process: subprocess.Popen[bytes], within_s: float) -> None:
-    """Wait for the machine that its agent powers off; else tell QEMU to end.  What then remains is killed."""
-    if await wait_for_exit(process, within_s) is None:
-        with contextlib.suppress(QMPError, OSError, EOFError, TimeoutError):
-            async with asyncio.timeout(_EXIT_S):
-                await monitor.execute("quit")
-        await wait_for_exit(process, _EXIT_S)
-    with contextlib.suppress(QMPError, OSError, EOFError, TimeoutError):
-        async with asyncio.timeout(_EXIT_S):
-            await monitor.disconnect()
+        return of_all_vcpus(Applied(policy, in_force, applied.no_effect), self.boot.vcpus, "QEMU")
 
 
 async def host_tsc_khz(spec: GuestSpec) -> int | None:

@@ -8,9 +8,9 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
@@ -23,8 +23,9 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
+from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, xen_command_line
 from virtgauge.platforms.boot_probe import boots
+from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
 from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
 from virtgauge.platforms.xen.toolstack import (
     XEN_WEIGHT,
@@ -39,7 +40,6 @@ from virtgauge.platforms.xen.toolstack import (
     xen_weight,
 )
 from virtgauge.provision.cache import cache_root
-from virtgauge.provision.kernel import find_kernel
 
 
 async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
@@ -169,7 +169,7 @@ class XenPlatform(Platform):
     kind: ClassVar[str] = "xen"
     is_virtual = True
 
-    class Settings(BaseModel):
+    class Settings(OwnKernel):
         """Domains that `xl` starts."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
@@ -191,7 +191,7 @@ class XenPlatform(Platform):
         return f"Xen ({self.settings.type.upper()})"
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, **self.settings.model_dump(mode="json")}
+        return {"kind": self.kind, **self.settings.described()}
 
     async def probe(self) -> Availability:
         """Start a domain."""
@@ -205,10 +205,8 @@ class XenPlatform(Platform):
             return Availability(False, "Xen's toolstack needs root" + lacking("CAP_SYS_ADMIN"), AS_ROOT)
         if shutil.which("xl") is None:
             return Availability(False, "Xen's toolstack xl is not installed", "apt install xen-utils")
-        if find_kernel() is None:
-            return Availability(False, "there is no guest kernel in the cache", "virtgauge provision kernel")
         try:
-            agent = find_agent()
+            agent, kernel = find_agent(), kernel_of(self.settings)
             with Scope() as scope:
                 told = facts(await LocalDom0(scope, scope.folder).check(["xl", "info"]))
             await boots(self.launch, "probe", agent, _PROBE_S)
@@ -219,11 +217,12 @@ class XenPlatform(Platform):
         except LaunchError as error:
             return Availability(False, f"a domain does not start: {str(error).splitlines()[0]}")
         version = told.get("xen_version", "unknown")
-        details = {"xen": version, "scheduler": told.get("xen_scheduler", "unknown")}
+        details = {"xen": version, "scheduler": told.get("xen_scheduler", "unknown")} | kernel.record()
         return Availability(True, f"Xen {version}: a {self.settings.type.upper()} domain starts", details=details)
 
     async def launch(self, spec: GuestSpec) -> Guest:
         _refuse_what_it_lacks(spec)
+        spec = self.settings.patient(spec)
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -254,8 +253,7 @@ class XenPlatform(Platform):
         removal.callback(toolstack.destroy, config.name)
         await dom0.check(["xl", "create", "-q", path], attempt.remaining_s)
         reader, writer = await dom0.open_console(await toolstack.number_of(config.name), removal)
-        noise = removal.enter_context(log.open("ab", buffering=0))
-        channel = await attempt.open_channel(*serial_streams(reader, writer, lambda text: _keep(noise, text)))
+        channel = await attempt.open_channel(*serial_streams(reader, writer, attempt.note))
         await attempt.configure_network(channel, spec.nics)
         return XenGuest(
             channel=channel,
@@ -267,19 +265,15 @@ class XenPlatform(Platform):
         )
 
     def _config(self, spec: GuestSpec, dom0: Dom0, vifs: tuple[Vif, ...]) -> DomainConfig:
-        kernel = find_kernel()
-        if kernel is None:
-            raise UnavailableError("the guest kernel is missing in the cache; `virtgauge doctor` prints the command")
-        initramfs, modules = initramfs_with(spec.agent, kernel.modules, _MODULES)
+        kernel = kernel_of(self.settings)
+        initramfs, modules = initramfs_with(spec.agent, kernel.modules, _MODULES, kernel.initrd)
         vcpus = spec.vcpus or self.settings.vcpus
         return DomainConfig(
             name=f"{spec.scope.tag}-{spec.name}",
             type=self.settings.type,
             kernel=dom0.path_of(direct_kernel(kernel.image, cache_root() / "vmlinux")),
             ramdisk=dom0.path_of(initramfs),
-            # it would send frames of its own by IPv6
-            command_line=f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={','.join(modules)} "
-            "virtgauge.channel=serial:/dev/hvc0",
+            command_line=xen_command_line(modules, kernel.words),
             memory_mib=spec.memory_mib or self.settings.memory_mib,
             vcpus=vcpus,
             vifs=vifs,
@@ -312,9 +306,3 @@ def _refuse_what_it_lacks(spec: GuestSpec) -> None:
     for what, value in asked.items():
         if value:
             raise LaunchError("start", f"{what}: guests of Xen have none here; use a virtual machine of QEMU for that")
-
-
-def _keep(log: BinaryIO, text: bytes) -> None:
-    """What the guest's kernel prints, until the guest is gone."""
-    with contextlib.suppress(ValueError, OSError):
-        log.write(text)

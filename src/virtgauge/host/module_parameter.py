@@ -1,0 +1,72 @@
+"""A parameter of a kernel's module, set while guests need it, and put back after them even after a kill -9."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from virtgauge.errors import UnavailableError
+from virtgauge.host.rights import AS_ROOT, lacking
+from virtgauge.host.tag import is_own_file
+
+_RECORD = "module-parameter-{}.json"  # In a scope's folder: what was in force before, and what is to be
+_held: dict[tuple[Path, Path], list[str]] = {}  # By record and parameter: the value, once for each guest that needs it
+
+
+def hold_parameter(file: Path, value: str, scope_folder: Path) -> Callable[[], object]:
+    """Have a parameter a value for one more guest of a scope; returns what ends that.
+
+    Raises:
+        UnavailableError: it cannot be set, had another value afterwards, or another guest of the scope needs another.
+    """
+    record = scope_folder / _RECORD.format(file.name)
+    holders = _held.setdefault((record, file), [])
+    if holders and holders[0] != value:
+        said = f"{file} = {value}: another guest of this run needs {holders[0]}"
+        raise UnavailableError(said, "the kernel has one value for all of them; measure these guests one after another")
+    try:
+        if not holders:
+            before = file.read_text().strip()
+            record.write_text(json.dumps({"file": str(file), "set": value, "before": before}))
+            file.write_text(value)
+            if (found := file.read_text().strip()) != value:
+                file.write_text(before)
+                raise UnavailableError(f"{file} is {found} after {value} was set", None)
+    except (OSError, UnavailableError) as error:
+        _put_back(record)
+        if isinstance(error, UnavailableError):
+            raise
+        words = f"{file} cannot be set to {value}: {error.strerror}{lacking('CAP_DAC_OVERRIDE')}"
+        raise UnavailableError(words, AS_ROOT) from error
+    holders.append(value)
+
+    def end() -> None:
+        holders.pop()
+        if not holders:
+            _put_back(record)
+
+    return end
+
+
+def put_back_parameters(scope_folder: Path) -> list[str]:
+    """Put back what a scope has changed, unless somebody has changed it since; a line for people each."""
+    return [line for record in sorted(scope_folder.glob(_RECORD.format("*"))) for line in _put_back(record)]
+
+
+def _put_back(record: Path) -> list[str]:
+    lines: list[str] = []
+    if not is_own_file(record):
+        return lines
+    try:
+        value = json.loads(record.read_text())
+        file, ours, before = Path(value["file"]), str(value["set"]), str(value["before"])
+        if file.read_text().strip() == ours != before:
+            file.write_text(before)
+            lines.append(f"put back {file} = {before}")
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        pass  # the module is gone, or nothing was set yet
+    except OSError:
+        return lines  # another user may have the right to
+    record.unlink(missing_ok=True)
+    return lines

@@ -1,0 +1,227 @@
+"""Which of a plan's settings of QEMU cannot be had here: field, value, reason, remedy, before anything is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from virtgauge.host.process import cpu_list
+from virtgauge.host.rights import AS_ROOT, lacking
+from virtgauge.platforms.base import Availability
+from virtgauge.platforms.qemu.tuning import FIELD, PAGE_MIB, Tuning
+
+HALT_POLL = Path("sys/module/kvm/parameters/halt_poll_ns")
+_ADVANCE = Path("sys/module/kvm/parameters")
+_KVM_ONLY = ("cpu_pm", "halt_poll_ns", "timer_advance", "pit_lost_ticks")
+_KVM_FLAGS = ("kvm", "hv-")  # Begin the names of what KVM alone tells a guest
+_PCI_BRIDGE = "0x0604"  # Class of the bridges that share a group with what is behind them, and stay the host's
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A guest that is to be started."""
+
+    tuning: Tuning
+    accelerator: str
+    machine: str
+    vcpus: int
+    memory_mib: int
+    root: Path = Path("/")  # where this machine's files are
+
+    @property
+    def microvm(self) -> bool:
+        return self.machine.startswith("microvm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Of one setting."""
+
+    field: str
+    value: Any
+    why: str
+    remedy: str
+
+    def __str__(self) -> str:
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        shown = str(value).lower() if isinstance(value, bool) else repr(value)
+        return f"{FIELD}.{self.field} = {shown}: {self.why}"
+
+
+def refusals(asked: Asked) -> list[Refusal]:
+    """All of them; empty where everything can be tried."""
+    each = (_of_kvm, _of_processors, _of_memory, _of_devices)
+    given = asked.tuning.given()
+    return [Refusal(field, given[field], *said) for of in each for field, *said in of(asked)]
+
+
+def refusal_of(asked: Asked) -> Availability | None:
+    """All of them in one; None where there is none."""
+    found = refusals(asked)
+    remedies = dict.fromkeys(one.remedy for one in found)
+    return Availability(False, "; ".join(map(str, found)), "; ".join(remedies)) if found else None
+
+
+Said = Iterator[tuple[str, str, str]]
+
+
+def _of_kvm(asked: Asked) -> Said:
+    tuning = asked.tuning
+    if asked.accelerator != "kvm":
+        for field in (name for name in _KVM_ONLY if getattr(tuning, name) is not None):
+            yield field, "only KVM has it, and this guest is emulated", 'leave it out, or give accelerator = "kvm"'
+        if tuning.cpu_model == "host":
+            yield "cpu_model", "an emulated processor is none of the host's", 'give "max", or leave it out'
+        if flag := next((one for one in tuning.cpu_flags if one[1:].startswith(_KVM_FLAGS)), None):
+            yield "cpu_flags", f"only KVM has {flag[1:]}, and this guest is emulated", "leave it out"
+        return
+    if tuning.halt_poll_ns is not None and not os.access(asked.root / HALT_POLL, os.W_OK):
+        yield "halt_poll_ns", f"/{HALT_POLL} may not be written", AS_ROOT
+    if tuning.timer_advance is not None and (said := timer_advance(asked.root)) is not tuning.timer_advance:
+        found = "does not tell" if said is None else f"was loaded with {str(said).lower()}"
+        wanted = "Y" if tuning.timer_advance else "N"
+        yield "timer_advance", f"KVM's module {found} (/{_ADVANCE})", f"load kvm with lapic_timer_advance={wanted}"
+
+
+def timer_advance(root: Path = Path("/")) -> bool | None:
+    """Whether KVM starts timers early, as its module says; None where it does not."""
+    # Before Linux 6.1 it is a number of nanoseconds, 0 for never and −1 for as many as it finds best.
+    for name in ("lapic_timer_advance", "lapic_timer_advance_ns"):
+        try:
+            return (root / _ADVANCE / name).read_text().strip() not in ("N", "0")
+        except OSError:
+            continue
+    return None
+
+
+def _of_processors(asked: Asked) -> Said:
+    tuning, allowed = asked.tuning, os.sched_getaffinity(0)
+    if any(tuning.topology):
+        sockets, cores, threads = (number or 1 for number in tuning.topology)
+        if (product := sockets * cores * threads) != asked.vcpus:
+            field = next(name for name in ("sockets", "cores", "threads") if getattr(tuning, name))
+            said = f"{sockets} × {cores} × {threads} processors are {product}, and the guest has {asked.vcpus}"
+            yield field, said, "give as many, or set vcpus"
+    for field in ("vcpu_cpus", "emulator_cpus", "iothread_cpus"):
+        if not allowed.issuperset(cpus := getattr(tuning, field)):
+            yield field, f"this machine lets us use the CPUs {sorted(allowed)}", "name some of these"
+        elif field == "vcpu_cpus" and cpus and len(cpus) != asked.vcpus:
+            yield field, f"the guest has {asked.vcpus} vCPUs", "name one CPU for each, or set vcpus"
+    if tuning.isolated_cpus and (shared := sorted(set(tuning.vcpu_cpus) - isolated_cpus(asked.root))):
+        remedy = f"boot the host with isolcpus={','.join(map(str, tuning.vcpu_cpus))}"
+        yield "isolated_cpus", f"the host's scheduler balances work over the CPUs {shared}", remedy
+    if tuning.real_time:
+        if lacks := lacking("CAP_SYS_NICE"):
+            yield "vcpu_scheduling", f"the kernel does not let us{lacks}", AS_ROOT
+        if set(tuning.vcpu_cpus) >= allowed:
+            remedy = "leave a CPU of vcpu_cpus to the host"
+            yield "vcpu_scheduling", "vCPUs that are busy would stop this machine, and virtgauge with it", remedy
+
+
+def isolated_cpus(root: Path = Path("/")) -> frozenset[int]:
+    """CPUs that the host's scheduler leaves alone: of its command line, and of isolated partitions of cpuset."""
+    found: frozenset[int] = frozenset()
+    for file in ("sys/devices/system/cpu/isolated", "sys/fs/cgroup/cpuset.cpus.isolated"):
+        try:
+            found |= cpu_list((root / file).read_text().strip())
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _of_memory(asked: Asked) -> Said:
+    tuning, mib = asked.tuning, asked.memory_mib
+    if tuning.hugepages is not None:
+        size = PAGE_MIB[tuning.hugepages]
+        folder = asked.root / f"sys/kernel/mm/hugepages/hugepages-{size * 1024}kB"
+        needed, free = -(-mib // size), _number(folder / "free_hugepages")
+        if free is None:
+            yield "hugepages", "this kernel has none of that size", "give another size"
+        elif mib % size:
+            yield "hugepages", f"{mib} MiB are no whole number of pages", f"set memory_mib to a multiple of {size}"
+        elif free < needed:
+            remedy = f"reserve some: echo {needed} > /{folder.relative_to(asked.root)}/nr_hugepages"
+            yield "hugepages", f"{needed} pages are needed, and {free} are free", remedy
+    if tuning.numa_node is not None and not (asked.root / f"sys/devices/system/node/node{tuning.numa_node}").is_dir():
+        nodes = sorted(one.name[4:] for one in (asked.root / "sys/devices/system/node").glob("node[0-9]*"))
+        yield "numa_node", f"this machine has the nodes {', '.join(nodes) or '(none)'}", "name one of these"
+    if tuning.memory_locked:
+        limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        if limit != resource.RLIM_INFINITY and limit < mib << 20 and (lacks := lacking("CAP_IPC_LOCK")):
+            yield "memory_locked", f"a process may lock {limit >> 20} MiB{lacks}", f"{AS_ROOT}, or ulimit -l unlimited"
+    field = next((name for name in ("memory_locked", "memory_prealloc") if getattr(tuning, name)), None)
+    if field and tuning.hugepages is None and (free := _available_mib(asked.root)) is not None and free < mib:
+        yield field, f"the guest has {mib} MiB, and {free} MiB are available", "set memory_mib to less"
+
+
+def _of_devices(asked: Asked) -> Said:
+    tuning, root = asked.tuning, asked.root
+    if tuning.hpet is not None and asked.microvm:
+        yield "hpet", "a microvm has none", 'leave it out, or give machine = "q35"'
+    if tuning.disk_iothread and asked.microvm and asked.accelerator != "kvm":
+        remedy = 'give machine = "q35", or leave it out'
+        yield "disk_iothread", "an emulated microvm's devices have no notifiers, which its thread needs", remedy
+    if tuning.vhost:
+        device = root / "dev/vhost-net"
+        if not device.exists():
+            yield "vhost", "there is no /dev/vhost-net", "modprobe vhost_net"
+        elif not os.access(device, os.R_OK | os.W_OK):
+            yield "vhost", "/dev/vhost-net is not accessible", AS_ROOT
+    for path in tuning.vhost_user:
+        if not _is_socket(path):
+            yield "vhost_user", f"{path} is no socket", "start the switch that serves it"
+    if tuning.pci_devices and asked.microvm:
+        yield "pci_devices", "a microvm has no PCI bus", 'give machine = "q35"'
+    for address in tuning.pci_devices:
+        yield from (("pci_devices", *said) for said in _of_pci(root, address))
+
+
+def _of_pci(root: Path, address: str) -> Iterator[tuple[str, str]]:
+    device = root / "sys/bus/pci/devices" / address
+    if not device.is_dir():
+        yield f"there is no {address}", "`lspci -D` lists the addresses"
+        return
+    group = device / "iommu_group"
+    if not group.exists():
+        yield f"{address} is behind no IOMMU", "boot with intel_iommu=on or amd_iommu=on, and have firmware enable it"
+        return
+    if not (root / "dev/vfio/vfio").exists():
+        yield "there is no /dev/vfio/vfio", "modprobe vfio-pci"
+    members = [one for one in (group / "devices").iterdir() if not _text(one / "class").startswith(_PCI_BRIDGE)]
+    for one in sorted(members, key=lambda member: member.name):
+        driver = (one / "driver").resolve().name if (one / "driver").exists() else "no driver"
+        if driver != "vfio-pci":
+            of_group = "" if one.name == address else f" and in the group of {address}"
+            yield (
+                f"{one.name} is bound to {driver}{of_group}",
+                f"driverctl set-override {one.name} vfio-pci, and give it back by unset-override",
+            )
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _number(file: Path) -> int | None:
+    text = _text(file)
+    return int(text) if text.isdigit() else None
+
+
+def _available_mib(root: Path) -> int | None:
+    lines = _text(root / "proc/meminfo").splitlines()
+    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:")), None)

@@ -1,0 +1,263 @@
+"""Firecracker and Cloud Hypervisor: one launch for both, and what they differ in from their descriptions."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.agent.serial import serial_streams
+from virtgauge.errors import UnavailableError
+from virtgauge.host.policy import Applied, Policy
+from virtgauge.host.process import find_program, wait_for_exit
+from virtgauge.network.links import disable_all
+from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, TerminalPair
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
+from virtgauge.platforms.boot_files import DISK_MODULES, direct_kernel, disks_setting, initramfs_with, require_short
+from virtgauge.platforms.boot_probe import (
+    AcceleratedPlatform,
+    Booted,
+    boots,
+    is_functional,
+    judge,
+    said_version,
+    usual_vcpus,
+)
+from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
+from virtgauge.platforms.local import (
+    KernelGuest,
+    Tap,
+    guest_place,
+    loop_devices,
+    named_taps,
+    of_all_vcpus,
+    start_kernel,
+)
+from virtgauge.platforms.rest_vmm.api import Api, RefusalError
+from virtgauge.platforms.rest_vmm.monitors import CLOUD_HYPERVISOR, FIRECRACKER, LOG, SERIAL, SOCKET, Machine, Monitor
+from virtgauge.provision.cache import cache_root
+
+_EXIT_S = 1.0
+_DEFAULT_MEMORY_MIB = 512
+
+
+class RestVmmPlatform(AcceleratedPlatform):
+    """The agent as the first process of a virtual machine, on a line that is its monitor's standard input and output.
+
+    These monitors need KVM, and share no folder of this host with a guest.
+    """
+
+    monitor: ClassVar[Monitor]
+    is_virtual: bool = True
+    timeout_factor = 20.0  # as long as a functional KVM takes
+
+    class Settings(OwnKernel):
+        """What both are told."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+        vcpus: Annotated[int, Field(ge=1, le=32)] | None = None
+        """2 by default, or 1 where the host has no more."""
+        memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
+        """Memory of a guest."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or self.Settings()
+        super().__init__("kvm")
+        self._judged = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.monitor.title}{self._suffix}"
+
+    def describe(self) -> dict[str, Any]:
+        vcpus = self.settings.vcpus or usual_vcpus()
+        return {"kind": self.kind, **self.settings.described(), "vcpus": vcpus}
+
+    def needs(self) -> tuple[str, ...]:
+        return () if self.settings.kernel is not None else ("kernel",)
+
+    async def probe(self) -> Availability:
+        """Boot a guest, or remember whether one booted."""
+        monitor = self.monitor
+        program = find_program(monitor.kind)
+        if program is None:
+            return Availability(False, f"{monitor.title} is not installed", monitor.fix)
+        version = await said_version(program)
+        if version is None:
+            return Availability(False, f"`{program} --version` fails: it does not run here", monitor.fix)
+        version = version.splitlines()[0].strip()
+        try:
+            agent, kernel = find_agent(), kernel_of(self.settings)
+        except UnavailableError as error:
+            return Availability(False, error.message, error.remedy)
+
+        async def boot(bound_s: float) -> Booted:
+            return await boots(self._launch, f"probe-{monitor.kind}", agent, bound_s, system_calls=True)
+
+        key = (monitor.kind, version, *kernel.key, agent.sha256)
+        found = await judge("kvm", key, boot, bound_s=self.settings.boot_timeout_s)
+        self._judged, self.functional = True, is_functional(found)
+        return Availability(
+            found.usable,
+            f"{version}: {found.reason}",
+            None if found.usable else found.fix or 'kind = "qemu" needs no KVM: its guests are emulated then',
+            {"version": version, **kernel.record(), **found.details},
+        )
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        if spec.host_root:
+            raise LaunchError(
+                "start", f"the host's programs: {self.monitor.title} shows a guest no folder; use QEMU for that"
+            )
+        if not self._judged and not (found := await self.probe()).usable:
+            raise LaunchError("probe", found.reason)
+        if self.settings.boot_timeout_s is not None:
+            spec = dataclasses.replace(spec, ready_timeout_s=self.settings.boot_timeout_s)
+        return await self._launch(spec)
+
+    async def _launch(self, spec: GuestSpec) -> Guest:
+        monitor = self.monitor
+        program = find_program(monitor.kind)
+        if program is None:
+            raise LaunchError("start", f"{monitor.title} is not installed: {monitor.fix}")
+        with contextlib.ExitStack() as removal:
+            folder, cgroup = guest_place(spec, removal)
+            messages = folder / f"{monitor.kind}.log"
+            attempt = ProcessAttempt(
+                spec, monitor.title, messages, folder / LOG, folder / SERIAL, folder / "console.log"
+            )
+            disks = loop_devices(spec, removal)
+            machine = self._machine(spec, disks)
+            (folder / LOG).touch()  # Firecracker makes no file for them
+            line = removal.enter_context(contextlib.closing(TerminalPair()))
+
+            def command(_: Sequence[Tap]) -> list[str]:
+                return [str(program), *monitor.arguments]
+
+            with named_taps(spec, removal) as steps:
+                process = start_kernel(
+                    attempt,
+                    cgroup,
+                    removal,
+                    command,
+                    [line],
+                    log=messages,
+                    steps=steps,
+                    taps_of=lambda _: contextlib.nullcontext([]),
+                    terminal=line,
+                )
+            await _start(attempt, Api(folder, SOCKET, removal, attempt.end_of_process), monitor, machine)
+            channel = await attempt.open_channel(*serial_streams(*await line.streams(), attempt.note))
+            if self.functional:
+                channel.timeout_factor = self.timeout_factor
+            if spec.lab is not None and spec.nics:
+                # its frames' checksums and segments were left to the guest when that took its interfaces
+                spec.lab.run(lambda: disable_all(nic.port for nic in spec.nics))
+            await attempt.configure_network(channel, spec.nics)
+
+            async def end() -> None:
+                await wait_for_exit(process, WRITE_BACK_S if disks else _EXIT_S)
+
+            return RestVmmGuest(
+                monitor=monitor,
+                machine=machine,
+                process=process,
+                channel=channel,
+                ready_ns=attempt.ready_ns(),
+                label=self.label,
+                cgroup=cgroup,
+                removal=removal.pop_all(),
+                before_removal=end,
+                disk=monitor.disk if disks else None,
+                disk_place=disks[0] if disks else None,
+                disk_bypass=monitor.disk_bypass,
+            )
+
+    def _machine(self, spec: GuestSpec, disks: Sequence[Path]) -> Machine:
+        monitor, settings = self.monitor, self.settings
+        try:
+            kernel = kernel_of(settings)
+        except UnavailableError as error:
+            raise LaunchError("start", str(error)) from error
+        names = (
+            *monitor.modules,
+            *(("virtio_net",) if spec.nics else ()),
+            *(DISK_MODULES if disks else ()),
+        )
+        initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
+        try:
+            image = direct_kernel(kernel.image, cache_root() / "vmlinux")
+        except OSError as error:
+            raise LaunchError("initramfs", str(error)) from error
+        folders = [disk.folder for disk in spec.disks]
+        words = [
+            *("console=ttyS0", "quiet", *monitor.words),
+            *(("ipv6.disable=1",) if spec.nics else ()),  # it would send frames of its own
+            *((f"virtgauge.modules={','.join(modules)}",) if modules else ()),
+            f"virtgauge.channel={monitor.channel}",
+            *((disks_setting(folders, monitor.disk_devices),) if folders else ()),
+            *kernel.words,
+        ]
+        require_short(" ".join(words), monitor.longest_command_line)
+        return Machine(
+            vcpus=spec.vcpus or settings.vcpus or usual_vcpus(),
+            memory_mib=spec.memory_mib or settings.memory_mib,
+            kernel=image,
+            initramfs=initramfs,
+            command_line=" ".join(words),
+            disks=disks,
+            nics=spec.nics,
+        )
+
+
+class FirecrackerPlatform(RestVmmPlatform):
+    """Firecracker's microVMs."""
+
+    kind: ClassVar[str] = "firecracker"
+    monitor = FIRECRACKER
+
+    class Settings(RestVmmPlatform.Settings):
+        """MicroVMs that Firecracker runs, with KVM."""
+
+
+class CloudHypervisorPlatform(RestVmmPlatform):
+    """Cloud Hypervisor's virtual machines."""
+
+    kind: ClassVar[str] = "cloud-hypervisor"
+    monitor = CLOUD_HYPERVISOR
+
+    class Settings(RestVmmPlatform.Settings):
+        """Virtual machines that Cloud Hypervisor runs, with KVM."""
+
+
+class RestVmmGuest(KernelGuest):
+    """A running virtual machine."""
+
+    def __init__(self, *, monitor: Monitor, machine: Machine, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.monitor, self.machine = monitor, machine
+
+    async def apply(self, policy: Policy) -> Applied:
+        """Set what the monitor's process may use."""
+        return of_all_vcpus(await super().apply(policy), self.machine.vcpus, self.monitor.title)
+
+
+async def _start(attempt: ProcessAttempt, api: Api, monitor: Monitor, machine: Machine) -> None:
+    """Make the calls.  Raises LaunchError: the monitor refuses one, ends, or says nothing in time."""
+    for call in monitor.calls(machine):
+        try:
+            await api.request(call, attempt.remaining_s)
+        except RefusalError as error:
+            raise attempt.failure("api", f"{monitor.title}: {error}") from error
+        except (OSError, EOFError, ValueError) as error:
+            await attempt.settle()
+            ended = attempt.end_of_process()
+            why = " in time" if isinstance(error, TimeoutError) else f": {error}"
+            told = f"{ended} at {call}" if ended else f"{monitor.title} does not answer {call}{why}"
+            raise attempt.failure("api", told) from error
