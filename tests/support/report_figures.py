@@ -89,7 +89,7 @@ def _headline_name(one: HeadlineFigure) -> str:
 
 
 RULES: Mapping[type, Rule] = {
-    Headline: Rule(lambda one, place: place.at(arm=one.arm, prefix="headline"), {"tone": ""}, "arm label text"),
+    Headline: Rule(lambda one, place: place.at(arm=one.arm, prefix="headline"), {"tone": ""}, "arm label text mark"),
     HeadlineFigure: Rule(
         lambda one, place: place.at(prefix=f"headline:{_headline_name(one)}"),
         {"judgement": ""},

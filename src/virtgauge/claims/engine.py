@@ -223,9 +223,8 @@ def _rivals(test: model.Compared, figures: Figures, one: Figure, other: Figure) 
     """How all those compare of which these two were chosen."""
     firsts = figures.select(test.measure, test.cells | test.of) if test.of_which != "each" else [one]
     seconds = figures.select(test.measure, test.cells | test.to) if test.to_which != "each" else [other]
-    for pair in itertools.product(firsts, seconds):
-        if pair[0] is not pair[1]:
-            yield figures.firm((figures.ratio if test.relation == "ratio" else figures.difference)(*pair))
+    compared = figures.ratio if test.relation == "ratio" else figures.difference
+    yield from (figures.firm(compared(a, b)) for a, b in itertools.product(firsts, seconds) if a is not b)
 
 
 def _spans(factor: str, span: Range, one: Figure, other: Figure) -> bool:
