@@ -152,7 +152,7 @@ class Boot:
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
     without: Sequence[str] = ()  # features that the guest's processor has not got, as KVM refuses them
     words: Sequence[str] = ()  # the plan's own, for the kernel
-    tuning: Tuning = Tuning()  # what the plan wants otherwise
+    tuning: Tuning = dataclasses.field(default_factory=Tuning)  # what the plan wants otherwise
 
     def kernel_command_line(self) -> str:
         """What the kernel and the agent are told."""
