@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
-import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -112,7 +110,7 @@ async def test_each_way_to_a_disk_is_told_apart_with_and_without_a_thread_of_its
     scope: Scope, spec: Spec, aio: str
 ) -> None:
     for number, iothread in enumerate((False, True)):
-        async with in_a_lab(platform(disk_aio=aio, disk_iothread=iothread), scope, spec, f"{aio}{number}"):
+        async with in_a_lab(platform(disk_aio=aio, disk_iothread=iothread), scope, spec, f"disk{number}"):
             pass
 
 
@@ -122,42 +120,6 @@ async def test_frames_of_a_macvtap_stay_in_the_lab(spec: Spec) -> None:
 
 async def test_a_link_of_several_queues_carries_frames(spec: Spec) -> None:
     await check_a_guest_answers_from_its_lab_only(platform(vcpus=2, nic_queues=2), spec())
-
-
-class Switch(threading.Thread):
-    """The other end of a vhost-user socket: it agrees to all that QEMU says, and moves no frame."""
-
-    _REPLY, _GET_FEATURES, _GET_VRING_BASE, _VERSION_1 = 4, 1, 11, 1 << 32  # docs/interop/vhost-user of QEMU
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(daemon=True)
-        self.seen: set[int] = set()  # what was asked for
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(path))
-        self._listening.listen()
-
-    def run(self) -> None:
-        connection, _ = self._listening.accept()
-        with self._listening, connection:
-            while header := connection.recv(12, socket.MSG_WAITALL):
-                request, flags, size = struct.unpack("<III", header)
-                payload, descriptors, _, _ = socket.recv_fds(connection, size, 8) if size else (b"", [], 0, None)
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                self.seen.add(request)
-                if request in (self._GET_FEATURES, self._GET_VRING_BASE):
-                    answer = struct.pack("<Q", self._VERSION_1) if request == self._GET_FEATURES else payload
-                    connection.sendall(struct.pack("<III", request, flags | self._REPLY, len(answer)) + answer)
-
-
-async def test_a_switch_behind_a_socket_serves_the_guest(scope: Scope, spec: Spec, tmp_path: Path) -> None:
-    switch = Switch(tmp_path / "vu")
-    switch.start()
-    async with in_a_lab(platform(vhost_user=[tmp_path / "vu"]), scope, spec, "switch") as guest:
-        assert guest.in_force == {"tuning.vhost_user": str(tmp_path / "vu")}
-        assert {2, 5, 12} <= switch.seen, "features, the guest's memory, and its queues: it was started by the guest"
-    switch.join(10)
-    assert not switch.is_alive()
 
 
 async def test_as_many_sockets_as_interfaces(scope: Scope, spec: Spec, tmp_path: Path) -> None:

@@ -214,7 +214,8 @@ class Tuning(BaseModel):
         made = f",iothread={IOTHREAD}" if self.disk_iothread else ""
         made += f",num-queues={self.disk_queues}" if self.disk_queues else ""
         made += f",discard={_switch(self.disk_discard)}" if self.disk_discard is not None else ""
-        return f",id={name}-device{made}" if made else ""
+        given = made or self.disk_iothread is not None
+        return f",id={name}-device{made}" if given else ""
 
     def netdev(self, number: int, descriptors: tuple[int, ...]) -> str:
         """What is behind an interface."""
