@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import makeable_folder, require_makeable, writable_file
+from virtgauge.console.options import makeable_folder, require_makeable, whole_file, writable_file
 from virtgauge.errors import UsageError
 from virtgauge.exchange import BINARY, Format
 
@@ -70,20 +70,12 @@ def export_run(
 
     with ReadOnlyLedger.for_command(folder) as ledger, Console(stderr=True).status(f"exporting {format}"):
         if out is None:
-            with tempfile.TemporaryDirectory(prefix="virtgauge-export-") as scratch:
-                path = Path(scratch) / "export"
-                export(ledger, format, path, measure or ())
-                with path.open(encoding="utf-8", newline="") as text:
-                    shutil.copyfileobj(text, sys.stdout)
+            with tempfile.TemporaryFile("r", encoding="utf-8", newline="") as text:  # has no name: a kill leaves none
+                export(ledger, format, Path(f"/proc/self/fd/{text.fileno()}"), measure or ())
+                shutil.copyfileobj(text, sys.stdout)
             return
-        partial = out.with_name(out.name + ".partial")
-        try:
-            export(ledger, format, partial, measure or ())
-            partial.replace(out)
-        except OSError as error:
-            raise UsageError(f"cannot write {out}: {error}", "choose another file with --out") from error
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole_file(out) as path:
+            export(ledger, format, path, measure or ())
     print(f"export: {out}")
 
 
