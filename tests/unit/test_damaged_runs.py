@@ -143,6 +143,8 @@ def test_a_result_unlike_those_of_its_probe_is_named_when_a_reader_stumbles(run)
         ("result", "$.n", "5e-324", "result.n is a number that no figure can be"),
         ("accounting", "$.steal_ns", "[]", "accounting.steal_ns is an array"),
         ("accounting", "$.left_out", "1", "accounting.left_out is a number"),
+        ("accounting", "$.left_out", '[{"share": null}]', r"accounting.left_out\[\].share is null"),
+        ("accounting", "$.waited_ns", "null", "accounting.waited_ns is null"),
     ],
 )
 def test_what_no_trial_can_hold_is_named_also_where_all_hold_it(run, column, path, value, problem):

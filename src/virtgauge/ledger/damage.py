@@ -52,7 +52,16 @@ _BOUNDS = (  # For ledgers of any size: a microsecond a trial
     ("histograms", f"typeof(bins) = 'blob' AND length(bins) < {16 * MOST_BINS}"),
 )
 _NO_FIGURE = "a number that no figure can be"
-_ACCOUNT = {"method": "text", "clocks": "an object", "left_out": "an array"}  # All else in an account is a number
+_ACCOUNT = {  # All else in an account is a number or null
+    "method": "text",
+    "clocks": "an object",
+    "waited_ns": "a number",
+    "left_out": "an array",
+    "left_out[]": "an object",
+    "left_out[].reason": "text",
+    "left_out[].share": "a number",
+    "left_out[].elapsed_ns": "a number",
+}
 _ALIKE = 0.6  # A share of rows from which the others are the odd ones
 _LOOKED_AT = 1000  # Of the elements of an array
 _MOST_LOOKUPS = 1_000_000  # For rows between two places at which a table cannot be gone through
@@ -316,4 +325,6 @@ def is_figure(value: float) -> bool:
 
 def _is_no_account(path: str, kind: str) -> bool:
     column, _, name = path.partition(".")
-    return column == "accounting" and name.isidentifier() and kind not in (_ACCOUNT.get(name, "a number"), "null")
+    if column != "accounting" or not (name in _ACCOUNT or name.isidentifier()):
+        return False
+    return kind != _ACCOUNT[name] if name in _ACCOUNT else kind not in ("a number", "null")
