@@ -167,7 +167,9 @@ class Ledger:
             building.rename(path)
             _sync(folder)
         except (OSError, sqlite3.OperationalError) as error:
-            building.unlink(missing_ok=True)
+            for half in (building, folder / "plan.toml"):
+                with contextlib.suppress(OSError):
+                    half.unlink()
             raise VirtgaugeError(
                 f"cannot make a run in {folder}: {error}", "free some space, or choose another folder"
             ) from error
