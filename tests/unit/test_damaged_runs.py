@@ -118,6 +118,7 @@ def test_rows_that_share_pages_do_not_fill_the_memory(run, tmp_path):
     [
         ("$.plan_text", ".".join("a" * 200_000) + " = 1", "plan_text has 400003 characters, or a line"),
         ("$.plan_text", "a = 1\n" * 200_000, "plan_text has 1200000 characters"),
+        ("$.run_id", "x" * 1_000_000, "run_id is str of length 1000000"),
         ("$.arms", [0] * 1_000_000, "arms are 1000000"),
         ("$.hosts", [{}] * 500_000, "hosts are 500000"),
     ],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import enum
 import json
+import resource
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -212,12 +215,26 @@ def query(
     limits = Limits(memory_mib=memory, seconds=seconds, rows=limit)
     with (
         Console(stderr=True).status("asking"),
+        _bounded_memory(memory),
         open_archive(open_place(place, endpoint=endpoint, region=region), limits) as opened,
     ):
         answer = opened.ask(sql, parameters)
     _print(answer, format)
     if answer.cut:
         print(f"only the first {limit} rows are shown; --limit shows more", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _bounded_memory(mib: int) -> Iterator[None]:
+    """Let this process take little more than DuckDB may: what single functions take, it does not count."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    held = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    most = held + ((2 * mib + 512) << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _condition(text: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from virtgauge.ledger.statistics import MOST_BINS, NS_PER_UNIT, STATISTICS, unpa
 
 LONGEST_NAME = 4096  # Characters of what identifies, and of dates
 LONGEST_TEXT = 2**20  # Characters of messages
+LONGEST_PLAN = 2**17  # Characters
 LONGEST_JSON = 4 * 2**20  # Characters
 LONGEST_FLAGS = 2**16  # Characters
 DEEPEST = 48  # Levels of JSON
@@ -59,6 +60,9 @@ def read_manifest(row: Row) -> Manifest:
     except ValidationError as error:
         raise RowError(_first("value", error)) from error
     _date(found.created_at, "created_at")
+    for name in ("run_id", "plan_name", "tool_version"):  # an export has them in each of its rows
+        if len(vars(found)[name]) > LONGEST_NAME:
+            raise RowError(f"{name} is {_shown(vars(found)[name])}")
     if not 0.5 <= found.confidence < 1:
         raise RowError(f"confidence is {found.confidence}")
     if not found.arms:
@@ -69,8 +73,8 @@ def read_manifest(row: Row) -> Manifest:
     roles = [arm.role for arm in found.arms]
     if not {*roles} <= {"reference", "aa", "test"} or roles.count("reference") > 1 or roles.count("aa") > 1:
         raise RowError(f"arms have the roles {', '.join(roles)[:200]}")
-    # To take a dotted key apart takes the square of its length.
-    if len(found.plan_text) > LONGEST_TEXT or any(line.count(".") > 1000 for line in found.plan_text.splitlines()):
+    # It is taken apart several times, and a dotted key takes the square of its length.
+    if len(found.plan_text) > LONGEST_PLAN or any(line.count(".") > 1000 for line in found.plan_text.splitlines()):
         raise RowError(f"plan_text has {len(found.plan_text)} characters, or a line that is no plan's")
     try:
         tomllib.loads(found.plan_text)
