@@ -329,6 +329,40 @@ def _parquet_bomb(made: dict[int, bytes] = {}) -> bytes:  # noqa: B006
     return made[0]
 
 
+def share_pages(folder: Path, rows: int, length: int = 1_000_000) -> None:
+    """Events that all read the one long text of the last: together many times as long as the file that holds them."""
+    at, kind = "2026-01-01T00:00:00.000Z", "note"
+    short = length - 4092 * ((length - 16_500) // 4092)  # the same bytes of both lie in the table's own pages
+    told = [("short", number, short) for number in range(200, 200 + rows)] + [("long", 200 + rows, length)]
+    with _open(folder) as db:
+        for text, number, long in told:
+            detail = f"{text}{number:06}".ljust(long, "x")
+            db.execute("INSERT INTO events (rowid, at, kind, detail) VALUES (?, ?, ?, ?)", (number, at, kind, detail))
+    with contextlib.closing(sqlite3.connect(folder / LEDGER)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("PRAGMA journal_mode = DELETE")
+    content = bytearray((folder / LEDGER).read_bytes())
+
+    def varint(number: int) -> bytes:
+        return bytes((0x80 | number >> 14, 0x80 | number >> 7 & 0x7F, number & 0x7F))
+
+    def places(text: str, number: int, long: int) -> tuple[int, int]:
+        """Of a row, where its record begins, and where its first further page stands (sqlite.org/fileformat2.html)."""
+        record = content.index(f"{kind}{text}{number:06}".encode()) - len(at) - 6
+        payload = 6 + len(at) + len(kind) + long
+        local = 489 + (payload - 489) % 4092
+        return record, record + (local if local <= 4061 else 489)
+
+    _, last = places(*told[-1])
+    page = content[last : last + 4]
+    for one in told[:-1]:
+        record, further = places(*one)
+        content[record - 5 : record - 2] = varint(6 + len(at) + len(kind) + length)
+        content[record + 3 : record + 6] = varint(2 * length + 13)
+        content[further : further + 4] = page
+    (folder / LEDGER).write_bytes(content)
+
+
 DAMAGES: tuple[tuple[Callable[[random.Random, Path], None], int], ...] = (
     (_pages, 4),
     (_header, 2),

@@ -1,10 +1,14 @@
 """How a fleet is connected: strangers get nothing, an existing cluster is joined, and workers are started by ssh."""
 
 import asyncio
+import os
 import shutil
 import socket
 import ssl
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from fleet_runs import fleet_plan
@@ -19,8 +23,8 @@ from virtgauge.fleet.cluster import TlsFiles, WorkerLostError, existing_cluster,
 from virtgauge.fleet.messages import Enlistment, Enrolment, MachineIdentity, pack, unpack
 from virtgauge.fleet.run import start_fleet
 from virtgauge.fleet.workers import make_worker
-from virtgauge.host.process import all_pids, environment_of
-from virtgauge.ledger.store import Ledger
+from virtgauge.host.process import all_pids, cpu_clock_ns, environment_of, tree_pids
+from virtgauge.ledger.store import Ledger, is_regular
 from virtgauge.plan.fleet import FleetSection
 
 pytestmark = pytest.mark.slow
@@ -76,6 +80,83 @@ def test_a_worker_refuses_to_work_without_tls():
     refused = CliRunner().invoke(app, ["worker", "--scheduler", "tcp://127.0.0.1:1", "--name", "north"])
     assert isinstance(refused.exception, UsageError)
     assert "speaks TLS only" in str(refused.exception)
+
+
+OPENED = """
+import os, sys
+_log = os.open(os.environ["OPENED"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+def _noted(event, about):
+    if event == "open" and isinstance(about[0], str) and (about[2] or 0) & (os.O_WRONLY | os.O_RDWR):
+        os.write(_log, f"{about[0]}\\n".encode())
+
+sys.addaudithook(_noted)
+"""
+FLEET = """
+import asyncio, sys
+from virtgauge.execution.progress import ProgressDisplay
+from virtgauge.fleet.cluster import TlsFiles, own_cluster
+from virtgauge.fleet.workers import local_workers
+from virtgauge.plan.fleet import FleetSection
+
+async def serve():
+    fleet, files = FleetSection.model_validate({"hosts": [{"name": "here"}], "workers": "here"}), TlsFiles.temporary()
+    async with own_cluster("127.0.0.1", files) as (cluster, address):
+        async with local_workers(fleet, address, files, ProgressDisplay()):
+            while not await cluster.present("here"):
+                await asyncio.sleep(0.2)
+            print(files.key.splitlines()[1], flush=True)
+            await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(serve())
+"""
+
+
+@pytest.fixture
+def idle_fleet(tmp_path, private_state, monkeypatch):
+    """A scheduler, a worker that has nothing to do, a line of the key, and what their processes open for writing."""
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(OPENED)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "hook"), *filter(None, sys.path)]))
+    monkeypatch.setenv("OPENED", str(tmp_path / "opened"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with subprocess.Popen([sys.executable, "-c", FLEET], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+            assert process.wait(60) == 0
+
+
+def test_the_certificates_of_started_workers_are_in_no_file_and_no_argument(idle_fleet, tmp_path):
+    process, line = idle_fleet
+    assert len(line) == 64
+    everybody = tree_pids(process.pid)
+    assert len(everybody) == 3  # the worker with the process that watches over it
+    for pid in everybody:
+        for about in ("cmdline", "environ"):
+            assert line not in Path(f"/proc/{pid}/{about}").read_bytes()
+    opened = {Path(path) for path in (tmp_path / "opened").read_text().splitlines()}
+    assert opened
+    assert [path for path in opened if path.suffix in (".pem", ".crt", ".key")] == []
+    there = [path for path in {*opened, *tmp_path.rglob("*")} if is_regular(path)]
+    assert [path for path in there if line in path.read_bytes()] == []
+
+
+def test_an_idle_worker_wakes_every_few_seconds_and_takes_next_to_no_processor_time(idle_fleet):
+    process, _ = idle_fleet
+    worker = [pid for pid in tree_pids(process.pid) if pid != process.pid]
+    time.sleep(3)
+    cpu_ns, woken = sum(map(cpu_clock_ns, worker)), sum(map(woken_up, worker))
+    time.sleep(20)
+    assert sum(map(cpu_clock_ns, worker)) - cpu_ns < 50e6
+    assert sum(map(woken_up, worker)) - woken < 40  # dask's defaults: fifty a second
+
+
+def woken_up(pid):
+    """How often the threads of a process have waited for something."""
+    told = [status.read_text() for status in Path(f"/proc/{pid}/task").glob("*/status")]
+    return sum(int(one.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for one in told)
 
 
 def written(folder, files):

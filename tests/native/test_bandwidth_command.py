@@ -176,6 +176,71 @@ def estimating(port: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+STRANGER = """
+import json, socket, struct, sys, time
+
+target, third = "10.3.0.1", "10.1.0.1"
+own = "10.2.0.1"
+seen = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+seen.bind(("eth0", 0))
+seen.settimeout(0.2)
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+def checksum(data):
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+
+def begin(source, port):
+    \"\"\"A first packet of TCP, which nobody here goes on with.\"\"\"
+    head = struct.pack("!HHIIBBHHH", port, 8763, 1, 0, 5 << 4, 2, 1024, 0, 0)
+    pseudo = socket.inet_aton(source) + socket.inet_aton(target) + struct.pack("!BBH", 0, 6, len(head))
+    head = head[:16] + struct.pack("!H", checksum(pseudo + head)) + head[18:]
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(head), 1, 0, 64, 6, 0, *map(socket.inet_aton, (source, target)))
+    raw.sendto(ip + head, (target, 0))
+
+for number in range(50):
+    begin(own, 20000 + number)
+    begin(third, 30000 + number)
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind((own, 40000))
+said = [b"", b"x", bytes(16), bytes(1400), bytes.fromhex(sys.argv[1]) * 40, b"\\x00\\x00\\x00\\x05\\x81\\xa4type"]
+for _ in range(20):
+    for one in said:
+        udp.sendto(one, (target, 8763))
+        time.sleep(0.005)
+came, ends = [], time.monotonic() + 8
+while time.monotonic() < ends:
+    try:
+        frame = seen.recv(65536)
+    except TimeoutError:
+        continue
+    if frame[12:14] == b"\\x08\\x00" and frame[26:30] == socket.inet_aton(target):
+        length = struct.unpack("!H", frame[16:18])[0]
+        tcp = frame[34:]
+        data = length - 20 - 4 * (tcp[12] >> 4) if frame[23] == 6 else None
+        came.append([frame[23], data])
+print(json.dumps(came))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_listener_sends_nothing_to_who_has_not_completed_a_handshake(path: Any) -> None:
+    """Beyond the kernel's own answers, without content: half-open connections, also in another's name, and UDP."""
+    token = "12" * 16
+    with path.listener(find_bandwidth()) as listener:
+        words = path.words("others", sys.executable, "-c", STRANGER, token)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+        came = json.loads(done.stdout)
+        assert [0 for protocol, _ in came if protocol == socket.IPPROTO_TCP]  # the kernel's half of the handshake
+        assert {data for protocol, data in came if protocol == socket.IPPROTO_TCP} == {0}
+        assert {protocol for protocol, _ in came} <= {socket.IPPROTO_TCP, socket.IPPROTO_ICMP}
+        delivered = path.words("router", "cat", "/sys/class/net/sender/statistics/tx_bytes")
+        # To the third address the kernel's first answers only: no more bytes than came in its name, twice over.
+        assert int(subprocess.run(delivered, capture_output=True, text=True, check=True).stdout) < 50 * 2 * 60 + 5000
+        listener.send_signal(signal.SIGTERM)
+        assert "opened" not in (listener.stdout.read() if listener.stdout else "")
+
+
 def test_a_listener_that_vanishes_ends_the_estimate_with_a_word() -> None:
     with listening() as (listener, port), estimating(port) as process:
         (own,) = [pid for pid in tree_pids(listener.pid) if pid != listener.pid]

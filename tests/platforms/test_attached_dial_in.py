@@ -12,6 +12,8 @@ import signal
 import socket
 import ssl
 import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.credentials import Credentials, write_secret
+from virtgauge.platforms.attached.dial_in import HANDSHAKE_S
 from virtgauge.platforms.attached.platform import AttachedPlatform, AttachedSettings
 from virtgauge.platforms.base import GuestSpec, LaunchError
 
@@ -230,6 +233,33 @@ async def test_a_crowd_of_silent_strangers_does_not_keep_the_guest_out(
             await guest.close()
     (remark,) = run.platform.remarks()
     assert "made room for others" in remark
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a greeting"])
+async def test_a_caller_that_says_nothing_is_dropped_after_five_seconds(run: Run, spec: Spec, said: bytes) -> None:
+    launch = asyncio.create_task(run.platform.launch(spec()))
+    await asyncio.sleep(0.2)
+
+    def silent() -> tuple[bytes, float]:
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", run.port)) as connection:
+            connection.sendall(said)
+            return without_alerts(everything(connection)), time.monotonic() - began
+
+    came, took_s = await asyncio.to_thread(silent)
+    assert came == b""
+    assert HANDSHAKE_S == 5 <= took_s + 0.1
+    assert not launch.done()
+    launch.cancel()
+    await asyncio.gather(launch, return_exceptions=True)
+    (remark,) = run.platform.remarks()
+    assert "1 said nothing that counts within 5 s" in remark
+
+
+def test_the_controllers_key_is_on_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", lambda: pytest.fail("a file was made"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    Credentials.make().context()
 
 
 async def test_a_replayed_session_gets_no_conversation(run: Run, spec: Spec, agent: AgentBinary) -> None:

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import resource
 import statistics
 
 import pytest
@@ -291,6 +292,17 @@ def test_a_question_that_is_none_is_refused(invoke, tmp_path, options, words):
     result = invoke("query", tmp_path, *options)
     assert isinstance(result.exception, UsageError)
     assert words in str(result.exception)
+
+
+@pytest.mark.parametrize("sql", ["SELECT repeat('x', 3000000000)", "SELECT list_resize([1], 2000000000, 0)"])
+def test_one_function_of_a_question_takes_no_more_memory_than_the_whole(invoke, tmp_path, sql):
+    """DuckDB counts what its operators take, and not what a function does."""
+    place, limit = tmp_path / "archive", resource.getrlimit(resource.RLIMIT_DATA)
+    assert invoke("archive", make_run(tmp_path), "--to", place).exit_code == 0
+    refused = invoke("query", place, "--sql", sql, "--memory", 256)
+    assert isinstance(refused.exception, QueryError)
+    assert "needs more than 256 MiB" in str(refused.exception)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limit
 
 
 def test_names_in_an_answer_do_not_steer_the_terminal(invoke, tmp_path):

@@ -1,10 +1,12 @@
 """A run from anywhere is read, or refused in one error: never a defect, never without bounds; what is sound is kept."""
 
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -13,6 +15,7 @@ import damaged_runs
 import pytest
 from support.figures import restore
 
+from virtgauge.compare.runs import read_run
 from virtgauge.errors import ExitCode, UsageError
 from virtgauge.exchange.archive import open_place, read_entries
 from virtgauge.exchange.imports.pgbench import read_pgbench
@@ -20,6 +23,7 @@ from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.repair import repair
 from virtgauge.ledger.store import LEDGER_NAME
+from virtgauge.measures.catalogue import headline_measures
 
 EXPECTED = {0, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOT_MET, ExitCode.UNDECIDED}
 
@@ -67,8 +71,8 @@ def change(run: Path, sql: str, *parameters: object) -> None:
 
 
 def refusal(run: Path) -> str:
-    with pytest.raises(DamagedError) as refused, ReadOnlyLedger.for_command(run):
-        pass
+    with pytest.raises(DamagedError) as refused, ReadOnlyLedger.for_command(run) as ledger:
+        ledger.manifest()
     assert refused.value.exit_code == ExitCode.FAILED
     assert "virtgauge repair" in refused.value.remedy
     return refused.value.message
@@ -82,6 +86,8 @@ def refusal(run: Path) -> str:
         ("result", json.dumps({"x": 10**30}), "result has a number of 25 hexadecimal digits"),
         ("result", json.dumps({"x": "x" * 5_000_000}), "result has 5000009 characters"),
         ("started_at", "9999-12-31", "started_at is '9999-12-31', no date"),
+        ("started_at", "20260101T000000Z", "started_at is '20260101T000000Z', no date"),
+        ("suite", "x/../../../../../evil", "suite is 'x/../../../../../evil'"),
         ("block", 2**40, "block is 1099511627776"),
         ("arm", "nobody", "arm 'nobody' is none of the manifest's"),
     ],
@@ -98,11 +104,66 @@ def test_bins_that_decompress_to_very_much_are_not_unpacked(run):
     assert "table histograms, row 7: damaged: bins: 203" in refusal(run)
 
 
+def test_rows_that_share_pages_do_not_fill_the_memory(run, tmp_path):
+    damaged_runs.share_pages(run, rows=300)
+    size = (run / LEDGER_NAME).stat().st_size
+    assert "the rows up to it are longer than the file" in refusal(run)
+    repair(run, tmp_path / "new")
+    with ReadOnlyLedger.for_command(tmp_path / "new") as ledger:
+        assert sum(len(event.detail) for event in ledger.events()) <= size
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("$.plan_text", ".".join("a" * 200_000) + " = 1", "plan_text has 400003 characters, or a line"),
+        ("$.plan_text", "a = 1\n" * 200_000, "plan_text has 1200000 characters"),
+        ("$.run_id", "x" * 1_000_000, "run_id is str of length 1000000"),
+        ("$.arms", [0] * 1_000_000, "arms are 1000000"),
+        ("$.hosts", [{}] * 500_000, "hosts are 500000"),
+    ],
+)
+def test_a_manifest_that_would_take_minutes_or_gibibytes_is_refused_at_once(run, path, value, problem):
+    change(run, "UPDATE manifest SET value = json_set(value, ?, json(?))", path, json.dumps(value))
+    began = time.process_time()
+    assert problem in refusal(run)
+    assert time.process_time() - began < damaged_runs.LIMIT_S
+
+
 def test_a_result_unlike_those_of_its_probe_is_named_when_a_reader_stumbles(run):
     change(run, "UPDATE trials SET result = json_replace(result, '$.n', 'many') WHERE trial_id = 7")
     odd = r"table trials, row 7: damaged: result\.n is text; in \d+ rows"
     with pytest.raises(DamagedError, match=odd), ReadOnlyLedger.for_command(run):
         raise TypeError("as code does that was given text for a number")
+
+
+@pytest.mark.parametrize(
+    ("column", "path", "value", "problem"),
+    [
+        ("result", "$.n", "1e308", "result.n is a number that no figure can be"),
+        ("result", "$.n", "5e-324", "result.n is a number that no figure can be"),
+        ("accounting", "$.steal_ns", "[]", "accounting.steal_ns is an array"),
+        ("accounting", "$.left_out", "1", "accounting.left_out is a number"),
+        ("accounting", "$.left_out", '[{"share": null}]', r"accounting.left_out\[\].share is null"),
+        ("accounting", "$.waited_ns", "null", "accounting.waited_ns is null"),
+    ],
+)
+def test_what_no_trial_can_hold_is_named_also_where_all_hold_it(run, column, path, value, problem):
+    change(run, f"UPDATE trials SET {column} = json_set({column}, ?, json(?))", path, value)
+    with pytest.raises(DamagedError, match=problem), ReadOnlyLedger.for_command(run):
+        raise TypeError("as code does that was given it")
+
+
+@pytest.mark.parametrize("figure", [5e-324, -1e308])
+def test_a_figure_that_none_can_be_is_not_compared(tmp_path, figure):
+    run = restore((damaged_runs.DATA / "recorded" / "simulated-isolation.sql").read_text(), tmp_path / "run")
+    with sqlite3.connect(run / LEDGER_NAME) as db:
+        for number, text in db.execute("SELECT trial_id, result FROM trials").fetchall():
+            changed = re.sub(r"(?<=: )-?\d[\d.e+-]*", repr(figure), text)
+            db.execute("UPDATE trials SET result = ? WHERE trial_id = ?", (changed, number))
+    db.close()
+    with pytest.raises(UsageError, match="no figure"):
+        read_run(run, headline_measures())
 
 
 def test_an_error_over_a_sound_run_stays_a_defect(run):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies, root_cpu_ns
+from virtgauge.host.mounts import mounts
 
 V1 = """\
 31 23 0:28 / {root} rw,relatime - tmpfs tmpfs rw,mode=755
@@ -50,6 +51,12 @@ def test_a_mount_point_with_blanks_is_read(tmp_path: Path) -> None:
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_text("35 31 0:38 / /a\\040b rw - cgroup2 cgroup2 rw\n")
     assert Hierarchies.detect(mountinfo).v2 == Path("/a b")
+
+
+def test_a_mount_may_have_any_name(tmp_path: Path) -> None:
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_bytes(b"35 31 0:38 / /\xff\xc2\x85b rw - fuse x rw\n36 31 0:39 / /c rw - cgroup2 cgroup2 rw\n")
+    assert [os.fsencode(mount.point) for mount in mounts(mountinfo)] == [b"/\xff\xc2\x85b", b"/c"]
 
 
 def test_v1_joins_what_counts_and_what_freezes_only(tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from virtgauge.host.process import (
     die_with_parent,
     end_process,
     environment_of,
+    process_name,
     tree_cpu_ns,
     tree_pids,
+    user_of,
     wait_for_end,
     wait_for_exit,
     wait_until_gone,
@@ -52,6 +54,22 @@ def test_a_recycled_pid_is_another_process_and_is_not_killed() -> None:
         assert process.wait() == -signal.SIGKILL
     assert not real.alive()
     assert not real.kill()
+
+
+def test_a_process_may_give_itself_any_name() -> None:
+    """And anybody's processes are looked at: a name that is no UTF-8 had ended every run on the machine."""
+    script = (
+        "import ctypes, time\nctypes.CDLL(None).prctl(15, b') \\xff (', 0, 0, 0); print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        identity = ProcessIdentity.of(process.pid)
+        assert identity is not None and identity.alive()
+        assert process_name(process.pid) == ") \ufffd ("
+        assert user_of(process.pid) == os.getuid()
+        assert process.pid in tree_pids(os.getpid())
+        assert identity.kill()
 
 
 def test_a_zombie_is_no_live_process() -> None:

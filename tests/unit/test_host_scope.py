@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.errors import UsageError
+from virtgauge.execution.run import machine_to_ourselves
+from virtgauge.host import reclaim
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.lending import Loan
 from virtgauge.host.process import ProcessIdentity, environment_of, tree_pids, wait_until_gone
@@ -33,6 +35,7 @@ from virtgauge.host.tag import (
     OWNER_FILE,
     OWNER_VARIABLE,
     STATE_FOLDER_VARIABLE,
+    STATE_VARIABLE,
     TAG_PATTERN,
     TAG_VARIABLE,
     StateFolder,
@@ -412,6 +415,67 @@ def test_the_word_of_a_state_folder_that_belongs_to_somebody_else_is_not_believe
         states = known_state_folders()
         assert StateFolder(os.geteuid(), str(private_state)) in states
         assert str(tmp_path) not in {state.path for state in states}
+
+
+@pytest.mark.usefixtures("root")
+def test_nothing_that_another_user_put_down_is_waited_for_or_fills_the_memory(
+    private_state: Path, strangers_folder: Path
+) -> None:
+    registry = scratch_root().parent / "states"
+    os.mkfifo(registry / "pipe")
+    (registry / "endless").symlink_to("/dev/zero")
+    for tag, word in (("vg0000i1", '{"pid": 1e999, "start_ticks": 1, "boot_id": ""}'), ("vg0000i2", "[" * 50_000)):
+        (strangers_folder / tag).mkdir()
+        (strangers_folder / tag / OWNER_FILE).write_text(word)
+    (strangers_folder / "vg0000i3").mkdir()
+    with (strangers_folder / "vg0000i3" / OWNER_FILE).open("wb") as endless:
+        endless.truncate(2**40)
+    strangers(strangers_folder)
+    dead = {scope.tag: scope.why for scope in find_dead_scopes() if scope.folder and not scope.own}
+    assert dead == dict.fromkeys(("vg0000i1", "vg0000i2", "vg0000i3"), "its owner's name cannot be read")
+
+
+@pytest.mark.usefixtures("root")
+def test_a_state_folder_that_another_user_made_is_not_used(
+    strangers_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(strangers_folder))
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        Scope()
+    with (
+        pytest.raises(UsageError, match=f"{strangers_folder}: cannot be written: it belongs to another user"),
+        machine_to_ourselves(),
+    ):
+        pass
+    assert list(strangers_folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("root")
+def test_clean_all_removes_what_dead_runs_of_other_users_left(
+    private_state: Path, strangers_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag, state = "vg0000i4", StateFolder(STRANGER, str(strangers_folder))
+    # Other tests leave dead runs on purpose.
+    monkeypatch.setattr(
+        reclaim, "find_dead_scopes", lambda: [scope for scope in find_dead_scopes() if scope.tag == tag]
+    )
+    left = strangers_folder / tag
+    left.mkdir()
+    (left / OWNER_FILE).write_text(json.dumps(DEAD.as_dict() | {"state_folder": state.as_text()}))
+    (left / "log").touch()
+    strangers(left)
+    environment = {TAG_VARIABLE: tag, OWNER_VARIABLE: DEAD.as_text(), STATE_FOLDER_VARIABLE: state.as_text()}
+    with subprocess.Popen(["sleep", "60"], env=environment, user=STRANGER) as process:
+        try:
+            done = CliRunner().invoke(cli.app, ["clean"])
+            assert f"left alone, --all removes it: {tag} of user {STRANGER}" in done.stdout
+            assert left.is_dir() and process.poll() is None
+            done = CliRunner().invoke(cli.app, ["clean", "--all", "--yes"])
+            assert done.exit_code == 0, done.output
+            assert not left.exists()
+            assert process.wait(10) == -signal.SIGKILL
+        finally:
+            process.kill()
 
 
 @pytest.fixture

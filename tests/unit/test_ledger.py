@@ -1,6 +1,7 @@
 """The ledger: what was committed comes back as it was, whatever happened to the writer."""
 
 import dataclasses
+import errno
 import os
 import pickle
 import signal
@@ -8,16 +9,18 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from unittest import mock
 
 import numpy as np
 import pytest
 import synthetic
 
-from virtgauge.errors import UsageError
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
+from virtgauge.ledger import store
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
-from virtgauge.ledger.store import LEDGER_NAME, Ledger
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, LedgerWriteError
 
 HOST = synthetic.arm_record("host", "host", "host", role="reference")
 MANIFEST = synthetic.manifest([HOST])
@@ -136,6 +139,48 @@ def test_samples_that_are_no_file_or_too_much_are_refused(ledger):
     parquet.write_table(pyarrow.table({"series": series, "value": [1]}), path, compression="zstd")
     with pytest.raises(DamagedError, match="1 rows of"):
         ledger.series(number)
+
+
+@pytest.mark.parametrize("name", ["ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-journal", "samples"])
+def test_a_run_that_would_be_written_elsewhere_is_not_opened(ledger, tmp_path, name):
+    ledger.close()
+    if (ledger.folder / name).exists():
+        (ledger.folder / name).rename(tmp_path / "elsewhere")
+    (ledger.folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(VirtgaugeError, match=r"no run in|it is no file|it is a link"):
+        Ledger.open(ledger.folder)
+
+
+def test_a_copy_without_its_empty_folder_of_samples_goes_on(ledger):
+    (ledger.folder / "samples").rmdir()
+    assert ledger.discard_unfinished_samples() == 0
+    (ledger.folder / "samples" / "17").mkdir()
+    assert ledger.discard_unfinished_samples() == 0
+    ledger.add_trial(a_trial(), samples={"reservoir": np.arange(3)})
+
+
+@pytest.mark.parametrize("call", ["_sync", "sqlite3"])
+def test_a_run_that_finds_no_room_at_its_beginning_is_one_error_and_leaves_no_half_ledger(tmp_path, monkeypatch, call):
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    if call == "sqlite3":
+        full = mock.Mock(connect=mock.Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
+        full.OperationalError = sqlite3.OperationalError
+    with monkeypatch.context() as patch:
+        patch.setattr(store, call, full)
+        with pytest.raises(VirtgaugeError, match=r"cannot make a run in .*(full|space)") as refused:
+            Ledger.create(tmp_path / "run", MANIFEST)
+    assert refused.value.exit_code == ExitCode.FAILED
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["samples"]
+    Ledger.create(tmp_path / "run", MANIFEST).close()
+
+
+def test_samples_that_find_no_room_leave_no_half_file(ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_sync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(LedgerWriteError):
+            ledger.add_trial(a_trial(), samples={"reservoir": np.arange(3)})
+    assert list((ledger.folder / "samples").iterdir()) == []
+    assert ledger.add_trial(a_trial(), samples={"reservoir": np.arange(3)}) == 1
 
 
 WRITER = """

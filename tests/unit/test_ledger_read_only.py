@@ -64,7 +64,7 @@ def test_a_writer_goes_on_and_closes_cleanly_while_somebody_reads(run):
             assert [row["kind"] for row in reading] == ["started"]
         with ReadOnlyLedger.open(run) as ledger:
             assert [event.kind for event in ledger.events()] == ["started", "resumed"]
-    assert [path.name for path in run.iterdir() if path.is_file()] == [LEDGER_NAME]
+    assert sorted(path.name for path in run.iterdir() if path.is_file()) == [LEDGER_NAME, "plan.toml"]
 
 
 def test_what_is_read_beside_a_writer_is_of_one_moment(run):
@@ -121,7 +121,7 @@ def test_a_run_that_goes_on_while_it_is_read_as_ended_is_an_error_and_nothing_is
     assert result.exception.exit_code == 1 and "again" in result.exception.remedy
     assert result.stdout == ""
     assert not [path for path in out.rglob("*.json")] and not out.is_file()
-    assert [path.name for path in run.iterdir() if path.is_file()] == [LEDGER_NAME]
+    assert sorted(path.name for path in run.iterdir() if path.is_file()) == [LEDGER_NAME, "plan.toml"]
 
 
 @pytest.mark.slow

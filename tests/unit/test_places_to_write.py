@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+import subprocess
+from pathlib import Path
+
 import pytest
 from suites.simulated_runs import execute, plan_of, simulated
 from typer.testing import CliRunner
@@ -21,7 +27,7 @@ COMMANDS = {
     "export json": "export {run} --format json --out {place}",
     "export parquet": "export {run} --format parquet --out {place}",
     "import": "import fio {plan} --new {place} --arm a",
-    "compare": "compare {run} {run} --out {place}",
+    "compare": "compare {other} {run} --out {place}",
     "archive": "archive {run} --to {place}",
     "image": "image build --format iso --out {place}",
     "attach": "attach prepare --listen 127.0.0.1:7443 --out {place}",
@@ -32,13 +38,16 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def finished_run(simulated_machine):
-    execute(plan_of(simulated("a"), simulated("b", seed=2), repetitions=2), simulated_machine / "run")
+    for name in ("run", "other"):
+        execute(plan_of(simulated("a"), simulated("b", seed=2), repetitions=2), simulated_machine / name)
     return simulated_machine / "run"
 
 
 def invoke(command, folder, run, place):
     (folder / "p.toml").write_text(plan_of(simulated("a"), simulated("b"), repetitions=1).to_toml())
-    words = command.format(plan=folder / "p.toml", folder=folder, run=run, place=place).split()
+    words = command.format(
+        plan=folder / "p.toml", folder=folder, run=run, other=run.with_name("other"), place=place
+    ).split()
     return CliRunner().invoke(cli.app, words)
 
 
@@ -84,3 +93,53 @@ def test_a_place_that_was_only_tried_is_left_as_it_was(tmp_path, finished_run):
     assert not (tmp_path / "n").exists()
     invoke("export {run} --measure no.such --format csv --out {place}", tmp_path, finished_run, tmp_path / "kept.json")
     assert (tmp_path / "kept.json").read_text() == "kept"
+
+
+WHOLE = {name: COMMANDS[name] for name in COMMANDS if name.startswith(("verdict", "report", "export", "compare"))}
+NEEDS_REQUIREMENTS = "verdict --junit"
+
+
+@pytest.mark.parametrize("name", [name for name in WHOLE if name != NEEDS_REQUIREMENTS])
+def test_a_pipe_that_is_named_is_written_to_and_not_replaced(tmp_path, finished_run, name):
+    """As root, `--out /dev/null` must not make a file of it."""
+    pipe, came = tmp_path / "pipe", tmp_path / "came"
+    os.mkfifo(pipe)
+    with came.open("wb") as file, subprocess.Popen(["cat", pipe], stdout=file) as reader:
+        result = invoke(WHOLE[name], tmp_path, finished_run, pipe)
+        assert result.exit_code == 0, result.output
+        assert reader.wait(30) == 0
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+    assert came.stat().st_size > 100
+
+
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [("report {run} --format html", "report.html"), ("compare {other} {run} --format html", "compare.html")],
+)
+def test_nothing_that_lies_in_a_runs_folder_is_written_through(tmp_path, finished_run, command, page):
+    mine, pipe = tmp_path / "mine", finished_run / page
+    mine.write_text("mine")
+    (finished_run / f"{page}.partial").symlink_to(mine)
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    result = invoke(command, tmp_path, finished_run, "")
+    assert result.exit_code == 0, result.output
+    assert mine.read_text() == "mine"
+    assert pipe.is_file()
+    pipe.unlink()
+    assert not (finished_run / f"{page}.partial").is_symlink()
+
+
+@pytest.mark.parametrize("name", [name for name in WHOLE if name != NEEDS_REQUIREMENTS])
+def test_what_finds_no_room_is_one_error_and_leaves_nothing_half(tmp_path, finished_run, monkeypatch, name):
+    def full(path, to):
+        assert path.stat().st_size
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "old").write_text("old")
+    monkeypatch.setattr(Path, "replace", full)
+    result = invoke(WHOLE[name], tmp_path, finished_run, tmp_path / "old")
+    assert isinstance(result.exception, UsageError)
+    assert "No space left" in str(result.exception)
+    assert (tmp_path / "old").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "p.toml"]

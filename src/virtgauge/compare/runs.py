@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.errors import UsageError
+from virtgauge.ledger.damage import is_figure
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus, course_of
 from virtgauge.ledger.store import LEDGER_NAME
@@ -118,9 +118,9 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
         manifest = table.manifest
     for (name, _, arm), blocks in figures.items():
         for block, value in blocks.items():
-            if not math.isfinite(value):
+            if not is_figure(value):
                 raise UsageError(
-                    f"{folder}: {name} of {arm} in repetition {block} is {value}, no number",
+                    f"{folder}: {name} of {arm} in repetition {block} is {value}, no figure",
                     "leave this run out, or compare other measures with --measure",
                 )
     repetitions = len(set(trials.block[trials.status == STATUSES.index(TrialStatus.VALID)].tolist()))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import enum
 import json
+import resource
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import makeable_folder, require_makeable, writable_file
+from virtgauge.console.options import makeable_folder, require_makeable, whole_file, writable_file
 from virtgauge.errors import UsageError
 from virtgauge.exchange import BINARY, Format
 
@@ -70,20 +73,12 @@ def export_run(
 
     with ReadOnlyLedger.for_command(folder) as ledger, Console(stderr=True).status(f"exporting {format}"):
         if out is None:
-            with tempfile.TemporaryDirectory(prefix="virtgauge-export-") as scratch:
-                path = Path(scratch) / "export"
-                export(ledger, format, path, measure or ())
-                with path.open(encoding="utf-8", newline="") as text:
-                    shutil.copyfileobj(text, sys.stdout)
+            with tempfile.TemporaryFile("r", encoding="utf-8", newline="") as text:  # has no name: a kill leaves none
+                export(ledger, format, Path(f"/proc/self/fd/{text.fileno()}"), measure or ())
+                shutil.copyfileobj(text, sys.stdout)
             return
-        partial = out.with_name(out.name + ".partial")
-        try:
-            export(ledger, format, partial, measure or ())
-            partial.replace(out)
-        except OSError as error:
-            raise UsageError(f"cannot write {out}: {error}", "choose another file with --out") from error
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole_file(out) as path:
+            export(ledger, format, path, measure or ())
     print(f"export: {out}")
 
 
@@ -220,12 +215,26 @@ def query(
     limits = Limits(memory_mib=memory, seconds=seconds, rows=limit)
     with (
         Console(stderr=True).status("asking"),
+        _bounded_memory(memory),
         open_archive(open_place(place, endpoint=endpoint, region=region), limits) as opened,
     ):
         answer = opened.ask(sql, parameters)
     _print(answer, format)
     if answer.cut:
         print(f"only the first {limit} rows are shown; --limit shows more", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _bounded_memory(mib: int) -> Iterator[None]:
+    """Let this process take little more than DuckDB may: what single functions take, it does not count."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    held = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    most = held + ((2 * mib + 512) << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _condition(text: str) -> tuple[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -39,6 +41,34 @@ def writable_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | 
             if not there:
                 value.unlink()
     return value
+
+
+@contextlib.contextmanager
+def whole_file(out: Path, option: str = "--out", *, named: bool = True) -> Iterator[Path]:
+    """Where to write a file that is to be there whole or as it was before; nothing half of it stays.
+
+    A device, pipe or link that the user has ``named`` is written to, and not replaced.  Nothing else is: a
+    run's folder, which may come from anybody, may hold pipes and links of these names.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    partial = out.with_name(out.name + ".partial")
+    try:
+        if named and out.exists() and (out.is_symlink() or not out.is_file()):
+            with tempfile.TemporaryFile() as scratch:
+                yield Path(f"/proc/self/fd/{scratch.fileno()}")
+                with out.open("wb") as stream:
+                    shutil.copyfileobj(scratch, stream)
+            return
+        partial.unlink(missing_ok=True)
+        try:
+            yield partial
+            partial.replace(out)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error}", f"choose another file with {option}") from error
 
 
 def makeable_folder(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:

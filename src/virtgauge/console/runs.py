@@ -22,6 +22,7 @@ from virtgauge.console.options import (
     RunFolder,
     makeable_folder,
     run_folder,
+    whole_file,
 )
 from virtgauge.console.reports import ReportFormat, build_report, write_report
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, nearest
@@ -309,10 +310,8 @@ def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
 
     text = junit(verdict_cases(decisions, table), table.manifest.plan_name, table.manifest.created_at)
     table.ledger.confirm()
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--junit: cannot write {path}: {error}", "choose another file") from error
+    with whole_file(path, "--junit") as place:
+        place.write_text(text, encoding="utf-8")
 
 
 def _end_by(decisions: Decisions) -> None:

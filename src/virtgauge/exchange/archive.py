@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.exchange.trials import COLUMNS, SCHEMA, Row, read_rows, table_of
 from virtgauge.ledger.records import Manifest
-from virtgauge.ledger.store import Ledger, utc_now
+from virtgauge.ledger.store import Ledger, is_regular, utc_now
 from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results.columns import STATUSES, read_marks
 from virtgauge.results.table import ResultTable
@@ -52,6 +52,7 @@ class Place:
 
     def read(self, path: str) -> bytes:
         """A small object, whole. Raises ValueError: it is none."""
+        self.require_file(path)
         with self.files.open_input_stream(path) as stream:
             content = bytes(stream.read(_LONGEST_ENTRY + 1))
         if len(content) > _LONGEST_ENTRY:
@@ -62,11 +63,20 @@ class Place:
         """A small object in one step: a reader sees what was there before, or all of this."""
         if isinstance(self.files, fs.LocalFileSystem):
             partial = Path(path + ".partial")
-            partial.write_bytes(content)
-            partial.replace(path)
+            partial.unlink(missing_ok=True)  # a link would be written through
+            try:
+                partial.write_bytes(content)
+                partial.replace(path)
+            finally:
+                partial.unlink(missing_ok=True)
             return
         with self.files.open_output_stream(path) as stream:
             stream.write(content)
+
+    def require_file(self, path: str) -> None:
+        """Raise ValueError where a pipe would be waited for, a device be read, or a link lead elsewhere."""
+        if isinstance(self.files, fs.LocalFileSystem) and os.path.lexists(path) and not is_regular(Path(path)):
+            raise ValueError(f"{path} is no file")
 
     def found(self, folder: str) -> list[str]:
         """The paths of the files below a folder; none where it does not exist."""
@@ -275,13 +285,22 @@ def _write_trials(place: Place, table: ResultTable, name: str, month: str) -> tu
     def path(suite: str) -> str:
         return f"trials/suite={suite}/month={month}/{name}.parquet"
 
+    begun: set[str] = set()
+
+    def give_up(kind: object, *_: object) -> None:
+        if kind is not None:
+            with contextlib.suppress(OSError):
+                _remove(place, begun)
+
     with contextlib.ExitStack() as stack:
+        stack.push(give_up)
 
         def flush(suite: str) -> None:
             if suite not in writers:
                 whole = place.path(path(suite))
                 place.files.create_dir(whole.rpartition("/")[0], recursive=True)
-                # A file that is left half has a name that no entry will ever hold.
+                # One that a killed command left half has a name that no entry holds until this run is archived again.
+                begun.add(path(suite))
                 stream = stack.enter_context(place.files.open_output_stream(whole))
                 writers[suite] = stack.enter_context(pq.ParquetWriter(stream, FILE_SCHEMA, compression="zstd"))
             ordered = sorted(gathered.pop(suite), key=lambda row: (row.measure or "", row.arm))

@@ -134,6 +134,11 @@ def _trials(place: Place, entries: Sequence[Entry]) -> dataset.Dataset:
     paths = [place.path(one.path) for entry in entries for one in entry.files]
     if not paths:
         return dataset.dataset(_SCHEMA.empty_table())
+    try:
+        for path in paths:
+            place.require_file(path)
+    except ValueError as error:
+        raise UsageError(f"{place.name}: {error}", "archive its run anew") from error
     keys = pa.schema([_SCHEMA.field("suite"), _SCHEMA.field("month")])
     return dataset.FileSystemDataset.from_paths(
         paths,

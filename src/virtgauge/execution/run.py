@@ -24,7 +24,7 @@ from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
-from virtgauge.host.tag import STATE_VARIABLE, state_root
+from virtgauge.host.tag import STATE_VARIABLE, make_state_root, state_root
 from virtgauge.ledger.records import ArmRecord, Flag, HostRecord, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
@@ -166,7 +166,6 @@ def manifest_of(
 def begun(folder: Path, manifest: Manifest, words: str) -> Iterator[Ledger]:
     """A new run's folder and ledger, which nobody else writes to."""
     with Ledger.create(folder, manifest) as ledger, run_to_ourselves(folder):
-        (folder / "plan.toml").write_text(manifest.plan_text)
         ledger.add_event("started", words)
         yield ledger
 
@@ -261,7 +260,7 @@ def machine_to_ourselves() -> Iterator[None]:
     """Trials never share a machine: one measuring controller at a time."""
     remedy = f"use sudo, or name a folder of your own in {STATE_VARIABLE}"
     with _writable(state_root(), remedy):
-        state_root().mkdir(parents=True, exist_ok=True)
+        make_state_root()
     with _locked(
         state_root() / LOCK_NAME,
         "another virtgauge run is measuring on this machine; two would disturb each other",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -17,11 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.fleet import work
+from virtgauge.host.process import memory_file
 from virtgauge.plan.fleet import FleetSection
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
     from distributed.security import Security
+
+
+_held = contextlib.ExitStack()
+
+
+@functools.cache
+def _path(pem: str) -> str:
+    """Of a file with it, which is in memory until this process ends: dask would write it to a disk, for a moment."""
+    return _held.enter_context(memory_file(pem)) if "\n" in pem else pem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +49,10 @@ class TlsFiles:
 
         from distributed.security import Security
 
+        certificate, key = map(_path, (self.certificate, self.key))
         roles: dict[str, str] = {}
         for role in ("client", "scheduler", "worker"):
-            roles |= {f"tls_{role}_cert": self.certificate, f"tls_{role}_key": self.key}
+            roles |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}
         security = Security(
             require_encryption=True, tls_ca_file=self.ca, tls_min_version=ssl.TLSVersion.TLSv1_3, **roles
         )

@@ -31,7 +31,7 @@ from virtgauge.execution.run import LOCK_NAME
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import HEARTBEAT_S, SLOT, TlsFiles, configure
 from virtgauge.host.process import die_with_parent
-from virtgauge.host.tag import STATE_VARIABLE, state_root
+from virtgauge.host.tag import STATE_VARIABLE, make_state_root, state_root
 from virtgauge.plan.fleet import FleetHost, FleetSection
 
 _GRACE_S = 30.0  # That a worker gives its own process to end; whoever started the worker gives it some seconds more
@@ -279,8 +279,9 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
+    make_state_root()
     folder = state_root() / "dask"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     worker = make_worker(scheduler, name, files, listen or facing(scheduler), folder)
     stopping = asyncio.ensure_future(stopped.wait())
     starting = asyncio.ensure_future(_started(worker))

@@ -47,12 +47,12 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Mount]:
     See proc_pid_mountinfo(5): optional fields end at a lone dash, and blanks in paths are octal escapes.
     """
     try:
-        text = mountinfo.read_text()
+        text = os.fsdecode(mountinfo.read_bytes())
     except OSError:
         return
-    for line in text.splitlines():
+    for line in text.split("\n"):  # nothing else ends a line: a path may hold anything
         before, dash, after = line.partition(" - ")
-        fields, rest = before.split(), after.split(" ")
+        fields, rest = before.split(" "), after.split(" ")
         if not dash or len(fields) < 5 or len(rest) < 3:
             continue
         yield Mount(point=Path(_unescape(fields[4])), fstype=rest[0], super_options=tuple(rest[2].split(",")))

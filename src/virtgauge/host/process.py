@@ -40,6 +40,15 @@ def checked(result: int, *about: object) -> None:
         raise OSError(number, os.strerror(number), *about)
 
 
+@contextlib.contextmanager
+def memory_file(text: str) -> Iterator[str]:
+    """The path, for this process, of a file in memory, with a secret that a library takes from files alone."""
+    with open(os.memfd_create("virtgauge"), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
 def output_of(argv: Sequence[str], *, timeout_s: float = 60.0) -> str | None:
     """What a program prints on standard output; None when it is missing, fails or does not end in time."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -174,7 +183,7 @@ def boot_id() -> str:
 def stat_fields(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat from the third (state) on; None when the process is gone."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a process gives itself any name
     except OSError:
         return None
     return text[text.rindex(")") + 2 :].split()
@@ -189,7 +198,7 @@ def cpu_ticks(pid: int) -> int | None:
 def process_name(pid: int) -> str | None:
     """The name that its kernel shows of it; None when it is gone."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         return None
 
@@ -256,7 +265,7 @@ def environment_of(pid: int) -> dict[str, str]:
 def user_of(pid: int) -> int | None:
     """Who started a process (its real uid); None when it is gone."""
     with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
         return int(status.partition("\nUid:")[2].split()[0])
     return None
 

@@ -47,6 +47,7 @@ from virtgauge.host.tag import (
     forget_empty_state_folder,
     is_own_file,
     known_state_folders,
+    open_word,
     scratch_root,
     state_root,
 )
@@ -133,8 +134,8 @@ def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
     That word is its writer's, who can speak for himself only, and for folders where the scope's is.
     """
     try:
-        with open(os.open(folder / OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            record, writer, locked = json.load(file), os.fstat(file.fileno()).st_uid, is_locked(file.fileno())
+        with open_word(folder / OWNER_FILE) as (file, text):
+            record, writer, locked = json.loads(text), os.fstat(file.fileno()).st_uid, is_locked(file.fileno())
         owner = ProcessIdentity.from_dict(record)
         state = _state_from(record.get("state_folder"), writer)
         if state and folder.parent != scratch_root() and not folder.is_relative_to(state.path):
@@ -143,7 +144,7 @@ def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
         return ("it never got an owner" if _is_old(folder) else None), None
     except PermissionError:
         return None, None  # another user's, who alone can tell
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return "its owner's name cannot be read", None
     # Locked: its owner lives in another namespace of pids, or on another machine with the same home.
     return (None if locked or owner.alive() else f"its controller (pid {owner.pid}) is gone"), state

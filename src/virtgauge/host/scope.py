@@ -28,6 +28,7 @@ from virtgauge.host.tag import (
     TAG_VARIABLE,
     StateFolder,
     forget_empty_state_folder,
+    make_state_root,
     remember_state_folder,
     scratch_root,
     state_root,
@@ -115,6 +116,7 @@ class Scope:
         unborn = root / f".{self.tag}"
         for _ in range(20):  # another run that ends may remove the common parent in between
             with contextlib.suppress(FileNotFoundError):
+                make_state_root()
                 root.mkdir(parents=True, mode=_PASSABLE, exist_ok=True)
                 unborn.mkdir()
                 break

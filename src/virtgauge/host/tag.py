@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import os
 import pwd
 import re
 import secrets
+import stat
 import string
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 
 TAG_VARIABLE = "VIRTGAUGE_SCOPE"
 """Every process that virtgauge starts on the host carries its scope's tag in this variable."""
@@ -28,6 +31,7 @@ OWNER_FILE = "owner.json"
 CGROUP_PARENT = "virtgauge"
 TAG_PATTERN = re.compile(r"vg[0-9a-z]{6}")
 _DIGITS = string.digits + string.ascii_lowercase
+_LONGEST_WORD = 64 * 1024
 _MARK = slice(2, 4)  # Of a tag: the digits that all scopes of a state folder have in common
 
 
@@ -94,6 +98,18 @@ def state_root() -> Path:
     return Path(runtime) / "virtgauge" if runtime else Path(f"/tmp/virtgauge-{os.getuid()}")
 
 
+def make_state_root() -> None:
+    """Make the folder of all scopes where it is missing.
+
+    Raises:
+        OSError: it cannot be made, or belongs to another user, who could exchange what is in it and started from it.
+    """
+    root = state_root()
+    root.mkdir(parents=True, exist_ok=True)
+    if root.lstat().st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, "it belongs to another user", str(root))
+
+
 def cache_root() -> Path:
     """``$XDG_CACHE_HOME/virtgauge``; ``~/.cache/virtgauge`` where the variable is unset or not absolute."""
     chosen = os.environ.get("XDG_CACHE_HOME", "")
@@ -111,6 +127,23 @@ def is_own_file(path: Path) -> bool:
         return path.lstat().st_uid == os.geteuid()
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def open_word(path: Path) -> Iterator[tuple[TextIO, str]]:
+    """A small file that anybody may have put there, and its text: no link is followed, no pipe or device waited for.
+
+    Raises:
+        OSError: it is not there, is no file, or may not be read.
+        ValueError: it is no text, or too long for a word of ours.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is no file")
+        text = file.read(_LONGEST_WORD + 1)
+        if len(text) > _LONGEST_WORD:
+            raise ValueError(f"{path} is longer than {_LONGEST_WORD}")
+        yield file, text
 
 
 def remember_state_folder() -> None:
@@ -159,7 +192,8 @@ def _registry(cache: Path) -> Path:
 def _registered(entry: Path) -> StateFolder:
     """What a file of the registry names; what cannot be read names a folder that is nowhere."""
     try:
-        return StateFolder.from_text(entry.read_text())
+        with open_word(entry) as (_, text):
+            return StateFolder.from_text(text)
     except (OSError, ValueError):  # or it is no text
         return StateFolder(-1, "/nonexistent")
 

@@ -46,11 +46,22 @@ _BOUNDS = (  # For ledgers of any size: a microsecond a trial
         f"typeof(trial_id) = 'integer' AND trial_id BETWEEN 1 AND {MOST_TRIALS} AND block BETWEEN 0 AND {2**31 - 1} "
         f"AND attempt BETWEEN 0 AND {2**31 - 1} AND elapsed_ns BETWEEN 0 AND {2**62} AND length(key) <= {LONGEST_NAME} "
         f"AND length(result) <= {LONGEST_JSON} AND length(accounting) <= {LONGEST_JSON} "
-        f"AND length(started_at) < 64 AND ifnull(length(error), 0) <= {LONGEST_TEXT}",
+        f"AND length(started_at) < 64 AND suite NOT GLOB '*[^a-z]*' AND ifnull(length(error), 0) <= {LONGEST_TEXT}",
     ),
     ("guests", f"length(facts) <= {LONGEST_JSON}"),
     ("histograms", f"typeof(bins) = 'blob' AND length(bins) < {16 * MOST_BINS}"),
 )
+_NO_FIGURE = "a number that no figure can be"
+_ACCOUNT = {  # All else in an account is a number or null
+    "method": "text",
+    "clocks": "an object",
+    "waited_ns": "a number",
+    "left_out": "an array",
+    "left_out[]": "an object",
+    "left_out[].reason": "text",
+    "left_out[].share": "a number",
+    "left_out[].elapsed_ns": "a number",
+}
 _ALIKE = 0.6  # A share of rows from which the others are the odd ones
 _LOOKED_AT = 1000  # Of the elements of an array
 _MOST_LOOKUPS = 1_000_000  # For rows between two places at which a table cannot be gone through
@@ -157,8 +168,15 @@ def examine(db: sqlite3.Connection, take: Callable[[TrialRecord], None] = lambda
 
 
 def _examine(db: sqlite3.Connection, found: Salvage, take: Callable[[TrialRecord], None]) -> None:
+    (left,) = db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
+
     def each(table: str, read: Callable[[Mapping[str, Any]], Any]) -> Iterator[tuple[int, Any]]:
+        nonlocal left
         for key, row in _rows(db, table, found.faults):
+            left -= sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+            if left < 0:  # rows that share pages fill the memory from a small file
+                found.faults.append(Fault(table, key, "the rows up to it are longer than the file"))
+                return
             try:
                 yield key, read(row)
             except RowError as error:
@@ -257,7 +275,7 @@ def _decoded(row: sqlite3.Row, table: str, faults: list[Fault]) -> Iterator[tupl
 
 
 def odd_one(db: sqlite3.Connection) -> Fault | None:
-    """A row whose JSON is of another form than that of the others of its kind; None where all are alike."""
+    """A row whose JSON holds what none can, or is of another form than that of others of its kind; None without one."""
     trials = "SELECT trial_id, suite || ' ' || probe, factors, accounting, result FROM trials WHERE status = 'valid'"
     guests = "SELECT guest_id, platform, facts FROM guests WHERE error IS NULL"
     for table, asked in (("trials", trials), ("guests", guests)):
@@ -268,6 +286,9 @@ def odd_one(db: sqlite3.Connection) -> Fault | None:
             forms: dict[str, str] = {}
             for column, text in zip(columns, texts, strict=True):
                 _forms(column, json.loads(text), forms)
+            for path, kind in forms.items():
+                if kind == _NO_FIGURE or _is_no_account(path, kind):
+                    return Fault(table, number, f"{path} is {kind}")
             groups[group].append((number, forms))
         for rows in groups.values():
             for path in sorted({path for _, forms in rows for path in forms}):
@@ -287,9 +308,23 @@ def odd_one(db: sqlite3.Connection) -> Fault | None:
 def _forms(path: str, value: Any, forms: dict[str, str]) -> None:
     kinds = {dict: "an object", list: "an array", str: "text", bool: "true or false", type(None): "null"}
     forms[path] = kinds.get(type(value), "a number")
+    if isinstance(value, int | float) and not is_figure(value):
+        forms[path] = _NO_FIGURE
     if isinstance(value, dict):
         for key, one in value.items():
             _forms(f"{path}.{key[:40]}", one, forms)
     elif isinstance(value, list):
         for one in value[:_LOOKED_AT]:
             _forms(f"{path}[]", one, forms)
+
+
+def is_figure(value: float) -> bool:
+    """Whether it is a number with which reports can work: zero, or of a size that figures have."""
+    return value == 0 or 1e-30 < abs(value) < 1e30
+
+
+def _is_no_account(path: str, kind: str) -> bool:
+    column, _, name = path.partition(".")
+    if column != "accounting" or not (name in _ACCOUNT or name.isidentifier()):
+        return False
+    return kind != _ACCOUNT[name] if name in _ACCOUNT else kind not in ("a number", "null")

@@ -26,7 +26,7 @@ from urllib.parse import quote
 from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.ledger.damage import MADE_OF_ROWS, DamagedError, is_suspect
 from virtgauge.ledger.records import BLOCKS_PER_HOST, GuestRecord, HostRecord, Manifest, TrialRecord
-from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, is_regular, no_run
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, is_regular, no_run, require_files
 
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"
@@ -163,9 +163,7 @@ def _lacks_index(folder: Path) -> bool:
 
 
 def _access(folder: Path) -> str:
-    for name in (LOG_NAME, _INDEX_NAME):
-        if os.path.lexists(folder / name) and not is_regular(folder / name):
-            raise DamagedError(folder / name, "", "it is no file")
+    require_files(folder)
     if not _has_log(folder):
         return _IMMUTABLE
     if _lacks_index(folder):

@@ -54,7 +54,6 @@ def repair(folder: Path, new: Path) -> Repaired:
         lost = []
         ledger.confirm()
         with Ledger.create(new, found.manifest) as sound, sound.together():
-            (new / "plan.toml").write_text(found.manifest.plan_text, encoding="utf-8")
             for guest in guests.values():
                 sound.put_guest(guest)
             for trial in kept:

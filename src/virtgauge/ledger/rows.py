@@ -23,15 +23,19 @@ from virtgauge.ledger.statistics import MOST_BINS, NS_PER_UNIT, STATISTICS, unpa
 
 LONGEST_NAME = 4096  # Characters of what identifies, and of dates
 LONGEST_TEXT = 2**20  # Characters of messages
+LONGEST_PLAN = 2**17  # Characters
 LONGEST_JSON = 4 * 2**20  # Characters
 LONGEST_FLAGS = 2**16  # Characters
 DEEPEST = 48  # Levels of JSON
+_MOST = {"arms": 500, "hosts": 10_000}  # Of a report that takes seconds
 MOST_TRIALS = 20_000_000  # Columns of a report are as long as the largest number
 _LARGEST = {"trial_id": MOST_TRIALS, "guest_id": MOST_TRIALS, "block": 2**31 - 1, "attempt": 2**31 - 1}
 _LARGEST_INTEGER = 2**62
 _LONGEST_NS = 9e15  # In picoseconds still an integer of 64 bits
 _YEARS = range(1970, 2201)
 
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_SUITE = re.compile("[a-z]{1,60}")  # In an archive it names a folder
 _SUSPECT = re.compile(r"\d{18}|[eE]\+?\d{3}|\\u[dD][89abAB]|\\u0000")
 _MANIFEST = TypeAdapter(Manifest)
 _FACTORS = TypeAdapter(dict[str, str])
@@ -47,11 +51,18 @@ class RowError(ValueError):
 
 def read_manifest(row: Row) -> Manifest:
     """The manifest, whose parts are of their types. Raises RowError: they are not."""
+    told = _json(row, "value", _OBJECT)
+    for what, most in _MOST.items():
+        if isinstance(told.get(what), list) and len(told[what]) > most:
+            raise RowError(f"{what} are {len(told[what])}")
     try:
-        found = _MANIFEST.validate_python(_json(row, "value", _OBJECT))
+        found = _MANIFEST.validate_python(told)
     except ValidationError as error:
         raise RowError(_first("value", error)) from error
     _date(found.created_at, "created_at")
+    for name in ("run_id", "plan_name", "tool_version"):  # an export has them in each of its rows
+        if len(vars(found)[name]) > LONGEST_NAME:
+            raise RowError(f"{name} is {_shown(vars(found)[name])}")
     if not 0.5 <= found.confidence < 1:
         raise RowError(f"confidence is {found.confidence}")
     if not found.arms:
@@ -62,6 +73,9 @@ def read_manifest(row: Row) -> Manifest:
     roles = [arm.role for arm in found.arms]
     if not {*roles} <= {"reference", "aa", "test"} or roles.count("reference") > 1 or roles.count("aa") > 1:
         raise RowError(f"arms have the roles {', '.join(roles)[:200]}")
+    # It is taken apart several times, and a dotted key takes the square of its length.
+    if len(found.plan_text) > LONGEST_PLAN or any(line.count(".") > 1000 for line in found.plan_text.splitlines()):
+        raise RowError(f"plan_text has {len(found.plan_text)} characters, or a line that is no plan's")
     try:
         tomllib.loads(found.plan_text)
     except (ValueError, RecursionError) as error:
@@ -88,6 +102,8 @@ def read_trial(row: Row) -> TrialRecord:
     _names(row, "key", "suite", "probe", "arm", "platform")
     _date(row["started_at"], "started_at")
     _message(row, "error")
+    if not _SUITE.fullmatch(row["suite"]):
+        raise RowError(f"suite is {_shown(row['suite'])}")
     if row["status"] not in [*TrialStatus]:
         raise RowError(f"status is {_shown(row['status'])}")
     factors, flags = _json(row, "factors", _FACTORS, LONGEST_NAME), _json(row, "flags", _FLAGS, LONGEST_FLAGS)
@@ -241,7 +257,8 @@ def _message(row: Row, column: str) -> None:
 def _date(value: Any, column: str) -> None:
     try:
         # Between date and time any character may stand.
-        if len(value) < 64 and value.isprintable() and datetime.datetime.fromisoformat(value).year in _YEARS:
+        plain = len(value) < 64 and value.isprintable() and _DAY.match(value)
+        if plain and datetime.datetime.fromisoformat(value).year in _YEARS:
             return
     except (AttributeError, TypeError, ValueError):
         pass

@@ -142,25 +142,37 @@ class Ledger:
 
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Ledger:
-        """Make a new run's folder and ledger. Raises UsageError: the folder already holds a ledger."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "samples").mkdir(exist_ok=True)
+        """Make a new run's folder, with its plan and ledger.
+
+        Raises:
+            UsageError: the folder already holds a ledger.
+            VirtgaugeError: the disk is full, or gone.
+        """
         path = folder / LEDGER_NAME
         if path.exists():
             raise UsageError(f"{folder} already holds a run", "choose another folder, or `virtgauge resume` it")
         # Built under another name and renamed when whole: a ledger that exists is a ledger that can be read.
         building = path.with_suffix(".building")
-        building.unlink(missing_ok=True)
-        db = sqlite3.connect(building)
-        db.executescript(_SCHEMA)
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute("INSERT INTO manifest VALUES (1, ?)", (json.dumps(dataclasses.asdict(manifest)),))
-        db.commit()
-        db.close()
-        _sync(building)
-        building.rename(path)
-        _sync(folder)
+        try:
+            (folder / "samples").mkdir(parents=True, exist_ok=True)
+            building.unlink(missing_ok=True)
+            (folder / "plan.toml").write_text(manifest.plan_text, encoding="utf-8")
+            with contextlib.closing(sqlite3.connect(building)) as db:
+                db.executescript(_SCHEMA)
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                db.execute("INSERT INTO manifest VALUES (1, ?)", (json.dumps(dataclasses.asdict(manifest)),))
+                db.commit()
+            _sync(building)
+            building.rename(path)
+            _sync(folder)
+        except (OSError, sqlite3.OperationalError) as error:
+            for half in (building, folder / "plan.toml"):
+                with contextlib.suppress(OSError):
+                    half.unlink()
+            raise VirtgaugeError(
+                f"cannot make a run in {folder}: {error}", "free some space, or choose another folder"
+            ) from error
         return cls.open(folder)
 
     @classmethod
@@ -171,8 +183,9 @@ class Ledger:
             UsageError: there is none, or one of another version, or it may not be written.
         """
         path = folder / LEDGER_NAME
-        if not path.is_file():
+        if not is_regular(path):
             raise no_run(folder)
+        require_files(folder)
         if not (os.access(folder, os.W_OK) and os.access(path, os.W_OK)):
             raise UsageError(
                 f"the run in {folder} may not be written by this user; its ledger is intact",
@@ -339,16 +352,19 @@ class Ledger:
             partial.rename(path)
             _sync(path.parent)
         except OSError as error:
+            partial.unlink(missing_ok=True)
             raise LedgerWriteError(self.folder, error) from error
 
     def discard_unfinished_samples(self) -> int:
         """Remove sample files of trials that never reached the ledger; returns how many."""
         known = {trial_id for (trial_id,) in self._db.execute("SELECT trial_id FROM trials")}
         removed = 0
+        (self.folder / "samples").mkdir(exist_ok=True)  # a copy may lack an empty folder
         for path in (self.folder / "samples").iterdir():
             if path.suffix == ".partial" or (path.stem.isdigit() and int(path.stem) not in known):
-                path.unlink()
-                removed += 1
+                with contextlib.suppress(IsADirectoryError):  # somebody else's
+                    path.unlink()
+                    removed += 1
         return removed
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -484,6 +500,16 @@ def is_regular(path: Path) -> bool:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
         return False
+
+
+def require_files(folder: Path) -> None:
+    """Raise DamagedError where SQLite or the samples would be written or removed elsewhere, or a pipe be waited for."""
+    for beside in ("-wal", "-shm", "-journal"):
+        path = folder / (LEDGER_NAME + beside)
+        if os.path.lexists(path) and not is_regular(path):
+            raise DamagedError(path, "", "it is no file")
+    if (folder / "samples").is_symlink():
+        raise DamagedError(folder / "samples", "", "it is a link")
 
 
 def _sync(path: Path) -> None:

@@ -231,6 +231,7 @@ class RemoteHost(Platform):
         )
 
 
+_HANDSHAKE_S = 5.0
 _REQUEST_S = 30.0
 _EXIT_S = 0.5
 _PIECE = 256 * 1024
@@ -276,7 +277,9 @@ class PeerServer:
             OSError: it is no address of this machine.
         """
         server = cls(scope, agent, idle_s, on_idle)
-        server._server = await asyncio.start_server(server._accept, address, 0, ssl=context, limit=LINE_LIMIT)
+        server._server = await asyncio.start_server(
+            server._accept, address, 0, ssl=context, ssl_handshake_timeout=_HANDSHAKE_S, limit=LINE_LIMIT
+        )
         server.address, server.port = server._server.sockets[0].getsockname()[:2]
         server._watch()
         return server

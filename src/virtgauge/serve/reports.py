@@ -116,6 +116,8 @@ def main() -> None:
         sys.exit(error.message)
     except Exception as error:  # of a ledger that may be anything
         sys.exit(f"{type(error).__name__}: {error}")
+    if len(page) > LARGEST_PAGE:
+        sys.exit(f"the page has {len(page) >> 20} MiB: more than {LARGEST_PAGE >> 20}")
     sys.stdout.buffer.write(page.encode(errors="replace"))
 
 

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 from tornado.httpserver import HTTPServer
-from tornado.iostream import StreamClosedError
+from tornado.iostream import IOStream, StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
 
@@ -55,6 +55,26 @@ _TONES = dict.fromkeys((State.INCOMPLETE, State.INTERRUPTED, State.UNFINISHED), 
 _LISTED = 300  # Runs on the page of all runs: the newest
 _RUN = r"/run/([0-9a-f]{16})"
 _CHUNK = 256 * 1024
+_MOST_CONNECTIONS = 128
+_IDLE_S = 120.0
+_ANSWER_S = 300.0  # That a client may take an answer in
+
+
+class Door(HTTPServer):
+    """Whoever comes is let in, and takes the place of the one who has been there longest when there are too many."""
+
+    _open: tuple[IOStream, ...] = ()
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        self._open = (*(one for one in self._open if not one.closed()), stream)
+        if len(self._open) > _MOST_CONNECTIONS:
+            self._open[0].close()
+        super().handle_stream(stream, address)
+
+
+def _end_if_writing(stream: IOStream) -> None:
+    if not stream.closed() and stream.writing():
+        stream.close()
 
 
 @functools.cache
@@ -101,6 +121,9 @@ class Page(RequestHandler):
 
     def prepare(self) -> None:
         """Host, token, origin, method, in this order: who may not look learns nothing else."""
+        stream = getattr(self.request.connection, "stream", None)
+        if isinstance(stream, IOStream):
+            asyncio.get_running_loop().call_later(_ANSWER_S, _end_if_writing, stream)
         if not self.access.knows_host(self.request.headers.get("Host")):
             raise HTTPError(403, reason="Unknown Host")
         if self.access.token is not None:
@@ -266,8 +289,8 @@ class Server:
             default_handler_args=shared,
             log_function=lambda handler: None,  # addresses may hold the token
         )
-        self._http = HTTPServer(
-            application, max_header_size=16 * 1024, max_body_size=1024, idle_connection_timeout=120, body_timeout=10
+        self._http = Door(
+            application, max_header_size=16 * 1024, max_body_size=1024, idle_connection_timeout=_IDLE_S, body_timeout=10
         )
 
     def listen(self, address: str, port: int) -> int:

@@ -10,12 +10,12 @@ import datetime
 import json
 import os
 import ssl
-import tempfile
 from pathlib import Path
 from typing import Any, Self
 
 from virtgauge.errors import UsageError
 from virtgauge.extras import require
+from virtgauge.host.process import memory_file
 
 CONTROLLER_NAME = "controller.virtgauge"
 """What the controller is certified as: the machine knows it by the run's authority, and not by an address."""
@@ -69,10 +69,8 @@ class Credentials:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=self.authority)
         context.num_tickets = 0
-        with tempfile.NamedTemporaryFile("w", prefix="virtgauge-") as file:  # of mode 600; OpenSSL reads a file only
-            file.write(self.controller)
-            file.flush()
-            context.load_cert_chain(file.name)
+        with memory_file(self.controller) as path:
+            context.load_cert_chain(path)
         return context
 
     def agent_certificate(self) -> bytes:
