@@ -184,8 +184,8 @@ TIMING = SuiteSpec(
         "effect depends on another, by aligned ranks of the logarithms; its error is how much guests of one platform "
         "differ in it, η² is its share beside that, and it counts as shown only if the ordinary analysis of variance "
         "shows it too, for ranks alone are misled where cells vary unequally. All p are two-sided, as they are "
-        "and adjusted by Holm; the adjusted one decides. Pairs: p by Dunn’s test on the same ranks, exact within guests "
-        "and for up to 36 guests of all platforms (of two, 100), else by the normal distribution. "
+        "and adjusted by Holm; the adjusted one decides. Pairs: p by Dunn’s test on the same ranks, exact within "
+        "guests and for up to 36 guests of all platforms (of two, 100), else by the normal distribution. "
         "Cliff’s δ compares like with like, where all other factors have the same level: +1 when the first of the pair "
         "is always the larger (slower), −1 when always the smaller, 0 when neither.",
     },
