@@ -47,10 +47,12 @@ def test_wrong_settings_are_refused_by_field(kind: str, settings: dict[str, obje
 
 def test_the_settings_of_a_kind_can_be_listed() -> None:
     assert set(settings_model("oci").model_fields) == {"runtime", "options", "vcpus", "memory_mib"}
-    assert set(settings_model("qemu").model_fields) == {"machine", "accelerator", "vcpus", "memory_mib", "nic_model"}
+    own = {"machine", "accelerator", "vcpus", "memory_mib", "nic_model", "disk_image", "tuning"}
+    assert set(settings_model("qemu").model_fields) == own | set(OwnKernel.model_fields)
 
 
 def test_labels_tell_containers_and_sandboxes_apart() -> None:
     assert create("oci", {"runtime": "/opt/x/runsc"}).label == "gVisor (runsc, systrap)"
-    assert create("oci", {"runtime": "kata-runtime"}).label == "container (kata-runtime)"
+    assert create("oci", {"runtime": "kata-runtime"}).label == "Kata Containers"
+    assert create("oci", {"runtime": "crun"}).label == "container (crun)"
     assert create("qemu", {"accelerator": "tcg", "machine": "q35"}).label == "QEMU q35 (tcg, emulated)"

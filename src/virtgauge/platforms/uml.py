@@ -170,7 +170,7 @@ class UmlPlatform(Platform):
     timeout_factor = 10.0
 
     class Settings(OwnKernel):
-        """User Mode Linux. A ``kernel`` is a program of this machine, as `make ARCH=um` builds it."""
+        """User Mode Linux. A ``kernel`` is a program of this machine: Linux built with ``ARCH=um``."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 

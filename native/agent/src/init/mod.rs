@@ -88,8 +88,8 @@ pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
 fn boot(disks: &mut Vec<PathBuf>) -> Result<Way, BootError> {
     machine::mount_all()?;
     machine::attach_console();
-    let command_line = fs::read_to_string(COMMAND_LINE)
-        .map_err(|error| BootError(format!("cannot read {COMMAND_LINE}: {error}")))?;
+    let command_line =
+        fs::read_to_string(COMMAND_LINE).map_err(|error| BootError(format!("cannot read {COMMAND_LINE}: {error}")))?;
     let settings = settings(&command_line);
     match settings.get("modules") {
         Some(&"auto") => devices::drive(modules::Modules::in_folder("/modules".as_ref())?)?,
