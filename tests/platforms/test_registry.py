@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from virtgauge.errors import UsageError
 from virtgauge.platforms import KINDS, create, settings_model
+from virtgauge.platforms.guest_kernel import OwnKernel
 
 LEAST = {"attached": {"via": "ssh", "host": "192.0.2.1"}}
 """What kinds need that cannot be made from nothing."""
