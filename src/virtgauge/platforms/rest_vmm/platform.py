@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -116,9 +115,7 @@ class RestVmmPlatform(AcceleratedPlatform):
             )
         if not self._judged and not (found := await self.probe()).usable:
             raise LaunchError("probe", found.reason)
-        if self.settings.boot_timeout_s is not None:
-            spec = dataclasses.replace(spec, ready_timeout_s=self.settings.boot_timeout_s)
-        return await self._launch(spec)
+        return await self._launch(self.settings.patient(spec))
 
     async def _launch(self, spec: GuestSpec) -> Guest:
         monitor = self.monitor
