@@ -188,10 +188,17 @@ def test_words_for_its_kernel_are_kept_but_those_of_its_own_disk() -> None:
 
 
 def test_a_guest_that_stays_on_its_host_is_told_that_its_counter_is_invariant() -> None:
-    for more in ("migratable='off'", "migratable='on'"):
-        feature = "" if more.endswith("'off'") else "<feature policy='require' name='invtsc'/>"
-        made = described(f"<cpu mode='host-passthrough' {more}>{feature}</cpu>")
-        assert "-invtsc" not in made.section.get("tuning", {}).get("cpu_flags", [])
+    for mode in ("host-passthrough", "maximum"):
+        for more in ("migratable='off'", "migratable='on'"):
+            feature = "" if more.endswith("'off'") else "<feature policy='require' name='invtsc'/>"
+            made = described(f"<cpu mode='{mode}' {more}>{feature}</cpu>")
+            assert "-invtsc" not in made.section.get("tuning", {}).get("cpu_flags", [])
+        assert described(f"<cpu mode='{mode}'/>").section["tuning"]["cpu_flags"] == ["-invtsc"]
+
+
+def test_the_end_of_interrupts_by_memory_is_a_feature() -> None:
+    made = described("<features><apic eoi='on'/></features>")
+    assert made.section["tuning"]["cpu_flags"] == ["+kvm-pv-eoi"]
 
 
 def test_what_only_kvm_has_is_left_out_of_an_emulated_guest() -> None:

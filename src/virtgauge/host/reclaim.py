@@ -51,6 +51,7 @@ from virtgauge.host.tag import (
     scratch_root,
     state_root,
 )
+from virtgauge.host.vfio import give_devices_back
 
 _YOUNG_S = 60.0  # A nameless rest younger than this may be one that another run is just making
 
@@ -259,6 +260,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
         lines += put_back_governors(believed)
     if believed is not None:
         lines += put_back_parameters(believed)
+        lines += give_devices_back(believed)
     if folder is not None:
         lines += [f"unmounted {point}" for point in detach_below(folder)]
     if believed is not None:

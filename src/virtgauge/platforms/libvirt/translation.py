@@ -217,7 +217,7 @@ def _processor(domain: Description) -> Iterator[Finding]:
     signs = {"require": "+", "force": "+", "disable": "-", "forbid": "-"}
     features = [one for one in cpu.findall("feature") if one.get("policy", "require") in signs]
     flags = {one.get("name", ""): signs[one.get("policy", "require")] for one in features}
-    if mode == "host-passthrough" and cpu.get("migratable") != "off" and _by_kvm(domain):
+    if mode in ("host-passthrough", "maximum") and cpu.get("migratable") != "off" and _by_kvm(domain):
         flags.setdefault("invtsc", "-")  # a guest that may be moved is not told that its counter is invariant
     hints, facts = _hints(domain)
     flags |= hints
@@ -262,6 +262,7 @@ _HINTS = {
     "features/kvm/hint-dedicated@state": "kvm-hint-dedicated",
     "features/kvm/poll-control@state": "kvm-poll-control",
     "features/kvm/pv-ipi@state": "kvm-pv-ipi",
+    "features/apic@eoi": "kvm-pv-eoi",
     "features/pmu@state": "pmu",
     "features/pvspinlock@state": "kvm-pv-unhalt",
     "clock/timer[@name='kvmclock']@present": "kvmclock",

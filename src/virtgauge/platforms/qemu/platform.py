@@ -166,9 +166,7 @@ class QemuPlatform(AcceleratedPlatform):
             availability = await self.probe()
             if not availability.usable:
                 raise LaunchError("probe", availability.reason)
-        if self.settings.boot_timeout_s is not None:
-            spec = dataclasses.replace(spec, ready_timeout_s=self.settings.boot_timeout_s)
-        return await self._launch(spec, self._accelerator or "tcg", self._without or ())
+        return await self._launch(self.settings.patient(spec), self._accelerator or "tcg", self._without or ())
 
     async def _launch(self, spec: GuestSpec, accelerator: str, without: Sequence[str] = ()) -> Guest:
         with contextlib.ExitStack() as removal:
@@ -185,6 +183,7 @@ class QemuPlatform(AcceleratedPlatform):
 
             asked = self._asked_of(accelerator, boot.vcpus, boot.memory_mib)
             make_ready(asked, spec.scope.folder, removal)
+            removal.callback(cgroup.kill_all)  # before a device is given back: that waits for a QEMU that has it
             taps_of = tuned_links(boot.tuning, removal)
             process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages, taps_of=taps_of)
             monitor = Monitor(pairs[1], attempt.give_up)
