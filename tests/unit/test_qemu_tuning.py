@@ -322,7 +322,9 @@ def test_a_device_that_this_machine_uses_is_not_taken_from_it(root: Path, bus: P
     flags = bus / "devices" / NIC / "net/eth0/flags"
     flags.parent.mkdir(parents=True)
     flags.write_text("0x1003\n")
-    assert f"this machine has the interface eth0, which is up, on {NIC}; take it out" in refused(root, pci_devices=[NIC])
+    assert f"this machine has the interface eth0, which is up, on {NIC}; take it out" in refused(
+        root, pci_devices=[NIC]
+    )
     flags.write_text("0x1002\n")
     assert refused(root, pci_devices=[NIC]) == ""
     (bus / "devices" / NIC / "ata1/host0/block/sda").mkdir(parents=True)
