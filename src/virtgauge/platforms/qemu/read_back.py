@@ -18,7 +18,7 @@ from typing import Any
 from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host.module_parameter import hold_parameter
+from virtgauge.host.kernel_value import hold_value
 from virtgauge.host.process import cpu_list
 from virtgauge.network.macvtap import MACVTAP_FILE
 from virtgauge.platforms.base import GuestSpec, LaunchError
@@ -348,7 +348,7 @@ def make_ready(asked: Asked, scope_folder: Path, removal: contextlib.ExitStack) 
         raise LaunchError(_STAGE, "; ".join(f"{one}; {one.remedy}" for one in refused))
     if asked.tuning.halt_poll_ns is not None:
         try:
-            removal.callback(hold_parameter(asked.root / HALT_POLL, str(asked.tuning.halt_poll_ns), scope_folder))
+            removal.callback(hold_value(asked.root / HALT_POLL, str(asked.tuning.halt_poll_ns), scope_folder))
         except UnavailableError as error:
             raise LaunchError(_STAGE, str(error)) from error
 
