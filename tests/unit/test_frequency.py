@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host import frequency, reclaim
-from virtgauge.host.frequency import GOVERNORS_FILE, put_back_governors, set_governor
+from virtgauge.host import reclaim
+from virtgauge.host.frequency import set_governor
+from virtgauge.host.kernel_value import put_back_values
 from virtgauge.suites.isolation.suite import IsolationSuite
 
 
@@ -26,19 +27,23 @@ def in_force(cpufreq: Path) -> list[str]:
     return [(policy / "scaling_governor").read_text().strip() for policy in sorted(cpufreq.iterdir())]
 
 
+def records(folder: Path) -> list[Path]:
+    return list(folder.glob("kernel-value*.json"))
+
+
 def test_it_is_set_on_all_processors_and_put_back(cpufreq: Path, tmp_path: Path) -> None:
     put_back = set_governor("powersave", tmp_path, cpufreq)
     assert in_force(cpufreq) == ["powersave", "powersave"]
     put_back()
     assert in_force(cpufreq) == ["schedutil", "schedutil"]
-    assert not (tmp_path / GOVERNORS_FILE).exists()
+    assert not records(tmp_path)
 
 
 def test_after_a_kill_the_next_start_puts_it_back(cpufreq: Path, tmp_path: Path) -> None:
     folder = tmp_path / "vg00abcd"
     folder.mkdir()
     set_governor("powersave", folder, cpufreq)
-    assert any("governor schedutil" in line for line in reclaim.reclaim_folder(folder))
+    assert any("scaling_governor = schedutil" in line for line in reclaim.reclaim_folder(folder))
     assert in_force(cpufreq) == ["schedutil", "schedutil"]
 
 
@@ -48,9 +53,9 @@ def test_a_processor_that_went_offline_does_not_keep_the_others(cpufreq: Path, t
     for file in gone.iterdir():
         file.unlink()
     gone.rmdir()
-    assert put_back_governors(tmp_path) == ["put back the governor schedutil of policy1"]
+    assert put_back_values(tmp_path) == [f"put back {cpufreq}/policy1/scaling_governor = schedutil"]
     assert in_force(cpufreq) == ["schedutil"]
-    assert not (tmp_path / GOVERNORS_FILE).exists()
+    assert not records(tmp_path)
 
 
 def test_what_cannot_be_put_back_now_is_remembered(cpufreq: Path, tmp_path: Path) -> None:
@@ -58,14 +63,14 @@ def test_what_cannot_be_put_back_now_is_remembered(cpufreq: Path, tmp_path: Path
     file = cpufreq / "policy0" / "scaling_governor"
     file.unlink()
     file.mkdir()  # reading it fails, and not because it is gone
-    assert put_back_governors(tmp_path) == ["put back the governor schedutil of policy1"]
-    assert (tmp_path / GOVERNORS_FILE).exists()
+    assert put_back_values(tmp_path) == [f"put back {cpufreq}/policy1/scaling_governor = schedutil"]
+    assert len(records(tmp_path)) == 1
 
 
 def test_what_somebody_has_changed_since_stays(cpufreq: Path, tmp_path: Path) -> None:
     set_governor("powersave", tmp_path, cpufreq)
     (cpufreq / "policy1" / "scaling_governor").write_text("performance")
-    put_back_governors(tmp_path)
+    put_back_values(tmp_path)
     assert in_force(cpufreq) == ["schedutil", "performance"]
 
 
@@ -84,4 +89,3 @@ def test_it_is_a_factor_of_the_isolation_suite_that_takes_a_testbed_of_its_own()
     assert [cell.key for cell in both][:1] == [cell.key for cell in plain]
     assert [cell.factors.get("governor") for cell in both] == [None, "powersave"]
     assert len({cell.testbed for cell in both}) == 2
-    assert frequency.GOVERNORS_FILE

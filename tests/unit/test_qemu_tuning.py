@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from virtgauge.errors import UnavailableError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.host import vfio
-from virtgauge.host.module_parameter import hold_parameter, put_back_parameters
+from virtgauge.host.kernel_value import hold_value, put_back_values
 from virtgauge.host.reclaim import reclaim_folder
 from virtgauge.host.scope import Scope
 from virtgauge.plan.load import PlanError, load_plan, parse_plan
@@ -400,16 +400,16 @@ def test_what_a_killed_run_had_set_is_put_back_unless_somebody_changed_it_since(
 ) -> None:
     file = root / "sys/module/kvm/parameters/halt_poll_ns"
     with Scope() as scope:
-        hold_parameter(file, "0", scope.folder)
+        hold_value(file, "0", scope.folder)
         assert reclaim_folder(scope.folder) == [f"put back {file} = 200000"]
         assert file.read_text() == "200000"
-        assert put_back_parameters(scope.folder) == []
+        assert put_back_values(scope.folder) == []
 
 
 def test_a_value_that_somebody_else_has_set_since_stays(root: Path, tmp_path: Path) -> None:
     file, scope = root / "sys/module/kvm/parameters/halt_poll_ns", tmp_path / "scope"
     scope.mkdir()
-    end = hold_parameter(file, "0", scope)
+    end = hold_value(file, "0", scope)
     file.write_text("777")
     end()
     assert file.read_text() == "777"
@@ -417,7 +417,7 @@ def test_a_value_that_somebody_else_has_set_since_stays(root: Path, tmp_path: Pa
 
 def test_a_parameter_that_cannot_be_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="cannot be set"):
-        hold_parameter(tmp_path / "no-such-module", "0", tmp_path)
+        hold_value(tmp_path / "no-such-module", "0", tmp_path)
 
 
 # -- read back -------------------------------------------------------------------------------------------

@@ -22,9 +22,8 @@ from pathlib import Path
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies, marked_with
 from virtgauge.host.domains import destroy_domains, destroy_tagged_domains
-from virtgauge.host.frequency import GOVERNORS_FILE, put_back_governors
+from virtgauge.host.kernel_value import put_back_values
 from virtgauge.host.lending import HOME, give_all_back, is_lent_something
-from virtgauge.host.module_parameter import put_back_parameters
 from virtgauge.host.mounts import detach_below, mounts
 from virtgauge.host.process import (
     ProcessIdentity,
@@ -256,10 +255,8 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
         lines += destroy_domains(believed)
     lines += destroy_tagged_domains(tag)
     lines += _kill_processes(tag)
-    if believed is not None and is_own_file(believed / GOVERNORS_FILE):
-        lines += put_back_governors(believed)
     if believed is not None:
-        lines += put_back_parameters(believed)
+        lines += put_back_values(believed)
         lines += give_devices_back(believed)
     if folder is not None:
         lines += [f"unmounted {point}" for point in detach_below(folder)]

@@ -18,7 +18,7 @@ from typing import Any
 from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host.module_parameter import hold_parameter
+from virtgauge.host.kernel_value import hold_value
 from virtgauge.host.process import cpu_list
 from virtgauge.host.vfio import hold_device
 from virtgauge.network.macvtap import MACVTAP_FILE
@@ -351,7 +351,7 @@ def make_ready(asked: Asked, scope_folder: Path, removal: contextlib.ExitStack) 
         raise LaunchError(_STAGE, "; ".join(f"{one}; {one.remedy}" for one in refused))
     try:
         if asked.tuning.halt_poll_ns is not None:
-            removal.callback(hold_parameter(asked.root / HALT_POLL, str(asked.tuning.halt_poll_ns), scope_folder))
+            removal.callback(hold_value(asked.root / HALT_POLL, str(asked.tuning.halt_poll_ns), scope_folder))
         for address in asked.tuning.pci_devices:
             removal.callback(hold_device(address, scope_folder, asked.root))
     except UnavailableError as error:

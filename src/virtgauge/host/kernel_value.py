@@ -1,4 +1,4 @@
-"""A parameter of a kernel's module, set while guests need it, and put back after them even after a kill -9."""
+"""A value of the kernel, set by a file while guests need it, and put back after them even after a kill -9."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.host.tag import is_own_file
 
-_RECORD = "module-parameter-{}.json"  # In a scope's folder: what was in force before, and what is to be
-_held: dict[tuple[Path, Path], list[str]] = {}  # By record and parameter: the value, once for each guest that needs it
+_RECORD = "kernel-value{}.json"  # In a scope's folder, by the value's path: what was in force before, and what is to be
+_held: dict[Path, list[str]] = {}  # By record: the value, once for each guest that needs it
 
 
-def hold_parameter(file: Path, value: str, scope_folder: Path) -> Callable[[], object]:
-    """Have a parameter a value for one more guest of a scope; returns what ends that.
+def hold_value(file: Path, value: str, scope_folder: Path) -> Callable[[], object]:
+    """Have a file of the kernel's say a value for one more guest of a scope; returns what ends that.
 
     Raises:
         UnavailableError: it cannot be set, had another value afterwards, or another guest of the scope needs another.
     """
-    record = scope_folder / _RECORD.format(file.name)
-    holders = _held.setdefault((record, file), [])
+    record = scope_folder / _RECORD.format(str(file).replace("/", "-"))
+    holders = _held.setdefault(record, [])
     if holders and holders[0] != value:
         said = f"{file} = {value}: another guest of this run needs {holders[0]}"
         raise UnavailableError(said, "the kernel has one value for all of them; measure these guests one after another")
@@ -49,7 +49,7 @@ def hold_parameter(file: Path, value: str, scope_folder: Path) -> Callable[[], o
     return end
 
 
-def put_back_parameters(scope_folder: Path) -> list[str]:
+def put_back_values(scope_folder: Path) -> list[str]:
     """Put back what a scope has changed, unless somebody has changed it since; a line for people each."""
     return [line for record in sorted(scope_folder.glob(_RECORD.format("*"))) for line in _put_back(record)]
 
@@ -65,7 +65,7 @@ def _put_back(record: Path) -> list[str]:
             file.write_text(before)
             lines.append(f"put back {file} = {before}")
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        pass  # the module is gone, or nothing was set yet
+        pass  # it is gone (a module, a processor), or nothing was set yet
     except OSError:
         return lines  # another user may have the right to
     record.unlink(missing_ok=True)
