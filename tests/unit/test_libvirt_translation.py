@@ -270,3 +270,18 @@ def test_a_file_that_is_not_there_is_named() -> None:
     done = CliRunner().invoke(app, ["plan", "from-libvirt", "/no/such/guest.xml"])
     assert isinstance(done.exception, UsageError)
     assert "/no/such/guest.xml" in done.exception.message
+
+
+def test_a_domain_is_asked_for_although_a_folder_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    asked: list[tuple[str, str]] = []
+
+    def description_of(uri: str, name: str) -> bytes:
+        asked.append((uri, name))
+        return PLAIN.format(more="", type="kvm", name=name).encode()
+
+    monkeypatch.setattr("virtgauge.platforms.libvirt.connection.description_of", description_of)
+    done = CliRunner().invoke(app, ["plan", "from-libvirt", "web1"])
+    assert done.exit_code == 0, done.output
+    assert asked == [("qemu:///system", "web1")]

@@ -103,7 +103,8 @@ def from_libvirt(
     from virtgauge.platforms.libvirt.translation import translate
 
     path = Path(domain)
-    content = read_file(path) if path.suffix == ".xml" or path.exists() else description_of(uri, domain)
+    named = path.suffix == ".xml" or (path.exists() and not path.is_dir())  # a folder may be called as a domain is
+    content = read_file(path) if named else description_of(uri, domain)
     kind, own = ("libvirt", uri) if libvirt else ("qemu", None)
     text = translate(Description(content, domain), kind, own).plan(suites)
     check_plan(parse_plan(text, f"the plan from {domain}"), f"the plan from {domain}")
