@@ -66,7 +66,8 @@ def check(
         print(printable(f"cannot be measured here: {error.message}", lines=True))
     else:
         unusable = [arm.name for arm in arms if not arm.usable and arm.role != "aa"]
-        without = f" (without {', '.join(unusable)}, which cannot be used here)" if unusable else ""
+        why = f"which cannot be used here: `virtgauge doctor --plan {plan}` says why"
+        without = f" (without {', '.join(unusable)}, {why})" if unusable else ""
         print(f"duration on this machine{without}: {duration_of(loaded, design, arms)}")
         if minutes is not None:
             fit = fitted(loaded, source, arms, minutes)
