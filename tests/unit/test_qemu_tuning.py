@@ -466,6 +466,7 @@ async def test_anything_else_than_what_was_asked_for_is_an_error_that_names_both
         await in_force(answers, disk_cache="none", nic_tx="timer").read()
     assert "asked for disk_cache = none, in force is writeback" in str(caught.value)
     assert "asked for nic_tx = timer, in force is bh" in str(caught.value)
+    assert "leave it out" in str(caught.value)
 
 
 async def test_what_cannot_be_read_back_is_an_error_and_not_taken_as_given() -> None:

@@ -48,6 +48,9 @@ _REASONS = (
     ),
     (r"currentMemory|maxMemory", "a guest has all its memory from the beginning; there is no balloon"),
     (r"cputune/(vcpupin|vcpusched)", "pinned is each vCPU, to one CPU of its own, and all have one scheduling class"),
+    (r"cputune$", "limits are the suites' own factors: docs/policies.md; pinned is each vCPU, to one CPU of its own"),
+    (r"cpu/topology", "its processors are not those that are there, or are of dies or clusters"),
+    (r"cpu/feature", "whether the guest has it is up to its host"),
     (r"features/hyperv", "an aid for guests that are Windows"),
     (r"clock(@|$)", "no figure depends on the time of day"),
     (r"seclabel|keywrap|launchSecurity", "how libvirt confines or seals the guest"),
@@ -172,7 +175,8 @@ def _machine(domain: Description) -> Iterator[Finding]:
     if system is not None:
         for fact, known in (((system, ""), "hvm"), ((system, "arch"), "x86_64")):
             if value_of(fact) not in (known, ""):
-                raise domain.wrong(fact, f"{known} is expected: virtgauge's guests are whole machines, of x86-64")
+                wrong = domain.wrong(fact, f"{known} is expected: virtgauge's guests are whole machines, of x86-64")
+                raise UsageError(wrong.message, "name a guest that is one")
         yield Finding({}, ((system, ""), (system, "arch")))
         machine = (system, "machine")
         if found := re.match(r"(?:pc-)?(q35|microvm)\b|(pc)\b", value_of(machine)):

@@ -124,7 +124,7 @@ class InForce:
             if told not in (_words(asked), UNTOLD):
                 differences.append(f"asked for {field} = {_words(asked)}, in force is {told}")
         if differences:
-            raise LaunchError(_STAGE, "; ".join(differences))
+            raise LaunchError(_STAGE, f"{'; '.join(differences)}; give what can be in force here, or leave it out")
         return found
 
     # -- where it is said --------------------------------------------------------------------------------
