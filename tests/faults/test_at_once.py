@@ -5,7 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,18 +38,19 @@ steal = 1.0
 """
 TRIALS = 10 * 2 * 2
 STRANGER = 65534
-# The interpreter and this test's folder may be in a place of root's: to read them is all that the other user may more.
+# The interpreter may be in a place of root's: to read it is all that the other user may more.
 AS_STRANGER = ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups",
                "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]  # fmt: skip
 
 
 class Somebody:
-    """A user with a folder of his own, for state, cache and runs, and a checkout."""
+    """A user with a checkout, and a folder of his own for state and runs."""
 
     def __init__(self, folder: Path, prefix: list[str], checkout: Path) -> None:
         folder.mkdir()
         self.run, self._prefix = folder / "run", prefix
-        own = {"VIRTGAUGE_STATE": folder / "state", "XDG_CACHE_HOME": folder / "cache", "HOME": folder}
+        cache = (folder if prefix else folder.parent) / "cache"  # a user's state folders are listed in one place
+        own = {"VIRTGAUGE_STATE": folder / "state", "XDG_CACHE_HOME": cache, "HOME": folder}
         self._environment = os.environ | {name: str(path) for name, path in own.items()} | {"PYTHONPATH": str(checkout)}
         if prefix:
             os.chown(folder, STRANGER, STRANGER)
@@ -60,7 +63,7 @@ class Somebody:
         )
 
     def wait_for_a_trial(self) -> None:
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 30
         while time.monotonic() < give_up:
             with contextlib.suppress(VirtgaugeError), ReadOnlyLedger.open(self.run) as ledger:
                 if ledger.attempts():
@@ -79,14 +82,22 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A folder that all users can pass through, as those of pytest cannot be."""
+    with tempfile.TemporaryDirectory(prefix="vgtests-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.usefixtures("root")
-def test_runs_of_two_users_and_two_checkouts_neither_disturb_nor_sweep_each_other(tmp_path):
+def test_runs_of_two_users_and_two_checkouts_neither_disturb_nor_sweep_each_other(common):
     here = Path(virtgauge.__file__).parent
-    copy = tmp_path / "checkout"
+    copy = common / "checkout"
     shutil.copytree(here, copy / here.name, ignore=shutil.ignore_patterns("__pycache__"))
-    mine, theirs = Somebody(tmp_path / "mine", [], here.parent), Somebody(tmp_path / "theirs", AS_STRANGER, copy)
-    dead = Somebody(tmp_path / "dead", [], copy)
-    plan, long = tmp_path / "plan.toml", tmp_path / "long.toml"
+    mine, theirs = Somebody(common / "mine", [], here.parent), Somebody(common / "theirs", AS_STRANGER, copy)
+    dead = Somebody(common / "dead", [], copy)
+    plan, long = common / "plan.toml", common / "long.toml"
     plan.write_text(PLAN.format(repetitions=10))
     long.write_text(PLAN.format(repetitions=5000))
     killed = dead.start("run", long, "--out", dead.run)
@@ -96,17 +107,20 @@ def test_runs_of_two_users_and_two_checkouts_neither_disturb_nor_sweep_each_othe
         for one in runs:
             one.wait_for_a_trial()
         killed.kill()
-        killed.wait()
-        left = {path.name for path in (tmp_path / "dead" / "state").iterdir() if path.is_dir()}
+        killed.communicate()
+        left = {path.name for path in (common / "dead" / "state").iterdir() if path.is_dir()}
         living = {path.name for one in runs for path in one.run.parent.glob("state/vg*")}
-        assert len(left) == 1 and len(living) == 2
+        assert (len(left), len(living)) == (1, 2)
         told = theirs.clean_all() + mine.clean_all()
         assert left.pop() in told
         assert not [tag for tag in living if tag in told]
         assert {process.poll() for process in runs.values()} == {None}
+        ends = [finished(process) for process in runs.values()]
     finally:
-        ends = [finished(process) for process in (*runs.values(), killed)]
-    for (code, _, errors), one in zip(ends, runs, strict=False):
+        for process in (killed, *runs.values()):
+            process.kill()
+            process.communicate()
+    for (code, _, errors), one in zip(ends, runs, strict=True):
         assert code == 0, errors
         with ReadOnlyLedger.for_command(one.run) as ledger:
             trials = ledger.trials()

@@ -193,7 +193,7 @@ def test_a_repaired_run_has_the_sound_trials_and_says_what_is_left_out(run, tmp_
 def test_a_repaired_run_that_finds_no_room_is_not_there_and_is_when_there_is_room(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "put_event", mock.Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
-        with pytest.raises(VirtgaugeError, match="cannot make a run in .*full"):
+        with pytest.raises(VirtgaugeError, match=r"cannot make a run in .*full"):
             repair(run, tmp_path / "new")
     assert [path.name for path in (tmp_path / "new").rglob("*")] == ["samples"]
     assert repair(run, tmp_path / "new").left_out == ()
