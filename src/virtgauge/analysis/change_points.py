@@ -9,6 +9,11 @@ A. B. Olshen et al. (2004), "Circular Binary Segmentation", Biostatistics 5(4): 
 that differs is hard to see.  Its p comes from permutations of all values with a given seed, counted so that it is
 never 0 (B. Phipson & G. K. Smyth 2010, Statistical Applications in Genetics and Molecular Biology 9(1): 39).
 
+Of several series over the same places, each has a p for changes that stay and one for those that go back, and the
+smallest is compared with the smallest that permutations of the places give: P. H. Westfall & S. S. Young (1993),
+"Resampling-Based Multiple Testing", Wiley.  So neither series without a change nor the many stretches that go back hide
+a change that stays, and the level is that of one test.
+
 A series that changes is cut there and its parts are examined in turn; they share their series' level.
 """
 
@@ -68,6 +73,37 @@ def candidate(groups: Sequence[Values], seed: int, permutations: int = PERMUTATI
     return Candidate(start, stop, float(found[place]), (1 + as_large) / (1 + permutations))
 
 
+def candidate_of(
+    series: Sequence[Values], groups: int, seed: int, permutations: int = PERMUTATIONS
+) -> tuple[int, Candidate]:
+    """Of several series over the same places, that and its stretch for which chance has the smallest p.
+
+    Args:
+        series: of finite values, as they are: whoever wants ranks gives ranks.
+        groups: of neighbouring places, three or more, at whose bounds a stretch begins and ends.
+
+    Returns:
+        The index of the series, and the stretch; its p is that of any such one in all series together.
+    """
+    places = np.arange(len(series[0]))
+    sizes = tuple(len(group) for group in np.array_split(places, groups))
+    orders = np.random.default_rng(seed).permuted(np.tile(places, (permutations + 1, 1)), axis=1)
+    orders[0] = places
+    families = []
+    for index, values in enumerate(series):
+        found = _standardized((values - np.mean(values))[orders], sizes)
+        for family in (slice(groups - 1), slice(groups - 1, None)):  # as _stretches has them
+            largest = np.abs(found[:, family]).max(axis=1)
+            as_large = permutations + 1 - np.searchsorted(np.sort(largest), largest * (1 - _SLACK))
+            place = family.indices(found.shape[1])[0] + int(np.argmax(np.abs(found[0, family])))
+            families.append((as_large, index, place, float(found[0, place])))
+    smallest = np.min([as_large for as_large, *_ in families], axis=0)
+    _, index, place, statistic = min(families, key=lambda family: family[0][0])
+    starts, stops = _stretches(groups)
+    p = float(np.mean(smallest <= smallest[0]))
+    return index, Candidate(int(starts[place]), int(stops[place]), statistic, p)
+
+
 def segments(groups: Sequence[Values], level: float, seed: int, permutations: int = PERMUTATIONS) -> tuple[int, ...]:
     """Where a series changes: the indices of the last group of each part but the last, ascending.
 
@@ -99,7 +135,7 @@ def _stretches(groups: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64
 
 
 def _standardized(ranks: Values, sizes: tuple[int, ...]) -> Values:
-    """Of every row of ranks, the standardized difference of every stretch from its rest; 0 where all are tied."""
+    """Of every row of values, the standardized difference of every stretch from its rest; 0 where all are tied."""
     n = ranks.shape[1]
     ends = np.concatenate([[0], np.cumsum(sizes)])
     sums = np.concatenate([np.zeros((ranks.shape[0], 1)), np.cumsum(ranks, axis=1)], axis=1)[:, ends]
@@ -109,7 +145,7 @@ def _standardized(ranks: Values, sizes: tuple[int, ...]) -> Values:
     if variance <= 0:
         return np.zeros((ranks.shape[0], within.size))
     spread = np.sqrt(within * (n - within) / n * variance)
-    return np.asarray((sums[:, stops] - sums[:, starts] - within * (n + 1) / 2) / spread, dtype=np.float64)
+    return np.asarray((sums[:, stops] - sums[:, starts] - within * np.mean(ranks[0])) / spread, dtype=np.float64)
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.analysis.change_points import candidate
+from virtgauge.analysis.change_points import candidate_of
 from virtgauge.analysis.ranks import midranks
 from virtgauge.measures.catalogue import headline_measures
 from virtgauge.results.measure import Better
@@ -19,18 +20,20 @@ _GROUPS, _PERMUTATIONS = 40, 1999  # Neighbouring repetitions are taken together
 
 
 def course_caveats(table: ResultTable) -> Iterator[str]:
-    """For each arm whose repetitions are not exchangeable: from where to where they differ.
+    """For each arm whose repetitions are not exchangeable: from where to where they differ, and in what.
 
-    A repetition's place is its mean rank over all cells and headline measures, better ones higher; what the cells of a
-    repetition have in common is kept, because repetitions are permuted as wholes.
+    A repetition's place is its mean rank over all cells and headline measures, better ones higher, and by each measure
+    the mean of its figures, each as a part of its cell's median: a factor of two is then told from a trifle, and a
+    measure that changes alone from the others. What the cells of a repetition have in common is kept, because
+    repetitions are permuted as wholes.
     """
     arms = [] if table.manifest.hosts else [arm.name for arm in table.arms if arm.usable]
     for arm in arms:
         blocks, places = _places(table, arm)
-        if len(blocks) < _FEWEST or np.ptp(places) == 0:
+        if len(blocks) < _FEWEST:
             continue
-        groups = np.array_split(places, min(len(places), _GROUPS))
-        found = candidate(groups, seed=0, permutations=_PERMUTATIONS)
+        groups = np.array_split(np.array(blocks), min(len(blocks), _GROUPS))
+        index, found = candidate_of(list(places.values()), len(groups), table.manifest.seed, _PERMUTATIONS)
         if found.p > _CHANCE / len(arms):
             continue
         starts = np.cumsum([0, *(len(group) for group in groups)])
@@ -40,22 +43,27 @@ def course_caveats(table: ResultTable) -> Iterator[str]:
         better = (found.statistic > 0) == (found.start > 0)
         until = "on" if last == len(blocks) else f"to {blocks[last - 1] + 1}"
         yield (
-            f"The figures of {arm} are not in random order (p = {found.p:.2g}): from repetition {blocks[first] + 1} "
-            f"{until} they are {'better' if better else 'worse'}. A step, a drift or slow waves: the test does not "
-            "tell which, and a figure over the whole run is of neither part."
+            f"The figures of {arm} are not in random order (p = {found.p:.2g}; {list(places)[index]}): from repetition "
+            f"{blocks[first] + 1} {until} they are {'better' if better else 'worse'}. A step, a drift or slow waves: "
+            "the test does not tell which, and a figure over the whole run is of neither part."
         )
 
 
-def _places(table: ResultTable, arm: str) -> tuple[list[int], npt.NDArray[np.float64]]:
-    """The repetitions that have every figure that most have, ascending, and the mean rank of each."""
+def _places(table: ResultTable, arm: str) -> tuple[list[int], dict[str, npt.NDArray[np.float64]]]:
+    """The repetitions that have every figure that most have, ascending, and the places of each, by what has them."""
     columns = []
     for measure in headline_measures():
-        sign = -1.0 if measure.better is Better.LOWER else 1.0
         for cell in table.cells(measure.suite):
             if values := table.values(measure, cell, arm):
-                columns.append({block: sign * value for block, value in values.items()})
-    most = max((len(column) for column in columns), default=0)
-    full = [column for column in columns if len(column) == most]
-    blocks = sorted(set.intersection(*(set(column) for column in full))) if full else []
-    ranks = [midranks(np.array([column[block] for block in blocks])) for column in full]
-    return blocks, np.mean(ranks, axis=0) if ranks else np.zeros(0)
+                columns.append((measure, values))
+    most = max((len(values) for _, values in columns), default=0)
+    full = [(measure, values) for measure, values in columns if len(values) == most]
+    blocks = sorted(set.intersection(*(set(values) for _, values in full))) if full else []
+    ranks, parts = [], defaultdict(list)
+    for measure, values in full:
+        figures = np.array([values[block] for block in blocks])
+        better = -figures if measure.better is Better.LOWER else figures
+        ranks.append(midranks(better))
+        parts[measure.full_name].append(better / (abs(np.median(figures)) or 1.0))
+    places = {"all figures together": midranks(np.mean(ranks, axis=0))} if ranks else {}
+    return blocks, places | {name: np.mean(of_cells, axis=0) for name, of_cells in parts.items()}
