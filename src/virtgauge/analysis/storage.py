@@ -19,6 +19,10 @@ NEAR = 0.8  # A resource that is busy for this share of the time, or more, is th
 CLIENT_NEAR = 0.5
 """A rate beyond this share of what the client reaches against a server that does nothing is the client's as well."""
 FACTOR = 2.0  # A disk whose flushes became so much faster or slower is another one
+FASTEST_FLASH_PER_S = 20_000.0
+"""Flushes one after another that no flash completes by itself: a page of Z-NAND, which is fast, takes 100 µs (W. Cheong
+et al. 2018, "A Flash Memory Controller for 15μs Ultra-Low-Latency SSD Using High-Speed 3D NAND Flash with 3μs Read
+Time", ISSCC); half of that is allowed."""
 CHANCE = 0.001  # How often at most bursts that are independent look like that although nothing has changed
 
 

@@ -318,7 +318,8 @@ def _conditions(context: Context, cells: list[Cell]) -> str:
 
 def _remark(context: Context, cells: list[Cell], arm: str) -> str:
     limited = sum(bool(insights.client_limited(context, cell, arm)) for cell in cells)
-    return f"{limited} of these near the client’s own limit" if limited else ""
+    said = [f"{limited} of these near the client’s own limit"] if limited else []
+    return ", ".join([*said, *insights.cached_flushes(context, cells, arm)])
 
 
 STORAGE = SuiteSpec(

@@ -6,13 +6,14 @@ import dataclasses
 import itertools
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.storage import (
     CLIENT_NEAR,
+    FASTEST_FLASH_PER_S,
     Explanation,
     Limit,
     Load,
@@ -185,6 +186,17 @@ def limit_hint(context: Context, cell: Cell, arm: str) -> str:
     """The limit of a rate, beside the rate."""
     found = explained(context, cell, arm)
     return found[1].limit.value if found else ""
+
+
+def cached_flushes(context: Context, cells: Iterable[Cell], arm: str) -> Iterator[str]:
+    """That the disk which is there flushes faster, one block after another, than a medium that keeps it could."""
+    own = (cell for cell in cells if not flush_words(context.level(cell, "flushes")))
+    per_s = [value for cell in own for value in context.values("disk_flushes.before", cell, arm).values()]
+    if per_s and (at := statistics.median(per_s)) > FASTEST_FLASH_PER_S:
+        yield (
+            f"the disk completes {per_second(at)} flushes, sooner than flash stores a page: from a cache or memory, "
+            "and only cutting the power tells a protected one from a volatile one"
+        )
 
 
 def limits(context: Context) -> Iterator[Block]:
