@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from suites.simulated_runs import execute, plan_of, simulated
+from suites.simulated_runs import execute, plan_of, report_of, simulated
 from synthetic import arm_record
 
 from virtgauge.host.fingerprint import fingerprint
@@ -57,6 +57,7 @@ def test_the_firmware_and_the_signature_tell(said: dict[str, Any], hypervisor: s
 
 HERE = fingerprint()
 ANOTHER = {"boot_id": "another", "cpu": {"model": "Another CPU @ 2.10GHz"}}
+OWN = {"boot_id": HERE["context"]["boot_id"]}
 ALIKE = {"boot_id": "another", "cpu": {"model": HERE["identity"]["cpu_model"]}}
 
 
@@ -65,10 +66,18 @@ def attached(**settings: Any) -> Platform:
 
 
 def test_a_machine_with_this_kernel_is_no_guest_of_anything_and_no_other_computer() -> None:
-    own = {"boot_id": HERE["context"]["boot_id"], "cpu": ANOTHER["cpu"]}
+    own = OWN | {"cpu": ANOTHER["cpu"]}
     assert attached().recognised(facts("XenVMMXenVMM") | ANOTHER).hypervisor == "xen"
     assert attached().recognised(facts("XenVMMXenVMM") | own) == Recognition()
     assert create("oci", {"runtime": "runc"}).recognised(facts("XenVMMXenVMM") | ANOTHER) == Recognition()
+
+
+@pytest.mark.parametrize(("kind", "its_own"), [("host", OWN), ("qemu", ANOTHER), ("uml", ANOTHER)])
+def test_a_guest_with_the_kernel_of_another_kind_of_platform_is_doubted(kind: str, its_own: dict[str, Any]) -> None:
+    """The host's agent runs this machine's kernel, also where this machine is virtual; a virtual machine its own."""
+    platform, others = create(kind, {}), ANOTHER if its_own is OWN else OWN
+    assert platform.recognised(its_own) == platform.recognised({}) == Recognition()
+    assert "swapped?" in platform.recognised(others).doubts[0]
 
 
 def test_another_computer_is_told_by_the_model_of_its_processor() -> None:
@@ -130,6 +139,7 @@ def test_an_arm_stands_for_what_its_guests_are_recognised_as(telling: Telling, t
     assert (arms["far"].processor, arms["host"].processor, arms["host"].hypervisor) == ("Another CPU", "", "")
     said = "its guest says that it is a virtual machine of esx on Another CPU, for which it stands from now on"
     assert remarks == ["far: it is doubtful", f"far: {said}"]
+    assert "far: it is doubtful" in report_of(tmp_path / "run").caveats
 
 
 def test_both_of_a_pair_are_asked(telling: Telling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from virtgauge.execution.progress import (
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
-from virtgauge.ledger.records import SCHEDULED, Flag, TrialRecord, TrialStatus
+from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.rows import RowError, check_json
 from virtgauge.ledger.store import Ledger, UnfitError, utc_now
 from virtgauge.plan.model import Plan
@@ -300,7 +300,7 @@ class Runner:
             if (told.hypervisor, told.processor) != (found.hypervisor, found.processor):
                 doubts.append(f"it says that it is {found.words()}, and its peer that it is {told.words()}")
         for doubt in doubts:
-            self._remark(f"{name}: {doubt}", warning=True)
+            self._remark(f"{name}: {doubt}", warning=True, kind=DOUBT)
         if found.hypervisor not in ("", before.recognised):
             text = f"{name}: its guest says that it is {found.words()}, for which it stands from now on"
             if before.recognised:
@@ -320,11 +320,11 @@ class Runner:
             self._arms[name] = dataclasses.replace(arm, record=record)
             self._ledger.put_arm(record)
 
-    def _remark(self, text: str, *, warning: bool) -> None:
+    def _remark(self, text: str, *, warning: bool, kind: str = "remark") -> None:
         """Say something once, on the display and in the ledger."""
         if (text, "remark") not in self._told:
             self._told.add((text, "remark"))
-            self._ledger.add_event("remark", text)
+            self._ledger.add_event(kind, text)
             self._display.show(Notice(text, warning=warning))
 
     def _refuse(self, batch: Batch[Cell]) -> None:

@@ -22,6 +22,7 @@ from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
+from virtgauge.host.process import boot_id
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
@@ -367,7 +368,17 @@ class Platform(abc.ABC):
         return None
 
     def recognised(self, facts: Mapping[str, Any]) -> Recognition:
-        """What machine a guest's own facts speak for, where nothing else could say."""
+        """What machine a guest's own facts speak for, where nothing else could say; here, whose kernel it runs.
+
+        Containers are not judged: a sandbox can have a kernel of its own, and a controller within one a masked boot id.
+        """
+        told, here = facts.get("boot_id"), boot_id()
+        if told and self.is_virtual and told == here:
+            return Recognition(
+                doubts=("its guest runs this machine's own kernel, as no virtual machine does: swapped?",)
+            )
+        if told and self.is_host and told != here:
+            return Recognition(doubts=("its agent runs another kernel than this machine's: swapped?",))
         return Recognition()
 
     def machine(self) -> WatchedMachine:

@@ -16,7 +16,16 @@ import numpy as np
 
 from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate, median_estimate
-from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, Manifest, TrialStatus, course_of
+from virtgauge.ledger.records import (
+    DOUBT,
+    ONE_MACHINE,
+    ArmRecord,
+    EventRecord,
+    GuestRecord,
+    Manifest,
+    TrialStatus,
+    course_of,
+)
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import AA_SUFFIX, scopes_of
 from virtgauge.report.course import course_caveats
@@ -224,3 +233,4 @@ def _caveats(
         )
     if any(event.kind == CHANGED_HOST for event in events):
         yield "The host changed during this run (see its course); figures from before and after are mixed."
+    yield from (event.detail for event in events if event.kind == DOUBT)

@@ -60,6 +60,7 @@ class SimulatedAgent:
         machine: BurstMachine | None,  # whose bursts lengthen what is timed; None: all is done in no time
         faults: Sequence[Fault],
         sha256: str,
+        boot_id: str | None,  # of its kernel; None where it does not tell
         seed: int,
     ) -> None:
         self._truth, self._load_factor, self._faults, self._sha256 = truth, load_factor, faults, sha256
@@ -68,7 +69,7 @@ class SimulatedAgent:
         self._forwarding = ForwardingDevice(forwarding, seed)
         self._storage = StorageCommands(StorageDevice(storage, seed))
         self._tenant, self._bandwidth, self._machine = tenant, bandwidth, machine
-        self._sequence = 0
+        self._boot_id, self._sequence = boot_id, 0
         self._writer: asyncio.StreamWriter  # there from the beginning of :meth:`serve`
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -98,7 +99,8 @@ class SimulatedAgent:
                 }
             )
         elif kind == "facts":
-            await self._result(message, {"agent_version": "simulated", "agent_sha256": self._sha256})
+            kernel = {} if self._boot_id is None else {"boot_id": self._boot_id}
+            await self._result(message, {"agent_version": "simulated", "agent_sha256": self._sha256} | kernel)
         elif kind == "probe":
             return await self._probe(message)
         elif kind == "run":

@@ -17,6 +17,7 @@ from virtgauge.agent.channel import Channel
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
+from virtgauge.host.process import boot_id
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.simulated.agent import SimulatedAgent
@@ -62,6 +63,9 @@ class SimulatedSettings(Truth):
     """What goes wrong, and how often."""
     changes: tuple[Change, ...] = ()
     """What is different from some guest on."""
+    virtual: bool | None = None
+    """Whether its guests tell of a kernel of their own (``true``) or of this machine's; none: they do not tell. Where a
+    change says other than the platform, other guests than the plan's answer."""
     usable: bool = True
     """``false``: the platform reports itself as unusable."""
     emulated: bool = False
@@ -126,6 +130,7 @@ class SimulatedPlatform(Platform):
         self._settings = settings
         if "*" not in settings.truth:
             settings.truth["*"] = Distribution(median_ns=25.0)
+        self.is_virtual = settings.virtual is True
         self._seeds = np.random.default_rng(settings.seed)
         self._burst_machine = BurstMachine(settings.bursts, settings.seed) if settings.bursts else None
         self._launched = 0
@@ -175,6 +180,7 @@ class SimulatedPlatform(Platform):
             machine=self._burst_machine,
             faults=faults,
             sha256=spec.agent.sha256,
+            boot_id=None if settings.virtual is None else "simulated" if settings.virtual else boot_id(),
             seed=seed,
         )
         task = asyncio.create_task(agent.serve(*await asyncio.open_connection(sock=there)))
