@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running, traces
-from platforms.disk_checks import disk, shell
+from platforms.disk_checks import check_an_image_is_the_root, disk, root_image, shell
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.policy import DiskLimits, Policy
@@ -128,6 +128,15 @@ async def test_the_hosts_programs_are_there_and_the_host_is_not(
     assert not (shared / "new").exists()
     assert not Path("/usr/new").exists()
     assert Path("/etc/hostname").read_text() != "mine\n"
+
+
+async def test_a_disk_image_is_the_root_that_the_agent_answers_from(
+    private_state: Path, spec: Spec, tmp_path: Path
+) -> None:
+    image = root_image(tmp_path, spec().agent.path, "qcow2")
+    own = UmlPlatform(UmlPlatform.Settings(disk_image=image))
+    require(await own.probe(), "uml")
+    await check_an_image_is_the_root(own, spec(), image)
 
 
 async def test_a_guest_that_hangs_at_boot_is_a_bounded_launch_error(platform: UmlPlatform, spec: Spec) -> None:
