@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -200,9 +201,11 @@ async def test_what_a_killed_kernel_leaves_goes_with_it_and_has_no_power_over_th
                 await asyncio.sleep(0.02)
 
 
-async def test_a_killed_controller_is_reclaimed(platform: UmlPlatform) -> None:
-    tag = check.check_a_killed_controller_is_reclaimed("uml", "{}", disk_mib=16)
+async def test_a_killed_controller_is_reclaimed(platform: UmlPlatform, agent: AgentBinary, tmp_path: Path) -> None:
+    settings = json.dumps({"disk_image": str(root_image(tmp_path, agent.path, "raw"))})
+    tag = check.check_a_killed_controller_is_reclaimed("uml", settings, disk_mib=16)
     assert traces(tag) == []
+    assert str(tmp_path) not in "".join(path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
 
 
 async def test_a_state_folder_with_blanks_does_not_matter(
