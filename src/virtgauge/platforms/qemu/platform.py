@@ -120,7 +120,7 @@ class QemuPlatform(AcceleratedPlatform):
             return Availability(False, "QEMU is not installed", "apt install qemu-system-x86")
         try:
             kernel, agent = kernel_of(self.settings), find_agent()
-            await self.settings.raw_image()  # a failure of it says nothing of KVM, and is not to be remembered of it
+            await self.settings.raw_image()
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
         version = await _version(binary)
