@@ -74,7 +74,11 @@ async def test_a_qcow2_is_converted_once_for_its_content(
     again = await settings.raw_image()
     assert again is not None
     assert again.read_bytes() == b"\7" * 512 + bytes(SIZE - 512)
-    assert list(cache.iterdir()) == [again], "what was made of the older content is gone"
+    for number in range(3):
+        await OwnDiskImage(disk_image=shutil.copy(qcow2, tmp_path / f"copy{number}")).raw_image()
+    assert len(list(cache.iterdir())) == 4, "the last ones"
+    assert not first.exists()
+    assert again.exists()
 
 
 async def test_without_qemu_img_the_command_that_installs_it_is_told(

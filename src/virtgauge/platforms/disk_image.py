@@ -24,6 +24,7 @@ from virtgauge.provision.cache import cache_root
 NO_FOLDERS = 'a domain of Xen has no folders of this machine; leave it out, or take kind = "qemu" or "uml"'
 _MOUNT_S = 30.0
 _SECTOR = 512
+_KEPT = 4  # A plan compares few, and each may have gigabytes
 _QCOW2 = b"QFI\xfb"
 _DATA_FILE = 1 << 2  # Of the incompatible features: the content is in a file of its own
 
@@ -74,12 +75,13 @@ class OwnDiskImage(OwnKernel):
                     f"disk_image: {image} is a part of an image, whose rest is in another file",
                     f"qemu-img convert -O qcow2 {image} whole.qcow2",
                 )
-            place, contents = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (str(image), self.image_key))
-            target = cache_root() / "disk-images" / f"{place}-{contents}.raw"
+            name = hashlib.sha256(os.fsencode(self.image_key)).hexdigest()[:32]
+            target = cache_root() / "disk-images" / f"{name}.raw"
             if not target.is_file():
                 await _convert(image, target)
-                for older in set(target.parent.glob(f"{place}-*")) - {target}:
-                    older.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):  # another run has removed it
+                    for older in sorted(target.parent.glob("*.raw"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+                        older.unlink()
             return target
         except OSError as error:
             told = f"disk_image: {error.filename}: {error.strerror}"
