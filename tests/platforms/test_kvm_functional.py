@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import json
 import os
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -184,6 +186,44 @@ async def test_a_killed_controller_is_reclaimed(
     platform: QemuPlatform, settings: dict[str, Any], private_state: Path
 ) -> None:
     check.check_a_killed_controller_is_reclaimed("qemu", json.dumps(settings))
+
+
+def lost_kernel() -> bytes:
+    """One that QEMU starts (PVH), and that goes on at once where the machine has neither memory nor device.
+
+    No KVM can run or emulate what is not there, whether it has hardware virtualization or not.
+    """
+    code = b"\xb8" + struct.pack("<I", 0xD000_0000) + b"\xff\xe0"  # mov eax, …; jmp eax
+    entry, at = 0x10_0000, 64 + 2 * 56
+    note = struct.pack("<III4sI", 4, 4, 18, b"Xen\0", entry)  # XEN_ELFNOTE_PHYS32_ENTRY
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    head += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, entry, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    head += struct.pack("<IIQQQQQQ", 1, 5, at, entry, entry, len(code), len(code), 16)
+    head += struct.pack("<IIQQQQQQ", 4, 4, at + len(code), entry + 64, entry + 64, len(note), len(note), 4)
+    return (head + code + note).ljust(4096, b"\0")
+
+
+async def test_a_kvm_that_cannot_go_on_is_told_at_once_by_qemu_itself(tmp_path: Path, private_state: Path) -> None:
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        pytest.skip("this user has no /dev/kvm")
+    (tmp_path / "vmlinux").write_bytes(lost_kernel())
+    bound_s = 300.0
+    platform = QemuPlatform(
+        QemuPlatform.Settings(
+            machine="microvm-noacpi",
+            accelerator="kvm",
+            kernel=tmp_path / "vmlinux",
+            vcpus=1,
+            memory_mib=128,
+            boot_timeout_s=bound_s,
+        )
+    )
+    began = time.monotonic()
+    found = await platform.probe()
+    assert not found.usable
+    assert "QEMU has stopped the guest for an internal error of its accelerator (KVM internal error" in found.reason
+    assert "Code=" not in found.reason
+    assert time.monotonic() - began < bound_s / 4
 
 
 PLAN = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,10 @@ from platforms.conftest import burnt_share, require, running, traces
 from platforms.disk_checks import disk
 from platforms.libvirt_daemon import private_libvirtd
 from platforms.network_checks import check_a_guest_answers_from_its_lab_only, check_a_guest_routes
+from typer.testing import CliRunner
 
 from virtgauge.agent.channel import ChannelClosedError
+from virtgauge.cli import app
 from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import DiskLimits, Policy, PolicyError
 from virtgauge.host.scope import Scope
@@ -104,6 +108,32 @@ async def platform(request: pytest.FixtureRequest, daemon: Path, private_state: 
     platform = create("libvirt", settings)
     require(await platform.probe(), "libvirt")
     return platform
+
+
+DOMAIN = """<domain type='qemu'><name>web1</name><memory unit='MiB'>256</memory><vcpu>2</vcpu>
+<os><type arch='x86_64' machine='q35'>hvm</type></os>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='0'/></cputune>
+<devices><disk type='file' device='disk'><driver name='qemu' type='raw' cache='none' io='native'/>
+<source file='/no/such.img'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
+
+
+def test_a_plan_is_made_of_a_domain_by_its_name(daemon: Path) -> None:
+    address = uri(daemon, "qemu")
+    with contextlib.closing(open_connection(address)) as connection:
+        domain = connection.defineXML(DOMAIN)
+        try:
+            done = CliRunner().invoke(app, ["plan", "from-libvirt", "web1", "--uri", address])
+        finally:
+            domain.undefine()
+    assert done.exit_code == 0, done.output
+    section = tomllib.loads(done.stdout)["platform"][1]
+    tuning = section.pop("tuning")
+    assert section.items() >= {"machine": "q35", "accelerator": "tcg", "vcpus": 2, "memory_mib": 256}.items()
+    assert tuning.items() >= {"vcpu_cpus": [1, 0], "disk_cache": "none", "disk_aio": "native"}.items()
+    assert "# A guest like the domain web1." in done.stdout
+    gone = CliRunner().invoke(app, ["plan", "from-libvirt", "web1", "--uri", address])
+    assert "cannot read the domain web1" in str(gone.exception)
+    assert gone.stdout == ""
 
 
 def domains(daemon: Path, scheme: str) -> list[str]:

@@ -59,6 +59,13 @@ def test_failing_by_one_of_many_cells_needs_more_than_failing_alone() -> None:
     assert outcome([90.0, 91, 92, 93, 94, 95], cells=20) is Outcome.PASS
 
 
+def test_an_interval_beyond_the_bound_that_is_no_failure_yet_is_not_said_to_reach_over_it() -> None:
+    decision = decide([101.0, 102.0, 103.0, 104.0, 105.0, 106.0], AT_MOST, "ns", 0.95, cells=4)
+    assert decision.outcome is Outcome.INCONCLUSIVE
+    assert "reaches over" not in decision.reason
+    assert "one of 4 cells takes a confidence of 98.75 %" in decision.reason
+
+
 def test_every_repetition() -> None:
     assert outcome([0, 0, 0, 0, 0, 7], Bound(at_most=0.0), every=True) is Outcome.FAIL
     passed = decide([0.0] * 8, Bound(at_most=0.0), "", 0.95, every=True)

@@ -61,6 +61,15 @@ def test_plan_check_counts_the_design(invoke, tmp_path):
     )
 
 
+def test_plan_check_names_what_says_why_a_platform_is_left_out(invoke, tmp_path, private_state, any_agent):
+    file = tmp_path / "p.toml"
+    file.write_text(plan_of(simulated("a"), simulated("b", seed=2, usable=False)).to_toml())
+    assert (
+        f"without b, which cannot be used here: `virtgauge doctor --plan {file}`"
+        in invoke("plan", "check", file).stdout
+    )
+
+
 def test_an_unknown_platform_option_is_refused_with_the_known_ones(invoke):
     result = invoke("run", "quick", "--platform", "vmware")
     assert isinstance(result.exception, UsageError)

@@ -10,19 +10,20 @@ import time
 import zlib
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import damaged_runs
 import pytest
 from support.figures import restore
 
 from virtgauge.compare.runs import read_run
-from virtgauge.errors import ExitCode, UsageError
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.exchange.archive import open_place, read_entries
 from virtgauge.exchange.imports.pgbench import read_pgbench
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.repair import repair
-from virtgauge.ledger.store import LEDGER_NAME
+from virtgauge.ledger.store import LEDGER_NAME, Ledger
 from virtgauge.measures.catalogue import headline_measures
 
 EXPECTED = {0, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOT_MET, ExitCode.UNDECIDED}
@@ -187,6 +188,15 @@ def test_a_repaired_run_has_the_sound_trials_and_says_what_is_left_out(run, tmp_
         course = {event.kind: event.detail for event in ledger.events()}
         assert "table trials, row 7" in course["repaired"]
         assert "ended incomplete" in course
+
+
+def test_a_repaired_run_that_finds_no_room_is_not_there_and_is_when_there_is_room(run, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "put_event", mock.Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
+        with pytest.raises(VirtgaugeError, match=r"cannot make a run in .*full"):
+            repair(run, tmp_path / "new")
+    assert [path.name for path in (tmp_path / "new").rglob("*")] == ["samples"]
+    assert repair(run, tmp_path / "new").left_out == ()
 
 
 def test_a_page_that_is_lost_takes_its_trials_and_no_others(run, tmp_path):

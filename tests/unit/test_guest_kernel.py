@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.platforms import guest_kernel
+from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.boot_files import initramfs_with
-from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of, release_of
+from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of, release_of
 from virtgauge.platforms.qemu.platform import QemuPlatform
 
 
@@ -109,6 +110,20 @@ def test_without_any_kernel_the_command_that_provides_one_is_named(kernel: Path)
     kernel.unlink()
     with pytest.raises(UnavailableError, match=r"vmlinux: No such file"):
         kernel_of(settings)
+
+
+def test_what_a_guest_is_handed_is_there_or_its_launch_fails_with_the_reason(tmp_path: Path, kernel: Path) -> None:
+    path = tmp_path / "agent"
+    path.write_bytes(b"an agent")
+    agent, settings = AgentBinary(path, "0" * 64), OwnKernel(kernel=kernel, kernel_words=("quiet",))
+    booted, image, initramfs, modules = files_to_boot(settings, agent, ["virtio_pci"])
+    assert (booted.words, image, modules) == (("quiet",), kernel, []), "an ELF file is booted as it is"
+    assert initramfs.is_file()
+    kernel.unlink()
+    for lost in (OwnKernel(), settings):
+        with pytest.raises(LaunchError) as caught:
+            files_to_boot(lost, agent, [])
+        assert caught.value.stage == "start"
 
 
 def test_settings_that_a_plan_does_not_give_are_not_recorded(kernel: Path) -> None:

@@ -152,6 +152,10 @@ def test_an_import_is_recorded_whole_or_not_at_all(run, tmp_path, monkeypatch):
     assert trials_of(run) == known
     with Ledger.open(run) as ledger:
         assert "new-arm" not in [arm.name for arm in ledger.manifest().arms]
+    added.clear()
+    with pytest.raises(Exception, match="no space left"):
+        import_into(tmp_path / "new", read_repetitions("fio", paths), ImportedArm("new-arm"), {}, new=True)
+    assert {path.name for path in (tmp_path / "new").iterdir()} <= {"samples", "controller.lock"}
 
 
 @pytest.mark.parametrize("text", ["rw=randread", "Disk=x", "disk=", "disk", "a=1 a=2", "disk=\x1b[31m"])

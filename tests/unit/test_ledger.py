@@ -151,6 +151,15 @@ def test_a_run_that_would_be_written_elsewhere_is_not_opened(ledger, tmp_path, n
         Ledger.open(ledger.folder)
 
 
+def test_a_link_in_place_of_the_plan_is_not_written_through(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "plan.toml").symlink_to(tmp_path / "mine")
+    Ledger.create(tmp_path / "run", MANIFEST).close()
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "run" / "plan.toml").read_text() == MANIFEST.plan_text
+
+
 def test_a_copy_without_its_empty_folder_of_samples_goes_on(ledger):
     (ledger.folder / "samples").rmdir()
     assert ledger.discard_unfinished_samples() == 0

@@ -168,6 +168,26 @@ def test_what_the_platform_refuses_is_left_out_with_its_own_words() -> None:
     assert "255" in because(dict(many.left_out), "vcpu")
 
 
+def test_what_there_are_settings_for_is_not_said_to_have_none() -> None:
+    made = described(
+        "<cputune><shares>2048</shares><vcpupin vcpu='0' cpuset='0-1'/></cputune>"
+        "<cpu mode='host-model'><topology sockets='8' cores='1' threads='1'/>"
+        "<feature policy='optional' name='aes'/></cpu>"
+    )
+    left_out = dict(made.left_out)
+    assert "docs/policies.md" in because(left_out, "cputune")
+    assert "not those that are there" in because(left_out, "cpu/topology")
+    assert "up to its host" in because(left_out, "cpu/feature")
+
+
+def test_a_guest_of_another_processor_is_not_asked_for_again() -> None:
+    text = PLAIN.format(more="", type="kvm", name="g").replace("x86_64", "aarch64")
+    with pytest.raises(UsageError) as refused:
+        translate(Description(text.encode(), "g.xml"), "qemu")
+    assert "aarch64" in refused.value.message
+    assert "virsh" not in str(refused.value.remedy)
+
+
 def test_libvirts_platform_has_fewer_settings_and_says_so() -> None:
     section, left_out = domain("real-time", "libvirt")
     assert section == {
@@ -188,10 +208,17 @@ def test_words_for_its_kernel_are_kept_but_those_of_its_own_disk() -> None:
 
 
 def test_a_guest_that_stays_on_its_host_is_told_that_its_counter_is_invariant() -> None:
-    for more in ("migratable='off'", "migratable='on'"):
-        feature = "" if more.endswith("'off'") else "<feature policy='require' name='invtsc'/>"
-        made = described(f"<cpu mode='host-passthrough' {more}>{feature}</cpu>")
-        assert "-invtsc" not in made.section.get("tuning", {}).get("cpu_flags", [])
+    for mode in ("host-passthrough", "maximum"):
+        for more in ("migratable='off'", "migratable='on'"):
+            feature = "" if more.endswith("'off'") else "<feature policy='require' name='invtsc'/>"
+            made = described(f"<cpu mode='{mode}' {more}>{feature}</cpu>")
+            assert "-invtsc" not in made.section.get("tuning", {}).get("cpu_flags", [])
+        assert described(f"<cpu mode='{mode}'/>").section["tuning"]["cpu_flags"] == ["-invtsc"]
+
+
+def test_the_end_of_interrupts_by_memory_is_a_feature() -> None:
+    made = described("<features><apic eoi='on'/></features>")
+    assert made.section["tuning"]["cpu_flags"] == ["+kvm-pv-eoi"]
 
 
 def test_what_only_kvm_has_is_left_out_of_an_emulated_guest() -> None:
@@ -270,3 +297,18 @@ def test_a_file_that_is_not_there_is_named() -> None:
     done = CliRunner().invoke(app, ["plan", "from-libvirt", "/no/such/guest.xml"])
     assert isinstance(done.exception, UsageError)
     assert "/no/such/guest.xml" in done.exception.message
+
+
+def test_a_domain_is_asked_for_although_a_folder_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    asked: list[tuple[str, str]] = []
+
+    def description_of(uri: str, name: str) -> bytes:
+        asked.append((uri, name))
+        return PLAIN.format(more="", type="kvm", name=name).encode()
+
+    monkeypatch.setattr("virtgauge.platforms.libvirt.connection.description_of", description_of)
+    done = CliRunner().invoke(app, ["plan", "from-libvirt", "web1"])
+    assert done.exit_code == 0, done.output
+    assert asked == [("qemu:///system", "web1")]

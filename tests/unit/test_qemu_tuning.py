@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from virtgauge.errors import UnavailableError
 from virtgauge.execution.prepare import check_plan
+from virtgauge.host import vfio
 from virtgauge.host.kernel_value import hold_value, put_back_values
 from virtgauge.host.reclaim import reclaim_folder
 from virtgauge.host.scope import Scope
@@ -212,10 +213,36 @@ def test_what_can_be_tried_is_not_refused(root: Path) -> None:
 
 def test_the_modules_word_decides_on_the_timers_advance(root: Path) -> None:
     said = refused(root, "kvm", timer_advance=False)
-    assert "was loaded with true" in said
+    assert "says true" in said
     assert "load kvm with lapic_timer_advance=N" in said
-    (root / "sys/module/kvm/parameters/lapic_timer_advance").rename(root / "elsewhere")
+    of_older = root / "sys/module/kvm/parameters/lapic_timer_advance_ns"
+    (root / "sys/module/kvm/parameters/lapic_timer_advance").rename(of_older)
+    assert "; echo 0 > /sys/module/kvm/parameters/lapic_timer_advance_ns" in refused(root, "kvm", timer_advance=False)
+    of_older.unlink()
     assert "does not tell" in refused(root, "kvm", timer_advance=False)
+
+
+def test_a_cpu_that_is_isolated_from_every_process_can_be_a_vcpus(root: Path) -> None:
+    """With isolcpus neither virtgauge nor anything else of the machine runs there by itself."""
+    first, isolated, *_ = every = sorted(os.sched_getaffinity(0))
+    (root / "sys/devices/system/cpu/isolated").write_text(str(isolated))
+    try:
+        os.sched_setaffinity(0, [first])
+        said = refused(root, vcpu_cpus=[isolated], isolated_cpus=True, vcpu_scheduling="fifo:1")
+        assert "lets us use" not in said
+        assert "isolcpus" not in said
+        assert "would stop this machine" not in said
+        assert "would stop this machine" in refused(root, vcpu_cpus=[first], vcpu_scheduling="fifo:1")
+        assert os.sched_getaffinity(0) == {first}
+    finally:
+        os.sched_setaffinity(0, every)
+
+
+def test_huge_pages_that_are_promised_to_others_are_not_free(root: Path) -> None:
+    folder = root / "sys/kernel/mm/hugepages/hugepages-2048kB"
+    (folder / "free_hugepages").write_text("256")
+    (folder / "resv_hugepages").write_text("1")
+    assert "256 pages are needed, and 255 are free" in refused(root, hugepages="2M")
 
 
 def test_a_microvm_has_no_timer_bus_or_notifiers(root: Path) -> None:
@@ -232,30 +259,115 @@ def test_real_time_vcpus_leave_a_cpu_to_the_host(root: Path) -> None:
     assert "would stop" not in refused(root, vcpus=len(cpus), vcpu_cpus=cpus, vcpu_scheduling="other")
 
 
-def test_a_device_is_passed_through_only_with_its_whole_group_and_bound_to_vfio(root: Path) -> None:
-    devices, group = root / "sys/bus/pci/devices", root / "sys/kernel/iommu_groups/7/devices"
+NIC, BESIDE, BRIDGE = "0000:01:00.0", "0000:01:00.1", "0000:00:01.0"
+
+
+@pytest.fixture
+def bus(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """PCI of that machine, with a group of two functions and a bridge, and a kernel that binds as Linux does."""
+    bus, group = root / "sys/bus/pci", root / "sys/kernel/iommu_groups/7/devices"
     group.mkdir(parents=True)
     (root / "dev/vfio").mkdir(parents=True)
     (root / "dev/vfio/vfio").touch()
-    kinds = {
-        "0000:01:00.0": ("0x020000", "vfio-pci"),
-        "0000:01:00.1": ("0x020000", "igb"),
-        "0000:00:01.0": ("0x060400", "pcieport"),
-    }
-    for address, (kind, driver) in kinds.items():
-        device = devices / address
+    usual = {NIC: "igb", BESIDE: "igb", BRIDGE: "pcieport"}
+    for driver in (*usual.values(), "vfio-pci"):
+        (bus / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+    for address, driver in usual.items():
+        device = bus / "devices" / address
         device.mkdir(exist_ok=True)
-        (device / "class").write_text(kind)
-        (root / "drivers" / driver).mkdir(parents=True, exist_ok=True)
-        (device / "driver").symlink_to(root / "drivers" / driver)
+        (device / "class").write_text("0x060400" if address == BRIDGE else "0x020000")
+        (device / "driver_override").write_text("(null)\n")
+        (device / "driver").symlink_to(bus / "drivers" / driver)
         (device / "iommu_group").symlink_to(group.parent)
         (group / address).symlink_to(device)
-    said = refused(root, pci_devices=["0000:01:00.0"])
-    assert "0000:01:00.1 is bound to igb and in the group of 0000:01:00.0; driverctl set-override 0000:01:00.1" in said
+
+    def write(file: Path, text: str) -> None:
+        if file.name == "driver_override":
+            file.write_text(text if text.strip() else "(null)\n")
+            return
+        device = bus / "devices" / text
+        if file.name == "unbind":
+            (device / "driver").unlink()
+        else:
+            assert file.name == "drivers_probe"
+            override = (device / "driver_override").read_text().strip()
+            driver = bus / "drivers" / (usual[text] if override == "(null)" else override)
+            if driver.is_dir():
+                (device / "driver").symlink_to(driver)
+
+    monkeypatch.setattr(vfio, "_write", write)
+    return bus
+
+
+def bind(device: Path, driver: str | None) -> None:
+    (device / "driver").unlink(missing_ok=True)
+    if driver is not None:
+        (device / "driver").symlink_to(device.parent.parent / "drivers" / driver)
+
+
+def test_a_device_is_passed_through_only_where_its_group_is_no_other_drivers(root: Path, bus: Path) -> None:
+    said = refused(root, pci_devices=[NIC])
+    assert f"{BESIDE} is bound to igb and in the group of {NIC}; name it, too" in said
     assert "pcieport" not in said
-    (devices / "0000:01:00.1/driver").unlink()
-    (devices / "0000:01:00.1/driver").symlink_to(root / "drivers/vfio-pci")
-    assert refused(root, pci_devices=["0000:01:00.0"]) == ""
+    assert refused(root, pci_devices=[NIC, BESIDE]) == ""
+    for driver in (None, "vfio-pci"):
+        bind(bus / "devices" / BESIDE, driver)
+        assert refused(root, pci_devices=[NIC]) == ""
+    (bus / "drivers/vfio-pci").rmdir()
+    assert "no driver vfio-pci; modprobe vfio-pci" in refused(root, pci_devices=[NIC])
+
+
+def test_a_device_that_this_machine_uses_is_not_taken_from_it(root: Path, bus: Path) -> None:
+    bind(bus / "devices" / BESIDE, None)
+    flags = bus / "devices" / NIC / "net/eth0/flags"
+    flags.parent.mkdir(parents=True)
+    flags.write_text("0x1003\n")
+    assert f"this machine has the interface eth0, which is up, on {NIC}; take it out" in refused(
+        root, pci_devices=[NIC]
+    )
+    flags.write_text("0x1002\n")
+    assert refused(root, pci_devices=[NIC]) == ""
+    (bus / "devices" / NIC / "ata1/host0/block/sda").mkdir(parents=True)
+    assert "this machine has a disk" in refused(root, pci_devices=[NIC])
+    bind(bus / "devices" / NIC, "vfio-pci")
+    assert refused(root, pci_devices=[NIC]) == "", "whoever bound it knows"
+
+
+def test_a_device_is_bound_for_the_guest_and_given_back_to_its_driver(root: Path, bus: Path, tmp_path: Path) -> None:
+    scope = tmp_path / "scope"
+    scope.mkdir()
+    bind(bus / "devices" / BESIDE, None)
+    asked = Asked(Tuning(pci_devices=(NIC, BESIDE)), "kvm", "q35", 1, 128, root)
+    with contextlib.ExitStack() as removal:
+        make_ready(asked, scope, removal)
+        assert [vfio.driver_of(bus / "devices" / one) for one in (NIC, BESIDE)] == ["vfio-pci"] * 2
+        assert len(list(scope.iterdir())) == 2
+    assert [vfio.driver_of(bus / "devices" / one) for one in (NIC, BESIDE)] == ["igb", None]
+    assert (bus / "devices" / NIC / "driver_override").read_text() == "(null)\n"
+    assert list(scope.iterdir()) == []
+
+
+def test_a_killed_runs_device_is_given_back_unless_somebody_has_bound_it_since(
+    root: Path, bus: Path, private_state: Path
+) -> None:
+    with Scope() as scope:
+        for since, lines, driver in (
+            ("vfio-pci", [f"gave the PCI device {NIC} back to igb"], "igb"),
+            ("pcieport", [], "pcieport"),
+        ):
+            bind(bus / "devices" / NIC, "igb")
+            vfio.hold_device(NIC, scope.folder, root)
+            bind(bus / "devices" / NIC, since)
+            assert reclaim_folder(scope.folder) == lines
+            assert vfio.driver_of(bus / "devices" / NIC) == driver
+
+
+def test_a_device_that_vfio_does_not_take_is_as_it_was_and_refused(root: Path, bus: Path, tmp_path: Path) -> None:
+    (bus / "drivers/vfio-pci").rmdir()
+    with pytest.raises(UnavailableError, match=f"{NIC} cannot be bound to vfio-pci"):
+        vfio.hold_device(NIC, tmp_path, root)
+    assert vfio.driver_of(bus / "devices" / NIC) == "igb"
+    assert not list(tmp_path.glob("vfio-*"))
 
 
 def test_a_guest_that_is_launched_otherwise_than_the_plan_says_is_refused_too(root: Path, tmp_path: Path) -> None:
@@ -354,11 +466,21 @@ async def test_anything_else_than_what_was_asked_for_is_an_error_that_names_both
         await in_force(answers, disk_cache="none", nic_tx="timer").read()
     assert "asked for disk_cache = none, in force is writeback" in str(caught.value)
     assert "asked for nic_tx = timer, in force is bh" in str(caught.value)
+    assert "leave it out" in str(caught.value)
 
 
 async def test_what_cannot_be_read_back_is_an_error_and_not_taken_as_given() -> None:
     with pytest.raises(LaunchError, match="asked for disk_queues = 2, and it cannot be read back"):
         await in_force({}, disk_queues=2).read()
+
+
+async def test_a_switch_that_has_gone_serves_no_interface() -> None:
+    """QEMU says of both that the front end, its own device, is open."""
+    answer = {"label": "switch0", "filename": "unix:/s", "frontend-open": True}
+    assert await in_force({"query-chardev": [answer]}, vhost_user=["/s"]).read() == {"tuning.vhost_user": "/s"}
+    answer["filename"] = "disconnected:unix:/s"
+    with pytest.raises(LaunchError, match="asked for vhost_user = /s, in force is "):
+        await in_force({"query-chardev": [answer]}, vhost_user=["/s"]).read()
 
 
 async def test_a_guest_without_disks_or_interfaces_has_no_settings_of_them() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 import sqlite3
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from served_runs import HOST, add_block, ask, pages_of, served
 from synthetic import cells, manifest, synthetic_ledger
+from tornado.iostream import IOStream
 
 from virtgauge.errors import VirtgaugeError
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
@@ -79,6 +81,17 @@ def test_who_does_not_take_an_answer_is_let_go(runs, monkeypatch, stored):
         time.sleep(1.5)
         assert 0 < end_of(connection) < len(page)
         assert ask(address).status == 200
+
+
+def test_of_who_has_gone_nothing_is_kept(runs):
+    """A limit on an answer's time outlives a quick client by minutes: thousands of them would fill the memory."""
+    with served(runs) as address:
+        for _ in range(100):
+            assert ask(address).status == 200
+        give_up = time.monotonic() + 10
+        while (held := sum(isinstance(one, IOStream) for one in gc.get_objects())) > 10 and time.monotonic() < give_up:
+            gc.collect()
+        assert held <= 10
 
 
 def test_without_a_viewer_no_ledger_is_read(tmp_path, monkeypatch):

@@ -181,6 +181,8 @@ def decide(
     within = bound.holds(estimate.point)
     more = _more(len(values), violations, confidence if within else strict, decisive)
     reason = "the interval reaches over the bound" if estimate.has_interval else estimate.method
+    if bound.excludes(estimate):  # at a lower confidence than a failure takes
+        reason = f"to fail by one of {cells} cells takes a confidence of {100 * strict:.4g} %"
     if estimate.has_interval and not estimate.reaches(confidence):
         reached = float(f"{100 * (estimate.confidence or 0.0):.1f}")
         reason = f"{len(values)} repetitions reach a confidence of {reached:g} % at most"

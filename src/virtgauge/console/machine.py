@@ -134,7 +134,7 @@ def provision(
     if flavour is not None:
         if flavour != "rt" or "kernel" not in (parts or ()):
             raise UsageError(
-                f"--flavour {flavour}: it is of the part kernel", "virtgauge provision kernel --flavour rt"
+                f"--flavour {flavour}: only the part kernel has one, rt", "virtgauge provision kernel --flavour rt"
             )
         parts = ["kernel-rt" if part == "kernel" else part for part in parts or ()]
     wanted = {part.name: part for part in named(parts or ())}

@@ -66,7 +66,8 @@ def check(
         print(printable(f"cannot be measured here: {error.message}", lines=True))
     else:
         unusable = [arm.name for arm in arms if not arm.usable and arm.role != "aa"]
-        without = f" (without {', '.join(unusable)}, which cannot be used here)" if unusable else ""
+        why = f"which cannot be used here: `virtgauge doctor --plan {plan}` says why"
+        without = f" (without {', '.join(unusable)}, {why})" if unusable else ""
         print(f"duration on this machine{without}: {duration_of(loaded, design, arms)}")
         if minutes is not None:
             fit = fitted(loaded, source, arms, minutes)
@@ -103,7 +104,8 @@ def from_libvirt(
     from virtgauge.platforms.libvirt.translation import translate
 
     path = Path(domain)
-    content = read_file(path) if path.suffix == ".xml" or path.exists() else description_of(uri, domain)
+    named = path.suffix == ".xml" or (path.exists() and not path.is_dir())  # a folder may be called as a domain is
+    content = read_file(path) if named else description_of(uri, domain)
     kind, own = ("libvirt", uri) if libvirt else ("qemu", None)
     text = translate(Description(content, domain), kind, own).plan(suites)
     check_plan(parse_plan(text, f"the plan from {domain}"), f"the plan from {domain}")

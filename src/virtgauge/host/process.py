@@ -24,8 +24,23 @@ def cpu_list(text: str) -> frozenset[int]:
     return frozenset(cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1))
 
 
+def assignable_cpus() -> frozenset[int]:
+    """The CPUs that a thread of ours may be given.
+
+    These can be more than those that it runs on by itself: ``isolcpus`` keeps init, and so all that it starts, off the
+    isolated ones (sched_init_smp, kernel/sched/core.c).  Only a cpuset forbids.
+    """
+    own = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, range(_MOST_CPUS))
+        return frozenset(os.sched_getaffinity(0))
+    finally:
+        os.sched_setaffinity(0, own)
+
+
 # Processes: named so that a recycled pid cannot be mistaken for an old one, started so that they cannot outlive us.
 
+_MOST_CPUS = 8192  # Of any Linux (NR_CPUS_RANGE_END of x86)
 _PR_SET_PDEATHSIG = 1
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
 KTHREADD = 2  # The parent of all threads of the kernel, in its own PID namespace

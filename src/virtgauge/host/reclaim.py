@@ -50,6 +50,7 @@ from virtgauge.host.tag import (
     scratch_root,
     state_root,
 )
+from virtgauge.host.vfio import give_devices_back
 
 _YOUNG_S = 60.0  # A nameless rest younger than this may be one that another run is just making
 
@@ -256,6 +257,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     lines += _kill_processes(tag)
     if believed is not None:
         lines += put_back_values(believed)
+        lines += give_devices_back(believed)
     if folder is not None:
         lines += [f"unmounted {point}" for point in detach_below(folder)]
     if believed is not None:

@@ -33,6 +33,7 @@ def repair(folder: Path, new: Path) -> Repaired:
     Raises:
         DamagedError: what was run cannot be read, so that no trial means anything.
         UsageError: there is no run, or the new folder holds one already.
+        VirtgaugeError: the new one finds no room; nothing of it stays.
     """
     trials: list[TrialRecord] = []
     with ReadOnlyLedger.open(folder, limit_s=600) as ledger:
@@ -53,7 +54,7 @@ def repair(folder: Path, new: Path) -> Repaired:
         guests = {guest.guest_id: guest for guest in found.guests}
         lost = []
         ledger.confirm()
-        with Ledger.create(new, found.manifest) as sound, sound.together():
+        with Ledger.whole(new, found.manifest) as sound:
             for guest in guests.values():
                 sound.put_guest(guest)
             for trial in kept:

@@ -155,7 +155,8 @@ class Ledger:
         building = path.with_suffix(".building")
         try:
             (folder / "samples").mkdir(parents=True, exist_ok=True)
-            building.unlink(missing_ok=True)
+            for old in (building, folder / "plan.toml"):  # a link would be written through
+                old.unlink(missing_ok=True)
             (folder / "plan.toml").write_text(manifest.plan_text, encoding="utf-8")
             with contextlib.closing(sqlite3.connect(building)) as db:
                 db.executescript(_SCHEMA)
@@ -167,13 +168,29 @@ class Ledger:
             building.rename(path)
             _sync(folder)
         except (OSError, sqlite3.OperationalError) as error:
-            for half in (building, folder / "plan.toml"):
-                with contextlib.suppress(OSError):
-                    half.unlink()
-            raise VirtgaugeError(
-                f"cannot make a run in {folder}: {error}", "free some space, or choose another folder"
-            ) from error
+            _remove_files(building, folder / "plan.toml")
+            raise _not_made(folder, error) from error
         return cls.open(folder)
+
+    @classmethod
+    @contextlib.contextmanager
+    def whole(cls, folder: Path, manifest: Manifest) -> Iterator[Ledger]:
+        """Make a new run that has all that is added within, or is not there.
+
+        Raises:
+            UsageError: the folder already holds a ledger.
+            VirtgaugeError: the disk is full, or gone.
+        """
+        ledger = cls.create(folder, manifest)
+        try:
+            with ledger, ledger.together():
+                yield ledger
+        except BaseException as error:
+            samples = (folder / "samples").glob("[0-9]*.parquet")
+            _remove_files(folder / "plan.toml", *folder.glob(f"{LEDGER_NAME}*"), *samples)
+            if isinstance(error, LedgerWriteError):
+                raise _not_made(folder, error.__cause__) from error
+            raise
 
     @classmethod
     def open(cls, folder: Path) -> Ledger:
@@ -510,6 +527,16 @@ def require_files(folder: Path) -> None:
             raise DamagedError(path, "", "it is no file")
     if (folder / "samples").is_symlink():
         raise DamagedError(folder / "samples", "", "it is a link")
+
+
+def _not_made(folder: Path, cause: object) -> VirtgaugeError:
+    return VirtgaugeError(f"cannot make a run in {folder}: {cause}", "free some space, or choose another folder")
+
+
+def _remove_files(*paths: Path) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _sync(path: Path) -> None:

@@ -258,5 +258,7 @@ def _write(record: Path, verdict: Availability) -> None:
 def _one_line(error: LaunchError) -> str:
     message = str(error).splitlines()[0]
     lines = error.log_tail.strip().splitlines()
-    telling = [line for line in lines if "error" in line.lower() or "panic" in line.lower()] or lines[-1:]
+    telling = [line for line in lines if "error" in line.lower() or "panic" in line.lower()]
+    if not telling and "error" not in message.lower():  # after an error inside KVM the last line is of bytes
+        telling = lines[-1:]
     return "; ".join([message, *telling[:1]])

@@ -7,13 +7,17 @@ import hashlib
 import os
 import re
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
+from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
-from virtgauge.platforms.base import GuestSpec
+from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
+from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
 
 REAL_TIME = Path("rt")  # In place of a kernel's path
@@ -154,6 +158,24 @@ def kernel_of(settings: OwnKernel) -> BootedKernel:
         raise UnavailableError(
             f"{error.filename}: {error.strerror}", "give the path of a file that is there"
         ) from error
+
+
+def files_to_boot(
+    settings: OwnKernel, agent: AgentBinary, names: Sequence[str]
+) -> tuple[BootedKernel, Path, Path, list[str]]:
+    """What is booted, its file without the compressed shell, the initramfs, and its modules in their order.
+
+    Raises:
+        LaunchError: there is no kernel, it lacks one of the modules, or the cache cannot be written.
+    """
+    try:
+        kernel = kernel_of(settings)
+        initramfs, modules = initramfs_with(agent, kernel.modules, names, kernel.initrd)
+        return kernel, direct_kernel(kernel.image, cache_root() / "vmlinux"), initramfs, modules
+    except UnavailableError as error:
+        raise LaunchError("start", str(error)) from error
+    except OSError as error:
+        raise LaunchError("initramfs", str(error)) from error
 
 
 def release_of(image: Path) -> str | None:

@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPServerRequest
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
@@ -64,12 +65,31 @@ class Door(HTTPServer):
     """Whoever comes is let in, and takes the place of the one who has been there longest when there are too many."""
 
     _open: tuple[IOStream, ...] = ()
+    _limits: ClassVar[dict[object, asyncio.TimerHandle]] = {}  # Of connections, on the answer that each takes
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         self._open = (*(one for one in self._open if not one.closed()), stream)
         if len(self._open) > _MOST_CONNECTIONS:
             self._open[0].close()
         super().handle_stream(stream, address)
+
+    @classmethod
+    def limit_answer(cls, request: HTTPServerRequest) -> None:
+        """The answer to this request is taken in time, or the connection is closed."""
+        stream = getattr(request.connection, "stream", None)
+        if isinstance(stream, IOStream):
+            cls._lift_limit(request.server_connection)  # the answer before it was taken
+            loop = asyncio.get_running_loop()
+            cls._limits[request.server_connection] = loop.call_later(_ANSWER_S, _end_if_writing, stream)
+
+    def on_close(self, server_conn: object) -> None:
+        self._lift_limit(server_conn)
+        super().on_close(server_conn)
+
+    @classmethod
+    def _lift_limit(cls, connection: object) -> None:
+        if limit := cls._limits.pop(connection, None):
+            limit.cancel()
 
 
 def _end_if_writing(stream: IOStream) -> None:
@@ -121,9 +141,7 @@ class Page(RequestHandler):
 
     def prepare(self) -> None:
         """Host, token, origin, method, in this order: who may not look learns nothing else."""
-        stream = getattr(self.request.connection, "stream", None)
-        if isinstance(stream, IOStream):
-            asyncio.get_running_loop().call_later(_ANSWER_S, _end_if_writing, stream)
+        Door.limit_answer(self.request)
         if not self.access.knows_host(self.request.headers.get("Host")):
             raise HTTPError(403, reason="Unknown Host")
         if self.access.token is not None:

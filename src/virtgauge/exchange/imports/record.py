@@ -141,7 +141,7 @@ def import_into(
     with contextlib.ExitStack() as stack:
         if new:
             reference = _new_arm(arm, ())  # refuses a name before there is a folder
-            ledger = stack.enter_context(Ledger.create(folder, _manifest(folder, reference, requirements)))
+            ledger = stack.enter_context(Ledger.whole(folder, _manifest(folder, reference, requirements)))
             arm = ImportedArm(arm.name)
         else:
             ledger = stack.enter_context(Ledger.open(folder))

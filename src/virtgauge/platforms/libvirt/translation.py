@@ -48,6 +48,9 @@ _REASONS = (
     ),
     (r"currentMemory|maxMemory", "a guest has all its memory from the beginning; there is no balloon"),
     (r"cputune/(vcpupin|vcpusched)", "pinned is each vCPU, to one CPU of its own, and all have one scheduling class"),
+    (r"cputune$", "limits are the suites' own factors: docs/policies.md; pinned is each vCPU, to one CPU of its own"),
+    (r"cpu/topology", "its processors are not those that are there, or are of dies or clusters"),
+    (r"cpu/feature", "whether the guest has it is up to its host"),
     (r"features/hyperv", "an aid for guests that are Windows"),
     (r"clock(@|$)", "no figure depends on the time of day"),
     (r"seclabel|keywrap|launchSecurity", "how libvirt confines or seals the guest"),
@@ -172,7 +175,8 @@ def _machine(domain: Description) -> Iterator[Finding]:
     if system is not None:
         for fact, known in (((system, ""), "hvm"), ((system, "arch"), "x86_64")):
             if value_of(fact) not in (known, ""):
-                raise domain.wrong(fact, f"{known} is expected: virtgauge's guests are whole machines, of x86-64")
+                wrong = domain.wrong(fact, f"{known} is expected: virtgauge's guests are whole machines, of x86-64")
+                raise UsageError(wrong.message, "name a guest that is one")
         yield Finding({}, ((system, ""), (system, "arch")))
         machine = (system, "machine")
         if found := re.match(r"(?:pc-)?(q35|microvm)\b|(pc)\b", value_of(machine)):
@@ -217,7 +221,7 @@ def _processor(domain: Description) -> Iterator[Finding]:
     signs = {"require": "+", "force": "+", "disable": "-", "forbid": "-"}
     features = [one for one in cpu.findall("feature") if one.get("policy", "require") in signs]
     flags = {one.get("name", ""): signs[one.get("policy", "require")] for one in features}
-    if mode == "host-passthrough" and cpu.get("migratable") != "off" and _by_kvm(domain):
+    if mode in ("host-passthrough", "maximum") and cpu.get("migratable") != "off" and _by_kvm(domain):
         flags.setdefault("invtsc", "-")  # a guest that may be moved is not told that its counter is invariant
     hints, facts = _hints(domain)
     flags |= hints
@@ -262,6 +266,7 @@ _HINTS = {
     "features/kvm/hint-dedicated@state": "kvm-hint-dedicated",
     "features/kvm/poll-control@state": "kvm-poll-control",
     "features/kvm/pv-ipi@state": "kvm-pv-ipi",
+    "features/apic@eoi": "kvm-pv-eoi",
     "features/pmu@state": "pmu",
     "features/pvspinlock@state": "kvm-pv-unhalt",
     "clock/timer[@name='kvmclock']@present": "kvmclock",

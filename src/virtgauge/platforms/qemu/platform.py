@@ -22,17 +22,9 @@ from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import (
-    LONGEST_COMMAND_LINE,
-    RootPart,
-    direct_kernel,
-    initramfs_with,
-    require_short,
-    root_of,
-    system_parts,
-)
+from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, require_short, root_of, system_parts
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, said_version, usual_vcpus
-from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile, kernel_of
+from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile, files_to_boot, kernel_of
 from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, start_kernel
 from virtgauge.platforms.qemu.carriers import tuned_links
 from virtgauge.platforms.qemu.command import (
@@ -50,7 +42,6 @@ from virtgauge.platforms.qemu.monitor import Monitor
 from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus
 from virtgauge.platforms.qemu.refusals import Asked, refusal_of
 from virtgauge.platforms.qemu.tuning import Tuning
-from virtgauge.provision.cache import cache_root
 
 _EXIT_S = 1.0
 _MONITOR_S = 5.0
@@ -175,9 +166,7 @@ class QemuPlatform(AcceleratedPlatform):
             availability = await self.probe()
             if not availability.usable:
                 raise LaunchError("probe", availability.reason)
-        if self.settings.boot_timeout_s is not None:
-            spec = dataclasses.replace(spec, ready_timeout_s=self.settings.boot_timeout_s)
-        return await self._launch(spec, self._accelerator or "tcg", self._without or ())
+        return await self._launch(self.settings.patient(spec), self._accelerator or "tcg", self._without or ())
 
     async def _launch(self, spec: GuestSpec, accelerator: str, without: Sequence[str] = ()) -> Guest:
         with contextlib.ExitStack() as removal:
@@ -194,6 +183,7 @@ class QemuPlatform(AcceleratedPlatform):
 
             asked = self._asked_of(accelerator, boot.vcpus, boot.memory_mib)
             make_ready(asked, spec.scope.folder, removal)
+            removal.callback(cgroup.kill_all)  # before a device is given back: that waits for a QEMU that has it
             taps_of = tuned_links(boot.tuning, removal)
             process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages, taps_of=taps_of)
             monitor = Monitor(pairs[1], attempt.give_up)
@@ -251,20 +241,12 @@ class QemuPlatform(AcceleratedPlatform):
         binary = find_program("qemu-system-x86_64")
         if binary is None:
             raise LaunchError("start", "QEMU is not installed; `virtgauge doctor` prints what installs it")
-        try:
-            kernel = kernel_of(self.settings)
-        except UnavailableError as error:
-            raise LaunchError("start", str(error)) from error
         names = (
             *MACHINES[self.settings.machine].modules,
             *((NIC_MODULES[self.settings.nic_model],) if spec.nics else ()),
             *extra_modules(spec, root=bool(root)),
         )
-        initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
-        try:
-            image = direct_kernel(kernel.image, cache_root() / "vmlinux")
-        except OSError as error:
-            raise LaunchError("initramfs", str(error)) from error
+        kernel, image, initramfs, modules = files_to_boot(self.settings, spec.agent, names)
         boot = Boot(
             binary=binary,
             machine=self.settings.machine,

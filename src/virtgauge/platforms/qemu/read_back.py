@@ -20,6 +20,7 @@ from qemu.qmp import QMPClient, QMPError
 from virtgauge.errors import UnavailableError
 from virtgauge.host.kernel_value import hold_value
 from virtgauge.host.process import cpu_list
+from virtgauge.host.vfio import hold_device
 from virtgauge.network.macvtap import MACVTAP_FILE
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.qemu.command import Boot
@@ -123,7 +124,7 @@ class InForce:
             if told not in (_words(asked), UNTOLD):
                 differences.append(f"asked for {field} = {_words(asked)}, in force is {told}")
         if differences:
-            raise LaunchError(_STAGE, "; ".join(differences))
+            raise LaunchError(_STAGE, f"{'; '.join(differences)}; give what can be in force here, or leave it out")
         return found
 
     # -- where it is said --------------------------------------------------------------------------------
@@ -269,7 +270,9 @@ class InForce:
         said = {one["label"]: one for one in await self._ask("query-chardev")}
         names = [f"switch{number}" for number in range(len(self._tuning.vhost_user))]
         served = [
-            str(path) for path, name in zip(self._tuning.vhost_user, names, strict=True) if said[name]["frontend-open"]
+            str(path)
+            for path, name in zip(self._tuning.vhost_user, names, strict=True)
+            if not said[name]["filename"].startswith("disconnected:")  # frontend-open tells of the device only
         ]
         return _words(served) if self._nics else None
 
@@ -346,11 +349,13 @@ def make_ready(asked: Asked, scope_folder: Path, removal: contextlib.ExitStack) 
     """
     if refused := refusals(asked):
         raise LaunchError(_STAGE, "; ".join(f"{one}; {one.remedy}" for one in refused))
-    if asked.tuning.halt_poll_ns is not None:
-        try:
+    try:
+        if asked.tuning.halt_poll_ns is not None:
             removal.callback(hold_value(asked.root / HALT_POLL, str(asked.tuning.halt_poll_ns), scope_folder))
-        except UnavailableError as error:
-            raise LaunchError(_STAGE, str(error)) from error
+        for address in asked.tuning.pci_devices:
+            removal.callback(hold_device(address, scope_folder, asked.root))
+    except UnavailableError as error:
+        raise LaunchError(_STAGE, str(error)) from error
 
 
 async def enforce(monitor: QMPClient, pid: int, boot: Boot, spec: GuestSpec) -> dict[str, str]:

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from virtgauge.host.process import cpu_list
+from virtgauge.host.process import assignable_cpus, cpu_list
 from virtgauge.host.rights import AS_ROOT, lacking
+from virtgauge.host.vfio import DRIVER, PCI, driver_of, is_vfio, used_by_host
 from virtgauge.platforms.base import Availability
 from virtgauge.platforms.qemu.tuning import FIELD, PAGE_MIB, Tuning
 
 HALT_POLL = Path("sys/module/kvm/parameters/halt_poll_ns")
 _ADVANCE = Path("sys/module/kvm/parameters")
+_ADVANCE_NS = "lapic_timer_advance_ns"  # Of older kernels, which let root write it: it counts for later guests
 _KVM_ONLY = ("cpu_pm", "halt_poll_ns", "timer_advance", "pit_lost_ticks")
 _KVM_FLAGS = ("kvm", "hv-")  # Begin the names of what KVM alone tells a guest
 _PCI_BRIDGE = "0x0604"  # Class of the bridges that share a group with what is behind them, and stay the host's
@@ -83,15 +85,17 @@ def _of_kvm(asked: Asked) -> Said:
     if tuning.halt_poll_ns is not None and not os.access(asked.root / HALT_POLL, os.W_OK):
         yield "halt_poll_ns", f"/{HALT_POLL} may not be written", AS_ROOT
     if tuning.timer_advance is not None and (said := timer_advance(asked.root)) is not tuning.timer_advance:
-        found = "does not tell" if said is None else f"was loaded with {str(said).lower()}"
-        wanted = "Y" if tuning.timer_advance else "N"
-        yield "timer_advance", f"KVM's module {found} (/{_ADVANCE})", f"load kvm with lapic_timer_advance={wanted}"
+        found = "does not tell" if said is None else f"says {str(said).lower()}"
+        remedy = f"load kvm with lapic_timer_advance={'Y' if tuning.timer_advance else 'N'}"
+        if (asked.root / _ADVANCE / _ADVANCE_NS).exists():
+            remedy = f"echo {-1 if tuning.timer_advance else 0} > /{_ADVANCE / _ADVANCE_NS}"
+        yield "timer_advance", f"KVM's module {found} (/{_ADVANCE})", remedy
 
 
 def timer_advance(root: Path = Path("/")) -> bool | None:
     """Whether KVM starts timers early, as its module says; None where it does not."""
-    # Before Linux 6.1 it is a number of nanoseconds, 0 for never and −1 for as many as it finds best.
-    for name in ("lapic_timer_advance", "lapic_timer_advance_ns"):
+    # Older kernels have a number of nanoseconds, 0 for never and −1 for as many as KVM finds best.
+    for name in ("lapic_timer_advance", _ADVANCE_NS):
         try:
             return (root / _ADVANCE / name).read_text().strip() not in ("N", "0")
         except OSError:
@@ -100,7 +104,7 @@ def timer_advance(root: Path = Path("/")) -> bool | None:
 
 
 def _of_processors(asked: Asked) -> Said:
-    tuning, allowed = asked.tuning, os.sched_getaffinity(0)
+    tuning, allowed = asked.tuning, assignable_cpus()
     if any(tuning.topology):
         sockets, cores, threads = (number or 1 for number in tuning.topology)
         if (product := sockets * cores * threads) != asked.vcpus:
@@ -118,7 +122,7 @@ def _of_processors(asked: Asked) -> Said:
     if tuning.real_time:
         if lacks := lacking("CAP_SYS_NICE"):
             yield "vcpu_scheduling", f"the kernel does not let us{lacks}", AS_ROOT
-        if set(tuning.vcpu_cpus) >= allowed:
+        if set(tuning.vcpu_cpus) >= os.sched_getaffinity(0):  # of which virtgauge itself needs one
             remedy = "leave a CPU of vcpu_cpus to the host"
             yield "vcpu_scheduling", "vCPUs that are busy would stop this machine, and virtgauge with it", remedy
 
@@ -140,6 +144,7 @@ def _of_memory(asked: Asked) -> Said:
         size = PAGE_MIB[tuning.hugepages]
         folder = asked.root / f"sys/kernel/mm/hugepages/hugepages-{size * 1024}kB"
         needed, free = -(-mib // size), _number(folder / "free_hugepages")
+        free = None if free is None else free - (_number(folder / "resv_hugepages") or 0)  # promised to somebody
         if free is None:
             yield "hugepages", "this kernel has none of that size", "give another size"
         elif mib % size:
@@ -178,11 +183,11 @@ def _of_devices(asked: Asked) -> Said:
     if tuning.pci_devices and asked.microvm:
         yield "pci_devices", "a microvm has no PCI bus", 'give machine = "q35"'
     for address in tuning.pci_devices:
-        yield from (("pci_devices", *said) for said in _of_pci(root, address))
+        yield from (("pci_devices", *said) for said in _of_pci(root, address, tuning.pci_devices))
 
 
-def _of_pci(root: Path, address: str) -> Iterator[tuple[str, str]]:
-    device = root / "sys/bus/pci/devices" / address
+def _of_pci(root: Path, address: str, named: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    device = root / PCI / "devices" / address
     if not device.is_dir():
         yield f"there is no {address}", "`lspci -D` lists the addresses"
         return
@@ -190,17 +195,19 @@ def _of_pci(root: Path, address: str) -> Iterator[tuple[str, str]]:
     if not group.exists():
         yield f"{address} is behind no IOMMU", "boot with intel_iommu=on or amd_iommu=on, and have firmware enable it"
         return
-    if not (root / "dev/vfio/vfio").exists():
-        yield "there is no /dev/vfio/vfio", "modprobe vfio-pci"
+    if not (root / "dev/vfio/vfio").exists() or not (root / PCI / "drivers" / DRIVER).is_dir():
+        yield f"there is no /dev/vfio/vfio, or no driver {DRIVER}", f"modprobe {DRIVER}"
     members = [one for one in (group / "devices").iterdir() if not _text(one / "class").startswith(_PCI_BRIDGE)]
     for one in sorted(members, key=lambda member: member.name):
-        driver = (one / "driver").resolve().name if (one / "driver").exists() else "no driver"
-        if driver != "vfio-pci":
-            of_group = "" if one.name == address else f" and in the group of {address}"
-            yield (
-                f"{one.name} is bound to {driver}{of_group}",
-                f"driverctl set-override {one.name} vfio-pci, and give it back by unset-override",
-            )
+        driver, by_hand = driver_of(one), f"driverctl set-override {one.name} {DRIVER}"
+        if one.name not in named:
+            if driver not in (None, "pci-stub") and not is_vfio(driver):  # with others a group is no guest's
+                yield f"{one.name} is bound to {driver} and in the group of {address}", f"name it, too, or {by_hand}"
+        elif one.name == address and not is_vfio(driver):
+            if (used := used_by_host(one)) is not None:
+                yield f"this machine has {used}, on {address}", f"take it out of use, and {by_hand}"
+            elif not os.access(one / "driver_override", os.W_OK):
+                yield f"{address} is bound to {driver or 'no driver'}", AS_ROOT
 
 
 def _is_socket(path: Path) -> bool:

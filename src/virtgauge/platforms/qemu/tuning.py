@@ -52,7 +52,7 @@ class Tuning(BaseModel):
     """How long KVM waits for an idle vCPU before it sleeps. The kernel has one value for all guests of this machine,
     which is set while guests of this platform run and put back after them."""
     timer_advance: bool | None = None
-    """Whether KVM starts the guest's timer early; a parameter of its module that only loading it changes."""
+    """Whether KVM starts the guest's timer early; a parameter of its module, which is checked and not changed."""
     vcpu_cpus: tuple[Cpu, ...] = ()
     """The host's CPUs, one for each vCPU in order."""
     emulator_cpus: tuple[Cpu, ...] = ()
@@ -86,8 +86,8 @@ class Tuning(BaseModel):
     nic_tx: Literal["bh", "timer"] | None = None
     """Whether QEMU sends what a guest has queued as soon as it can, or waits for more."""
     pci_devices: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")], ...] = ()
-    """Addresses of the host's PCI devices (`0000:3b:00.0`) that are passed through by VFIO. Each must be bound to
-    vfio-pci before; virtgauge binds none."""
+    """Addresses of the host's PCI devices (`0000:3b:00.0`) that are passed through by VFIO. They are bound to vfio-pci
+    while a guest has them, and given back to their driver; no disk, and no interface that is up."""
     disk_cache: Literal["none", "writeback", "writethrough", "directsync", "unsafe"] | None = None
     """QEMU's cache mode of a data disk; by default `none` where the image's filesystem can, else `writeback`."""
     disk_aio: Literal["threads", "native", "io_uring"] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,7 +17,7 @@ from virtgauge.host.process import find_program, wait_for_exit
 from virtgauge.network.links import disable_all
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, TerminalPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import DISK_MODULES, direct_kernel, disks_setting, initramfs_with, require_short
+from virtgauge.platforms.boot_files import DISK_MODULES, disks_setting, require_short
 from virtgauge.platforms.boot_probe import (
     AcceleratedPlatform,
     Booted,
@@ -28,7 +27,7 @@ from virtgauge.platforms.boot_probe import (
     said_version,
     usual_vcpus,
 )
-from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
+from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.local import (
     KernelGuest,
     Tap,
@@ -40,7 +39,6 @@ from virtgauge.platforms.local import (
 )
 from virtgauge.platforms.rest_vmm.api import Api, RefusalError
 from virtgauge.platforms.rest_vmm.monitors import CLOUD_HYPERVISOR, FIRECRACKER, LOG, SERIAL, SOCKET, Machine, Monitor
-from virtgauge.provision.cache import cache_root
 
 _EXIT_S = 1.0
 _DEFAULT_MEMORY_MIB = 512
@@ -117,9 +115,7 @@ class RestVmmPlatform(AcceleratedPlatform):
             )
         if not self._judged and not (found := await self.probe()).usable:
             raise LaunchError("probe", found.reason)
-        if self.settings.boot_timeout_s is not None:
-            spec = dataclasses.replace(spec, ready_timeout_s=self.settings.boot_timeout_s)
-        return await self._launch(spec)
+        return await self._launch(self.settings.patient(spec))
 
     async def _launch(self, spec: GuestSpec) -> Guest:
         monitor = self.monitor
@@ -181,20 +177,12 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     def _machine(self, spec: GuestSpec, disks: Sequence[Path]) -> Machine:
         monitor, settings = self.monitor, self.settings
-        try:
-            kernel = kernel_of(settings)
-        except UnavailableError as error:
-            raise LaunchError("start", str(error)) from error
         names = (
             *monitor.modules,
             *(("virtio_net",) if spec.nics else ()),
             *(DISK_MODULES if disks else ()),
         )
-        initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
-        try:
-            image = direct_kernel(kernel.image, cache_root() / "vmlinux")
-        except OSError as error:
-            raise LaunchError("initramfs", str(error)) from error
+        kernel, image, initramfs, modules = files_to_boot(settings, spec.agent, names)
         folders = [disk.folder for disk in spec.disks]
         words = [
             *("console=ttyS0", "quiet", *monitor.words),

@@ -23,9 +23,9 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, xen_command_line
+from virtgauge.platforms.boot_files import xen_command_line
 from virtgauge.platforms.boot_probe import boots
-from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
+from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
 from virtgauge.platforms.xen.toolstack import (
     XEN_WEIGHT,
@@ -39,7 +39,6 @@ from virtgauge.platforms.xen.toolstack import (
     xen_cap,
     xen_weight,
 )
-from virtgauge.provision.cache import cache_root
 
 
 async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
@@ -265,13 +264,12 @@ class XenPlatform(Platform):
         )
 
     def _config(self, spec: GuestSpec, dom0: Dom0, vifs: tuple[Vif, ...]) -> DomainConfig:
-        kernel = kernel_of(self.settings)
-        initramfs, modules = initramfs_with(spec.agent, kernel.modules, _MODULES, kernel.initrd)
+        kernel, image, initramfs, modules = files_to_boot(self.settings, spec.agent, _MODULES)
         vcpus = spec.vcpus or self.settings.vcpus
         return DomainConfig(
             name=f"{spec.scope.tag}-{spec.name}",
             type=self.settings.type,
-            kernel=dom0.path_of(direct_kernel(kernel.image, cache_root() / "vmlinux")),
+            kernel=dom0.path_of(image),
             ramdisk=dom0.path_of(initramfs),
             command_line=xen_command_line(modules, kernel.words),
             memory_mib=spec.memory_mib or self.settings.memory_mib,
