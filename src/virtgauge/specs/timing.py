@@ -55,7 +55,9 @@ FACTORS = (
         "default",
         lambda level: "" if level == "own" else f"{level} slack",
     ),
-    Factor("policy", "scheduling class", ("other", "fifo", "deadline"), "other", lambda level: f"SCHED_{level.upper()}"),
+    Factor(
+        "policy", "scheduling class", ("other", "fifo", "deadline"), "other", lambda level: f"SCHED_{level.upper()}"
+    ),
     Factor("idle_states", levels=("default",), usual="default", words=lambda level: f"{level} idle states"),
     Factor("load", levels=("idle", "cpu", "io"), words=load_label),
 )
@@ -145,11 +147,19 @@ TIMING = SuiteSpec(
     FACTORS,
     tuple(timing_measures()),
     HeadlineSpec(
-        {"timer_cost.p50": ("reads", "the clock", "in"), "sleep_lateness.p50": ("wakes", "late", "by")},
+        {
+            "timer_cost.p50": ("reads", "the clock", "in"),
+            "sleep_lateness.p50": ("wakes", "late", "by"),
+            "cycle.p50": ("begins", "a cycle late", "by"),
+        },
         insights.highlights,
         _name,
         most=8,
-        more={"timer_cost.p50": ("slower", "faster"), "sleep_lateness.p50": ("later", "earlier")},
+        more={
+            "timer_cost.p50": ("slower", "faster"),
+            "sleep_lateness.p50": ("later", "earlier"),
+            "cycle.p50": ("later", "earlier"),
+        },
         told=insights.news,
     ),
     summary=(insights.glance,),

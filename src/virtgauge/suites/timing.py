@@ -156,9 +156,7 @@ class TimingSuite(Suite):
         s = self._settings.cycles
         if s is None:
             return
-        for kind, policy, period_us, load in itertools.product(
-            s.kinds, s.classes, s.periods_us, self._settings.loads
-        ):
+        for kind, policy, period_us, load in itertools.product(s.kinds, s.classes, s.periods_us, self._settings.loads):
             if kind == "stall" and (policy == "deadline" or period_us != s.periods_us[0]):
                 continue  # which has no period
             factors = {"function": kind, "policy": policy, "load": load}
@@ -195,6 +193,7 @@ class TimingSuite(Suite):
             timeout_s=2 * max_seconds + _SET_UP_S,
             testbed=f"io-{self._settings.io.file_mib}" if factors["load"] == "io" else "guest",
             expected_s=_OVERHEAD_S + expected_s,
+            in_peace=probe != "cycle",
         )
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:

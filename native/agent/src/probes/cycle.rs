@@ -89,7 +89,7 @@ pub struct CycleResult {
     missed: u64,
     longest_missed: u64,
     threads: Vec<ThreadResult>,
-    worst: Vec<Late>,
+    worst: Vec<Overdue>,
     /// What a cycle without a sleep takes, the largest of a thousand: no lateness below it can be told.
     own_ns: u64,
 }
@@ -106,7 +106,7 @@ struct ThreadResult {
 
 /// One of the worst cycles, or gaps; ordered by how late it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct Late {
+struct Overdue {
     late_ns: u64,
     thread: u64,
     /// The counter, `CLOCK_MONOTONIC` and the wall clock when it was over.
@@ -119,7 +119,7 @@ struct Late {
 struct Seen {
     own: ThreadResult,
     distribution: Distribution,
-    worst: BinaryHeap<Reverse<Late>>,
+    worst: BinaryHeap<Reverse<Overdue>>,
     kept: usize,
     run: u64,
 }
@@ -156,7 +156,13 @@ impl Seen {
         self.own.largest_ns = self.own.largest_ns.max(late_ns);
         if self.is_worse(late_ns) {
             let realtime_ns = OsClock::Realtime.now_ns();
-            self.worst.push(Reverse(Late { late_ns, thread, counter: tsc::read(), monotonic_ns: over_ns, realtime_ns }));
+            self.worst.push(Reverse(Overdue {
+                late_ns,
+                thread,
+                counter: tsc::read(),
+                monotonic_ns: over_ns,
+                realtime_ns,
+            }));
             if self.worst.len() > self.kept {
                 self.worst.pop();
             }
@@ -194,7 +200,9 @@ impl Probe for CycleResult {
             ));
         }
         if asked.kind == Kind::Stall && asked.class == Class::Deadline {
-            return Err(Failure::bad_request("params.class: deadline, for a thread that never sleeps; take fifo".to_owned()));
+            return Err(Failure::bad_request(
+                "params.class: deadline, for a thread that never sleeps; take fifo".to_owned(),
+            ));
         }
         let memory = Locked::hold();
         let count = cpus.len();
@@ -226,7 +234,9 @@ impl Probe for CycleResult {
         let ended: Vec<Result<(Seen, u64), Failure>> = threads
             .into_iter()
             .map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(Failure::new(Code::Internal, "a thread of the trial has panicked")))
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(Failure::new(Code::Internal, "a thread of the trial has panicked")))
             })
             .collect();
         cancelled?;
@@ -387,7 +397,8 @@ fn sleep_until(deadline_ns: u64) -> bool {
         libc::timespec { tv_sec: (deadline_ns / 1_000_000_000) as i64, tv_nsec: (deadline_ns % 1_000_000_000) as i64 };
     // SAFETY: reads one timespec; an absolute sleep has no remaining time.
     unsafe {
-        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const deadline, std::ptr::null_mut()) == 0
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const deadline, std::ptr::null_mut())
+            == 0
     }
 }
 
