@@ -47,15 +47,15 @@ _SUMMED = {
 
 
 class CycleSettings(BaseModel):
-    """Cycles of a control loop, as a soft PLC has them: threads that are to begin at a fixed period, and how late they do."""
+    """Cycles of a control loop, as a soft PLC has them: threads that are to begin at a fixed period."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     periods_us: Levels[Annotated[int, Field(ge=50, le=1_000_000)]] = (1000,)
     """Periods of the deadlines."""
     kinds: Levels[CycleKind] = ("cycle",)
-    """``cycle`` sleeps until each deadline. ``stall`` never sleeps and tells the gaps between reads of the counter: what is
-    taken from a thread that wants nothing else than to run; it has no period."""
+    """``cycle`` sleeps until each deadline. ``stall`` never sleeps and tells the gaps between reads of the counter: what
+    others take from a thread that only wants to run; it has no period."""
     classes: Levels[CycleClass] = ("fifo",)
     """Scheduling class of the threads."""
     priority: Annotated[int, Field(ge=1, le=98)] = 90
@@ -159,7 +159,7 @@ class TimingSuite(Suite):
         for kind, policy, period_us, load in itertools.product(s.kinds, s.classes, s.periods_us, self._settings.loads):
             if kind == "stall" and (policy == "deadline" or period_us != s.periods_us[0]):
                 continue  # which has no period
-            factors = {"function": kind, "policy": policy, "load": load}
+            factors: dict[str, str] = {"function": kind, "policy": policy, "load": load}
             if kind == "cycle":
                 factors["period_ns"] = str(period_us * 1000)
             params = {

@@ -281,7 +281,7 @@ def cycles_of(params: Mapping[str, Any]) -> int:
 
 
 def cycle_fields(values_ps: npt.NDArray[np.int64], params: Mapping[str, Any]) -> dict[str, Any]:
-    """What the probe ``cycle`` tells besides the distribution: of latenesses as one thread has them, one after the other."""
+    """What the probe ``cycle`` tells besides the distribution, of latenesses as one thread has them in their order."""
     late_ns, period_ns, worst = values_ps // 1000, int(params["period_ns"]), int(params["worst"])
     missed = np.maximum(late_ns // period_ns, 0) if params["kind"] == "sleep" else np.zeros_like(late_ns)
     latest = np.argsort(-late_ns, kind="stable")[:worst]
