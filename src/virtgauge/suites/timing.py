@@ -54,7 +54,7 @@ class CycleSettings(BaseModel):
     periods_us: Levels[Annotated[int, Field(ge=50, le=1_000_000)]] = (1000,)
     """Periods of the deadlines."""
     kinds: Levels[CycleKind] = ("cycle",)
-    """``cycle`` sleeps until each deadline. ``stall`` never sleeps and tells the gaps between reads of the counter: what
+    """``cycle`` sleeps until each deadline. ``stall`` never sleeps and tells gaps between reads of the counter: what
     others take from a thread that only wants to run; it has no period."""
     classes: Levels[CycleClass] = ("fifo",)
     """Scheduling class of the threads."""
