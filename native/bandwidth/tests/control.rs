@@ -188,7 +188,7 @@ fn a_second_sender_is_told_to_wait_and_let_in_afterwards() {
     assert!(matches!(failure, Failure::Unsupported(_)) && failure.to_string().contains("another sender"), "{failure}");
     let token = first.token;
     first.close();
-    let second = session::patiently(&sender(to(listening.address)));
+    let second = patiently(&sender(to(listening.address)));
     assert!(!second.session().token.is(token.bytes()));
     second.close();
 }
