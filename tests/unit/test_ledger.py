@@ -180,10 +180,11 @@ def test_a_run_that_would_be_written_elsewhere_is_not_opened(ledger, tmp_path, n
         Ledger.open(ledger.folder)
 
 
-def test_a_link_in_place_of_the_plan_is_not_written_through(tmp_path):
+@pytest.mark.parametrize("name", ["plan.toml", "ledger.building", "ledger.building-journal"])
+def test_a_link_in_a_new_runs_folder_is_not_written_through(tmp_path, name):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "plan.toml").symlink_to(tmp_path / "mine")
+    (tmp_path / "run" / name).symlink_to(tmp_path / "mine")
     Ledger.create(tmp_path / "run", MANIFEST).close()
     assert (tmp_path / "mine").read_text() == "mine"
     assert (tmp_path / "run" / "plan.toml").read_text() == MANIFEST.plan_text

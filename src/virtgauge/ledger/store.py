@@ -169,9 +169,9 @@ class Ledger:
         building = path.with_suffix(".building")
         try:
             (folder / "samples").mkdir(parents=True, exist_ok=True)
-            if os.path.lexists(building):  # of one that was killed
+            if any(folder.glob(f"{building.name}*")):  # of one that was killed, or a link that would be written through
                 _remove_unfinished(folder, building)
-            (folder / "plan.toml").unlink(missing_ok=True)  # a link would be written through
+            (folder / "plan.toml").unlink(missing_ok=True)  # the same
             (folder / "plan.toml").write_text(manifest.plan_text, encoding="utf-8")
             with contextlib.closing(sqlite3.connect(building)) as db:
                 db.executescript(_SCHEMA)
@@ -569,7 +569,7 @@ def _not_made(folder: Path, cause: object) -> VirtgaugeError:
 def _remove_unfinished(folder: Path, building: Path) -> None:
     """What was made of a run that did not become whole; what shows that there is such a thing goes last."""
     samples = (folder / "samples").glob("[0-9]*.par*")
-    for path in (*samples, folder / "plan.toml", building.with_name(f"{building.name}-journal"), building):
+    for path in (*samples, folder / "plan.toml", *folder.glob(f"{building.name}-*"), building):
         with contextlib.suppress(OSError):
             path.unlink()
 

@@ -149,15 +149,12 @@ impl Listener {
             while !stop.load(Ordering::Relaxed) && desk.ended.load(Ordering::Acquire) < enough {
                 let waited = channel::ready(&mut [(self.tcp.as_raw_fd(), libc::POLLIN)], LOOK);
                 waited.map_err(|error| Failure::os("waiting for senders", error))?;
-                match self.tcp.accept() {
-                    Ok((stream, peer)) => {
-                        let Ok(same) = stream.try_clone() else { continue };
-                        desk.make_room().push((peer, same));
-                        let desk = &desk;
-                        scope.spawn(move || desk.receive(stream, peer));
-                    }
-                    // It is gone already, or there are no descriptors for it now.
-                    Err(_) => {}
+                let accepted = self.tcp.accept().and_then(|(stream, peer)| Ok((stream.try_clone()?, stream, peer)));
+                // Else it is gone already, or there are no descriptors for it now.
+                if let Ok((same, stream, peer)) = accepted {
+                    desk.make_room().push((peer, same));
+                    let desk = &desk;
+                    scope.spawn(move || desk.receive(stream, peer));
                 }
             }
             Ok(())
