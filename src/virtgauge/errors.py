@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import errno
 import sys
 import traceback
 import unicodedata
@@ -51,6 +52,13 @@ class UnavailableError(VirtgaugeError):
     """This machine cannot do what was asked."""
 
     exit_code = ExitCode.UNAVAILABLE
+
+
+def unwritable(message: str, error: OSError, remedy: str) -> VirtgaugeError:
+    """The error for a place that cannot be written: it is a wrong one, unless there is no room."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return VirtgaugeError(message, "free some space there, and start the command again")
+    return UsageError(message, remedy)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

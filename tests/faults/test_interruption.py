@@ -10,6 +10,7 @@ import time
 import pytest
 from sampled import sampled
 
+from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
 
 pytestmark = pytest.mark.slow
@@ -74,8 +75,11 @@ def test_a_run_killed_at_any_moment_is_resumed_without_loss_or_repetition(tmp_pa
     wait_for_trials(run, after)
     process.kill()
     finished(process)
-    with Ledger.open(run) as ledger:
+    with ReadOnlyLedger.open(run) as ledger:
         before = ledger.trials()
+    assert (run / f"{LEDGER_NAME}-wal").exists()
+    for half in ("report.html.partial", "samples/0000001.partial", "samples/0009999.parquet"):
+        (run / half).write_text("half")
     code, _, errors = finished(command("resume", run))
     assert code == 0, errors
     with Ledger.open(run) as ledger:
@@ -84,7 +88,11 @@ def test_a_run_killed_at_any_moment_is_resumed_without_loss_or_repetition(tmp_pa
         assert len(trials) == TRIALS == len({trial.key for trial in trials})
         assert {trial.attempt for trial in trials} == {1}
         assert [event.kind for event in ledger.events()].count("resumed") == 1
-    assert (run / "report.html").exists()
+    names = {str(path.relative_to(run)) for path in run.rglob("*") if path.suffix != ".parquet"}
+    assert names == {LEDGER_NAME, "plan.toml", "samples", "report.html", "controller.lock"}
+    with Ledger.open(run) as ledger:
+        assert len(list((run / "samples").iterdir())) == sum("samples" in trial.accounting for trial in trials)
+        assert ledger.lost_samples() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

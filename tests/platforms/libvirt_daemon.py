@@ -77,7 +77,7 @@ def private_libvirtd(tcp_port: int | None = None) -> Iterator[Path]:
     places.enter_context(mount_points())
     with (root / "libvirtd.log").open("wb") as log:
         daemon = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", str(root), listen, *FOLDERS],
+            ["unshare", "--mount", "--propagation", "slave", "sh", "-c", SETUP, "sh", str(root), listen, *FOLDERS],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running, traces
-from platforms.disk_checks import disk
+from platforms.disk_checks import check_an_image_is_the_root, disk, root_image
 from platforms.libvirt_daemon import private_libvirtd
 from platforms.network_checks import check_a_guest_answers_from_its_lab_only, check_a_guest_routes
 from typer.testing import CliRunner
@@ -71,7 +71,18 @@ CORE = max(os.sched_getaffinity(0))
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Path]:
+def shared() -> Iterator[Path]:
+    """A folder in which the daemon sees what is mounted later, as it does everywhere where the root is shared."""
+    folder = Path(tempfile.mkdtemp(prefix="lvm"))
+    subprocess.run(["mount", "--bind", folder, folder], check=True)
+    subprocess.run(["mount", "--make-shared", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def daemon(shared: Path) -> Iterator[Path]:
     missing = [name for name in ("libvirtd", "unshare") if not shutil.which(name, path="/usr/sbin:/usr/bin:/bin")]
     try:
         library()
@@ -83,12 +94,11 @@ def daemon() -> Iterator[Path]:
 
 
 @pytest.fixture
-def private_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def private_state(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a short path, as the usual one has: a Unix socket's may have 107 bytes."""
-    folder = Path(tempfile.mkdtemp(prefix="lvs"))
-    monkeypatch.setenv("VIRTGAUGE_STATE", str(folder / "s"))
-    yield folder / "s"
-    shutil.rmtree(folder)
+    monkeypatch.setenv("VIRTGAUGE_STATE", str(shared / "s"))
+    yield shared / "s"
+    shutil.rmtree(shared / "s", ignore_errors=True)
 
 
 def uri(daemon: Path, scheme: str) -> str:
@@ -171,6 +181,15 @@ async def test_it_boots_the_plans_kernel_with_its_words(daemon: Path, private_st
     assert "PREEMPT_RT" in facts["kernel"]["version"]
     assert facts["cmdline"].split()[-1] == "nosmt"
     assert found.details["kernel_release"] == facts["kernel"]["release"]
+
+
+async def test_a_disk_image_is_the_root_that_the_agent_answers_from(
+    daemon: Path, private_state: Path, spec: Spec, tmp_path: Path
+) -> None:
+    image = root_image(tmp_path, spec().agent.path, "qcow2")
+    own = create("libvirt", {"uri": uri(daemon, "qemu"), "accelerator": "tcg", "disk_image": str(image)})
+    require(await own.probe(), "libvirt")
+    await check_an_image_is_the_root(own, spec(), image)
 
 
 async def test_it_answers_counts_and_is_gone(platform: Platform, daemon: Path, spec: Spec) -> None:

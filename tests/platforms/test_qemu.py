@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import hashlib
 import json
-import shutil
 import stat
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +15,7 @@ import pytest
 import pytest_asyncio
 from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running, traces
+from platforms.disk_checks import check_an_image_is_the_root, root_image
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.image.contents import Archive
@@ -183,33 +183,26 @@ async def test_an_own_kernel_initrd_and_words_are_what_boots(private_state: Path
     assert said.value["stdout"].startswith(b"virtgauge-agent ")
 
 
+@pytest.mark.parametrize("format", ["raw", "qcow2"])
 async def test_a_disk_image_is_the_root_that_the_agent_answers_from(
-    private_state: Path, spec: Spec, tmp_path: Path, root: None
+    private_state: Path, spec: Spec, tmp_path: Path, root: None, format: str
 ) -> None:
     """The image is for reading: what a guest writes is gone with it."""
-    tree, image = tmp_path / "tree", tmp_path / "image.raw"
-    for folder in ("usr/bin", "etc", "var"):
-        (tree / folder).mkdir(parents=True)
-    (tree / "bin").symlink_to("usr/bin")
-    (tree / "etc/debian_version").write_text("12.0 of a test\n")
-    shutil.copy2(spec().agent.path, tree / "usr/bin/own-program")
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", tree, image, "64M"], check=True)
-    before = hashlib.sha256(image.read_bytes()).digest()
+    image = root_image(tmp_path, spec().agent.path, format)
     platform = QemuPlatform(QemuPlatform.Settings(accelerator="tcg", disk_image=image))
     require(await platform.probe(), "qemu")
-    async with running(platform, spec()) as guest:
-        said = await guest.channel.request(
-            "run", argv=["/bin/own-program", "--version"], env={}, timeout_ms=60_000, output_limit=4096, timeout_s=80
-        )
-    assert said.value["stdout"].startswith(b"virtgauge-agent ")
-    assert hashlib.sha256(image.read_bytes()).digest() == before
+    await check_an_image_is_the_root(platform, spec(), image)
     with pytest.raises(LaunchError, match="needs this machine's programs"):
         await platform.launch(spec(host_root=True))
+
+
+async def test_an_image_that_is_no_root_is_told_before_a_run(private_state: Path, tmp_path: Path, root: None) -> None:
     (tmp_path / "no-image").write_bytes(b"x" * 65536)
-    none = QemuPlatform(QemuPlatform.Settings(accelerator="tcg", disk_image=tmp_path / "no-image"))
-    found = await none.probe()
-    assert not found.usable
-    assert "cannot be mounted for reading" in found.reason
+    subprocess.run(["mke2fs", "-q", tmp_path / "empty", "1M"], check=True)
+    for name, said in (("no-image", "cannot be mounted for reading"), ("empty", "has no /usr in its root")):
+        found = await QemuPlatform(QemuPlatform.Settings(accelerator="tcg", disk_image=tmp_path / name)).probe()
+        assert not found.usable
+        assert said in found.reason
 
 
 async def test_a_machine_without_qemu_or_kernel_is_unavailable_and_no_crash(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running, traces
-from platforms.disk_checks import disk, shell
+from platforms.disk_checks import check_an_image_is_the_root, disk, root_image, shell
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.policy import DiskLimits, Policy
@@ -130,6 +131,15 @@ async def test_the_hosts_programs_are_there_and_the_host_is_not(
     assert Path("/etc/hostname").read_text() != "mine\n"
 
 
+async def test_a_disk_image_is_the_root_that_the_agent_answers_from(
+    private_state: Path, spec: Spec, tmp_path: Path
+) -> None:
+    image = root_image(tmp_path, spec().agent.path, "qcow2")
+    own = UmlPlatform(UmlPlatform.Settings(disk_image=image))
+    require(await own.probe(), "uml")
+    await check_an_image_is_the_root(own, spec(), image)
+
+
 async def test_a_guest_that_hangs_at_boot_is_a_bounded_launch_error(platform: UmlPlatform, spec: Spec) -> None:
     asked = spec(ready_timeout_s=0.05)
     with pytest.raises(LaunchError, match="no agent answered within"):
@@ -191,9 +201,11 @@ async def test_what_a_killed_kernel_leaves_goes_with_it_and_has_no_power_over_th
                 await asyncio.sleep(0.02)
 
 
-async def test_a_killed_controller_is_reclaimed(platform: UmlPlatform) -> None:
-    tag = check.check_a_killed_controller_is_reclaimed("uml", "{}", disk_mib=16)
+async def test_a_killed_controller_is_reclaimed(platform: UmlPlatform, agent: AgentBinary, tmp_path: Path) -> None:
+    settings = json.dumps({"disk_image": str(root_image(tmp_path, agent.path, "raw"))})
+    tag = check.check_a_killed_controller_is_reclaimed("uml", settings, disk_mib=16)
     assert traces(tag) == []
+    assert str(tmp_path) not in "".join(path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
 
 
 async def test_a_state_folder_with_blanks_does_not_matter(

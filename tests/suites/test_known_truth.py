@@ -54,6 +54,21 @@ def test_stalls_show_in_the_tail_and_not_in_the_median(tmp_path):
     assert estimate(report, "stalling", "rdtsc", "p99.9").point == pytest.approx(1e6, rel=0.01)
 
 
+def test_cycles_tell_how_late_they_were_and_which_deadlines_were_missed(tmp_path):
+    truth = {"*": {"median_ns": 1e5, "guest_sigma": 0.0, "stall_probability": 0.01, "stall_ns": 2.5e6}}
+    design = {"timers": [], "sleeps": [], "cycles": {"seconds": 10, "worst": 3}}
+    execute(plan_of(simulated("only", truth=truth, seed=3), design=design), tmp_path / "run")
+    report = report_of(tmp_path / "run")
+
+    def point(name):
+        return value(report, "timing", f"cycle.{name}", "only", "function=cycle").estimate.point
+
+    assert point("p50") == pytest.approx(1e5, rel=0.02)
+    assert point("max") == pytest.approx(2.6e6, rel=0.1)
+    assert point("missed") == pytest.approx(100 * 0.02 / 1.02, rel=0.4)
+    assert point("longest_missed") == 2
+
+
 def test_load_multiplies_what_it_was_told_to(tmp_path):
     truth = {"*": {"median_ns": 30.0, "guest_sigma": 0.0}}
     plan = plan_of(

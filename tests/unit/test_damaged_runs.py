@@ -15,7 +15,10 @@ from unittest import mock
 import damaged_runs
 import pytest
 from support.figures import restore
+from synthetic import synthetic_ledger
+from typer.testing import CliRunner
 
+from virtgauge import cli
 from virtgauge.compare.runs import read_run
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.exchange.archive import open_place, read_entries
@@ -182,6 +185,7 @@ def test_a_repaired_run_has_the_sound_trials_and_says_what_is_left_out(run, tmp_
     done = repair(run, tmp_path / "new")
     assert (run / LEDGER_NAME).read_bytes() == damaged
     assert {fault.row for fault in done.left_out} == {7, 9}
+    assert done.samples_lost == ()  # in a run of before rows said what raw values they have, nothing is claimed
     with ReadOnlyLedger.for_command(tmp_path / "new") as ledger:
         assert ledger.trials() == [trial for trial in before if trial.trial_id not in (7, 9)]
         assert done.kept == len(before) - 2
@@ -197,6 +201,57 @@ def test_a_repaired_run_that_finds_no_room_is_not_there_and_is_when_there_is_roo
             repair(run, tmp_path / "new")
     assert [path.name for path in (tmp_path / "new").rglob("*")] == ["samples"]
     assert repair(run, tmp_path / "new").left_out == ()
+
+
+KILLED_REPAIR = """
+import os, signal, sys
+from pathlib import Path
+from virtgauge.ledger.repair import repair
+from virtgauge.ledger.store import Ledger
+Ledger.put_event = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+repair(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_a_repair_that_was_killed_is_made_anew_and_nothing_half_stays(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    synthetic_ledger(old, blocks=1, reservoir=5).close()
+    assert subprocess.run([sys.executable, "-c", KILLED_REPAIR, old, new], check=False).returncode == -9
+    assert not (new / LEDGER_NAME).exists()
+    (new / "samples" / "0009999.partial").touch()
+    done = repair(old, new)
+    samples = {Path("samples", f"{number:07d}.parquet") for number in range(1, done.kept + 1)}
+    assert {path.relative_to(new) for path in new.rglob("*") if path.is_file()} == {
+        Path(LEDGER_NAME),
+        Path("plan.toml"),
+        *samples,
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("report {run} --full", "of the trials 3, 5: {run}/samples/0000003.parquet"),
+        ("report {run} --format html --out {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
+        ("report {run} --format json --out {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
+        ("export {run} --format csv --out {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
+        ("archive {run} --to {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
+        ("repair {run} --out {new}", "left out: the raw values of trial 3 left out: the raw values of trial 5"),
+    ],
+)
+def test_who_shows_or_copies_a_run_says_of_which_trials_raw_values_are_missing(tmp_path, monkeypatch, command, said):
+    monkeypatch.chdir(tmp_path)
+    synthetic_ledger(Path("run"), blocks=2, reservoir=5).close()
+    for number in (3, 5):
+        Path(f"run/samples/000000{number}.parquet").unlink()
+    done = CliRunner().invoke(cli.app, command.format(run="run", new="new").split())
+    assert done.exit_code == 0, done.output
+    told = done.output + (Path("new").read_text() if Path("new").is_file() else "")
+    assert said.format(run="run") in " ".join(told.split())
+    if command.startswith("repair"):
+        with ReadOnlyLedger.for_command(Path("new")) as ledger:
+            assert ledger.lost_samples() == [3, 5]  # the new run's rows go on saying it
+            assert ledger.samples(4, "reservoir").size == 5
 
 
 def test_a_page_that_is_lost_takes_its_trials_and_no_others(run, tmp_path):

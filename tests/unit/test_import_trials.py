@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from exported_runs import exported
 from shown import value
@@ -116,6 +117,14 @@ def test_a_block_that_is_taken_is_refused_and_another_condition_is_another_cell(
     assert trials_of(run) == known
     assert import_into(run, read_repetitions("fio", [path]), ImportedArm("host"), {"disk": "nvme"}, block=2) == 1
     assert trials_of(run)[-1].factors["disk"] == "nvme"
+
+
+def test_raw_values_of_a_trial_that_never_ended_are_not_taken_for_an_imported_ones(run, tmp_path):
+    with Ledger.open(run) as ledger:
+        ledger._write_samples(len(ledger.trials()) + 1, {"reservoir": np.arange(3)})  # and then it was killed
+    import_into(run, read_repetitions("fio", [fio_file(tmp_path / "more.json", 777)]), ImportedArm("host"), {})
+    with Ledger.open(run) as ledger:
+        assert ledger.series(ledger.trials()[-1].trial_id) == []
 
 
 def test_what_no_ledger_can_hold_is_refused_before_there_is_a_run(tmp_path):

@@ -20,7 +20,7 @@ from virtgauge.ledger import store
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
-from virtgauge.ledger.store import LEDGER_NAME, Ledger, LedgerWriteError
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, LedgerWriteError, UnfitError
 
 HOST = synthetic.arm_record("host", "host", "host", role="reference")
 MANIFEST = synthetic.manifest([HOST])
@@ -55,7 +55,8 @@ def test_a_trial_comes_back_with_histogram_and_samples(ledger):
     samples = np.array([3, -1, 2**62], dtype=np.int64)
     number = ledger.add_trial(trial, {"timer_cost": HISTOGRAM}, {"reservoir": samples})
     (back,) = ledger.trials()
-    assert back == dataclasses.replace(trial, trial_id=number)
+    promised = trial.accounting | {"samples": {"reservoir": 3}}
+    assert back == dataclasses.replace(trial, trial_id=number, accounting=promised)
     histogram = ledger.histogram(number, "timer_cost")
     assert histogram.values.tolist() == HISTOGRAM.values.tolist()
     assert histogram.counts.tolist() == HISTOGRAM.counts.tolist()
@@ -127,6 +128,34 @@ def test_samples_of_a_trial_that_never_ended_are_discarded(ledger):
     assert ledger.samples(number, "reservoir").tolist() == [0, 1, 2]
 
 
+def test_samples_that_a_row_promises_and_that_are_lost_are_named_and_no_others(ledger):
+    for attempt in range(1, 5):
+        ledger.add_trial(a_trial(attempt=attempt), samples={} if attempt == 2 else {"reservoir": np.arange(3)})
+    assert (ledger.lost_samples(), ledger.samples_caveats()) == ([], [])
+    for number in (1, 3):
+        ledger.samples_path(number).unlink()
+    assert ledger.lost_samples() == [1, 3]
+    (words,) = ledger.samples_caveats()
+    assert f"of the trials 1, 3: {ledger.samples_path(1)}" in words
+    assert ledger.samples(1, "reservoir").tolist() == []
+    ledger.rows("UPDATE trials SET accounting = json_remove(accounting, '$.samples')")  # as before there was a promise
+    assert ledger.lost_samples() == []
+
+
+def test_samples_of_another_number_than_the_row_says_are_refused(ledger):
+    for attempt in (1, 2):
+        ledger.add_trial(a_trial(attempt=attempt), samples={"reservoir": np.arange(attempt)})
+    ledger.samples_path(1).replace(ledger.samples_path(2))
+    with pytest.raises(DamagedError, match="as many raw values as its trial's row says"):
+        ledger.samples(2, "reservoir")
+
+
+@pytest.mark.parametrize("promise", [3, {"reservoir": 0}, {"reservoir": "3"}])
+def test_a_promise_of_samples_that_counts_none_is_not_recorded(ledger, promise):
+    with pytest.raises(UnfitError, match="does not count raw values"):
+        ledger.add_trial(a_trial(accounting={"samples": promise}))
+
+
 def test_samples_that_are_no_file_or_too_much_are_refused(ledger):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     number = ledger.add_trial(a_trial())
@@ -151,10 +180,11 @@ def test_a_run_that_would_be_written_elsewhere_is_not_opened(ledger, tmp_path, n
         Ledger.open(ledger.folder)
 
 
-def test_a_link_in_place_of_the_plan_is_not_written_through(tmp_path):
+@pytest.mark.parametrize("name", ["plan.toml", "ledger.building", "ledger.building-journal"])
+def test_a_link_in_a_new_runs_folder_is_not_written_through(tmp_path, name):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "plan.toml").symlink_to(tmp_path / "mine")
+    (tmp_path / "run" / name).symlink_to(tmp_path / "mine")
     Ledger.create(tmp_path / "run", MANIFEST).close()
     assert (tmp_path / "mine").read_text() == "mine"
     assert (tmp_path / "run" / "plan.toml").read_text() == MANIFEST.plan_text

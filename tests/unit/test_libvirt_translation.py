@@ -159,7 +159,7 @@ SILENT = {
 
 def test_what_the_platform_refuses_is_left_out_with_its_own_words() -> None:
     made = described("<cputune><vcpupin vcpu='0' cpuset='3'/><vcpupin vcpu='1' cpuset='3'/></cputune>")
-    assert "tuning" not in made.section
+    assert "vcpu_cpus" not in made.section["tuning"]
     assert "two vCPUs on one CPU" in because(dict(made.left_out), "cputune/vcpupin@cpuset")
     many = translate(
         Description(PLAIN.format(more="", type="kvm", name="g").replace("<vcpu>2<", "<vcpu>900<").encode(), "g.xml"),
@@ -216,6 +216,12 @@ def test_a_guest_that_stays_on_its_host_is_told_that_its_counter_is_invariant() 
         assert described(f"<cpu mode='{mode}'/>").section["tuning"]["cpu_flags"] == ["-invtsc"]
 
 
+def test_without_a_processor_it_is_qemus_own_and_not_the_hosts() -> None:
+    assert described().section["tuning"] == {"cpu_model": "qemu64"}
+    left_out = dict(described(kind="libvirt").left_out)
+    assert because(left_out, "cpu/model") == "tuning.cpu_model is no setting of kind = 'libvirt'"
+
+
 def test_the_end_of_interrupts_by_memory_is_a_feature() -> None:
     made = described("<features><apic eoi='on'/></features>")
     assert made.section["tuning"]["cpu_flags"] == ["+kvm-pv-eoi"]
@@ -228,7 +234,7 @@ def test_what_only_kvm_has_is_left_out_of_an_emulated_guest() -> None:
         type="qemu",
     )
     assert made.section["accelerator"] == "tcg"
-    assert "tuning" not in made.section
+    assert made.section["tuning"] == {"cpu_model": "qemu64"}
     assert "only KVM" in because(dict(made.left_out), "features/kvm/hidden")
     assert "only KVM" in because(dict(made.left_out), "clock/timer@tickpolicy")
 

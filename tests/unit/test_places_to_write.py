@@ -13,7 +13,7 @@ from suites.simulated_runs import execute, plan_of, simulated
 from typer.testing import CliRunner
 
 from virtgauge import cli
-from virtgauge.errors import ExitCode, UsageError
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 
 COMMANDS = {
     "run": "run {plan} --out {place}",
@@ -139,7 +139,28 @@ def test_what_finds_no_room_is_one_error_and_leaves_nothing_half(tmp_path, finis
     (tmp_path / "old").write_text("old")
     monkeypatch.setattr(Path, "replace", full)
     result = invoke(WHOLE[name], tmp_path, finished_run, tmp_path / "old")
-    assert isinstance(result.exception, UsageError)
+    assert isinstance(result.exception, VirtgaugeError)
+    assert result.exception.exit_code == ExitCode.FAILED  # as of a run: nothing was wrong with what was asked
     assert "No space left" in str(result.exception)
+    assert "free some space" in str(result.exception)
     assert (tmp_path / "old").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "p.toml"]
+
+
+@pytest.mark.parametrize("name", [*WHOLE, "run --junit", "import"])
+def test_a_place_without_room_for_its_name_is_no_wrong_option(tmp_path, finished_run, monkeypatch, name):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "p.toml").touch()
+    with monkeypatch.context() as patch:
+        for call in ("open", "mkdir"):
+            real = getattr(Path, call)
+            patch.setattr(
+                Path, call, lambda path, *a, real=real, **b: full() if path.name == "new" else real(path, *a, **b)
+            )
+        result = invoke(COMMANDS[name], tmp_path, finished_run, tmp_path / "new")
+    assert isinstance(result.exception, VirtgaugeError)
+    assert result.exception.exit_code == ExitCode.FAILED
+    assert "No space left" in str(result.exception)
+    assert not (tmp_path / "new").exists()

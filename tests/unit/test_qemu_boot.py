@@ -212,6 +212,14 @@ async def test_a_hanging_kvm_is_remembered_with_its_reason_and_asked_again_when_
     assert (await judge("kvm", ("k",), machine.boot, kvm=kvm)).usable
 
 
+async def test_an_image_that_cannot_be_mounted_says_nothing_of_kvm(kvm: Path) -> None:
+    machine = Machine(LaunchError("disk_image", "it takes root"))
+    found = await judge("kvm", ("k",), machine.boot, kvm=kvm)
+    assert (found.usable, found.reason) == (False, "no guest boots: disk_image: it takes root")
+    machine.error = None
+    assert (await judge("kvm", ("k",), machine.boot, kvm=kvm)).usable
+
+
 async def test_a_failure_of_emulation_is_not_remembered() -> None:
     machine = Machine(LaunchError("handshake", "no agent answered within 45 s"))
     assert not (await judge("tcg", ("k",), machine.boot)).usable

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from qemu.qmp import ExecuteError, Message
+from qemu.qmp.models import ErrorResponse
 
 from virtgauge.errors import UnavailableError
 from virtgauge.execution.prepare import check_plan
@@ -243,6 +245,20 @@ def test_huge_pages_that_are_promised_to_others_are_not_free(root: Path) -> None
     (folder / "free_hugepages").write_text("256")
     (folder / "resv_hugepages").write_text("1")
     assert "256 pages are needed, and 255 are free" in refused(root, hugepages="2M")
+
+
+def test_of_a_guest_on_one_node_the_huge_pages_of_others_do_not_count(root: Path) -> None:
+    pages = {"sys/kernel/mm": 512, "sys/devices/system/node/node0": 256, "sys/devices/system/node/node1": 100}
+    for place, free in pages.items():
+        folder = root / place / "hugepages/hugepages-2048kB"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "free_hugepages").write_text(str(free))
+    assert refused(root, hugepages="2M") == refused(root, hugepages="2M", numa_node=0) == ""
+    said = refused(root, hugepages="2M", numa_node=1)
+    assert "256 pages are needed, and 100 are free; reserve some" in said
+    assert "echo 256 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages" in said
+    (root / "sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages").write_text("300")
+    assert "and 212 are free" in refused(root, hugepages="2M", numa_node=0), "what others were promised may be there"
 
 
 def test_a_microvm_has_no_timer_bus_or_notifiers(root: Path) -> None:
@@ -481,6 +497,34 @@ async def test_a_switch_that_has_gone_serves_no_interface() -> None:
     answer["filename"] = "disconnected:unix:/s"
     with pytest.raises(LaunchError, match="asked for vhost_user = /s, in force is "):
         await in_force({"query-chardev": [answer]}, vhost_user=["/s"]).read()
+
+
+@pytest.mark.parametrize("nic", ["/machine/peripheral/nic0/virtio-backend", "/machine/peripheral/nic0"])
+async def test_vhost_is_in_force_when_it_has_started(nic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """QEMU opens the device before the guest's driver is there, and falls back to its own if the kernel's fails."""
+    others = [{"name": "virtio-serial", "path": "/machine/peripheral/port0/virtio-backend"}]
+    answers = {"x-query-virtio": [*others, {"name": "virtio-net", "path": nic}]}
+    opened = ["/dev/vhost-net"]
+    monkeypatch.setattr(InForce, "_files", lambda _: opened)
+    answers["x-query-virtio-status"] = {"vhost-started": True}
+    assert await in_force(answers, vhost=True).read() == {"tuning.vhost": "true"}
+    answers["x-query-virtio-status"] = {"vhost-started": False}
+    with pytest.raises(LaunchError, match="asked for vhost = true, in force is false"):
+        await in_force(answers, vhost=True).read()
+    opened.clear()
+    assert await in_force({}, vhost=False).read() == {"tuning.vhost": "false"}
+
+
+async def test_before_qemu_7_2_the_open_device_is_all_that_tells_of_vhost(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = {"error": {"class": "CommandNotFound", "desc": "The command x-query-virtio has not been found"}}
+    monkeypatch.setattr(InForce, "_files", lambda _: ["/dev/vhost-net"])
+    guest = in_force({}, vhost=True)
+
+    async def refused(*asked: Any, **arguments: Any) -> Any:
+        raise ExecuteError(ErrorResponse(Message(error)), Message(), Message(error))
+
+    monkeypatch.setattr(guest, "_ask", refused)
+    assert await guest.read() == {"tuning.vhost": "true"}
 
 
 async def test_a_guest_without_disks_or_interfaces_has_no_settings_of_them() -> None:

@@ -110,3 +110,20 @@ def test_only_cells_without_a_load_are_measured_in_slices():
     testbed = SimpleNamespace(guest=SimpleNamespace(channel=None))
     sliced = {cell.factors["load"]: suite.sliced(cell, testbed, lambda _: None) is not None for cell in suite.cells()}
     assert sliced == {"idle": True, "cpu": False, "io": False}
+
+
+def test_cycles_are_cells_of_their_own_that_take_the_machine_as_it_is():
+    suite = TimingSuite.create(
+        {"timers": [], "sleeps": [], "loads": ["idle"]}
+        | {"cycles": {"kinds": ["cycle", "stall"], "classes": ["fifo", "deadline"], "periods_us": [250, 1000]}}
+    )
+    cells = suite.cells()
+    assert [dict(cell.factors) for cell in cells] == [
+        {"function": "cycle", "policy": "fifo", "load": "idle", "period_ns": "250000"},
+        {"function": "cycle", "policy": "fifo", "load": "idle", "period_ns": "1000000"},
+        {"function": "cycle", "policy": "deadline", "load": "idle", "period_ns": "250000"},
+        {"function": "cycle", "policy": "deadline", "load": "idle", "period_ns": "1000000"},
+        {"function": "stall", "policy": "fifo", "load": "idle"},
+    ]
+    assert not any(cell.in_peace for cell in cells)
+    assert all(suite.sliced(cell, None, lambda _: None) is None for cell in cells)

@@ -45,6 +45,17 @@ impl Distribution {
         self.negative.get_or_insert_with(histogram).saturating_record(value_ps.unsigned_abs());
     }
 
+    /// Counts what another has counted, too.
+    pub fn add(&mut self, other: &Self) {
+        self.positive.add(&other.positive).expect("both have the same bounds");
+        if let Some(negative) = &other.negative {
+            self.negative.get_or_insert_with(histogram).add(negative).expect("both have the same bounds");
+        }
+        self.smallest = self.smallest.min(other.smallest);
+        self.largest = self.largest.max(other.largest);
+        self.sum += other.sum;
+    }
+
     /// How many values were counted.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 mod controller;
 
-use controller::{Controller, field, integers, real, signed, sleep_lateness, text, timer_cost, unsigned};
+use controller::{Controller, field, integers, map, real, signed, sleep_lateness, text, timer_cost, unsigned};
 use rmpv::Value;
 
 /// Runs a probe and checks what holds for every one; returns the result.
@@ -207,4 +207,60 @@ fn peak_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix("kB").unwrap().trim().parse().unwrap()
+}
+
+fn cycle(kind: &str, class: &str, cpus: Vec<Value>) -> Value {
+    map(&[
+        ("kind", kind.into()),
+        ("cpus", Value::Array(cpus)),
+        ("period_ns", 1_000_000.into()),
+        ("class", class.into()),
+        ("priority", 50.into()),
+        ("staggered", true.into()),
+        ("work_permille", 100.into()),
+        ("worst", 5.into()),
+        ("max_ns", 300_000_000.into()),
+    ])
+}
+
+#[test]
+fn each_deadline_of_a_cycle_is_met_or_missed() {
+    let mut controller = Controller::greeted();
+    let params = cycle("sleep", "other", vec![]);
+    let result = controller.ask(1, "probe", &[("name", "cycle".into()), ("params", params)]);
+    assert_eq!(text(&result, "type"), "result", "{result}");
+    let (cycles, missed) = (unsigned(&result, "value.cycles"), unsigned(&result, "value.missed"));
+    assert_eq!(unsigned(&result, "value.distribution.n"), cycles);
+    // The last may end after the time is over.
+    assert!((300..=300 + unsigned(&result, "value.longest_missed")).contains(&(cycles + missed)), "{result}");
+    assert!(signed(&result, "value.distribution.min") >= 0);
+    let worst = field(&result, "value.worst").as_array().unwrap();
+    let late: Vec<u64> = worst.iter().map(|one| unsigned(one, "late_ns")).collect();
+    assert_eq!(late.len() as u64, cycles.min(5));
+    assert!(late.is_sorted_by(|one, other| one >= other), "{result}");
+    assert_eq!(late[0], signed(&result, "value.distribution.max") as u64 / 1000);
+    let realtime_ns = |at: &str| unsigned(&result, &format!("value.clocks_{at}.realtime_ns"));
+    assert!(
+        worst.iter().all(|one| (realtime_ns("start")..=realtime_ns("end")).contains(&unsigned(one, "realtime_ns")))
+    );
+}
+
+#[test]
+fn gaps_of_threads_that_never_sleep_fill_the_time() {
+    let mut controller = Controller::greeted();
+    let params = cycle("stall", "other", vec![0.into()]);
+    let result = controller.ask(1, "probe", &[("name", "cycle".into()), ("params", params)]);
+    let (cycles, mean_ps) = (unsigned(&result, "value.cycles"), real(&result, "value.distribution.mean"));
+    let seen_ns = cycles as f64 * mean_ps / 1000.0;
+    assert!(cycles > 1000 && seen_ns < 400e6, "{result}");
+    assert_eq!(unsigned(&result, "value.missed"), 0);
+}
+
+#[test]
+fn a_deadline_class_on_a_chosen_processor_is_refused_with_the_remedy() {
+    let mut controller = Controller::greeted();
+    let params = cycle("sleep", "deadline", vec![0.into()]);
+    let answer = controller.ask(1, "probe", &[("name", "cycle".into()), ("params", params)]);
+    assert_eq!(text(&answer, "type"), "error");
+    assert!(text(&answer, "message").contains("leave params.cpus empty"), "{answer}");
 }

@@ -18,7 +18,7 @@ use bandwidth::transport::{Stream, Transport};
 use bandwidth::udp::packet;
 use bandwidth::udp::transport::UdpTransport;
 use failure::Failure;
-use session::{Listening, open, sender, settings, to};
+use session::{Listening, open, patiently, sender, settings, to};
 
 static GO_ON: AtomicBool = AtomicBool::new(false);
 const LIMIT: Duration = Duration::from_secs(20);
@@ -188,7 +188,7 @@ fn a_second_sender_is_told_to_wait_and_let_in_afterwards() {
     assert!(matches!(failure, Failure::Unsupported(_)) && failure.to_string().contains("another sender"), "{failure}");
     let token = first.token;
     first.close();
-    let second = session::patiently(&sender(to(listening.address)));
+    let second = patiently(&sender(to(listening.address)));
     assert!(!second.session().token.is(token.bytes()));
     second.close();
 }
@@ -204,6 +204,23 @@ fn those_who_say_nothing_or_nonsense_do_not_keep_the_listener_from_others() {
     open(listening.address).close();
     // Who speaks nonsense is not answered at all.
     assert_eq!(nonsense.read(&mut [0; 100]).unwrap_or(0), 0);
+}
+
+/// Sixteen places are for those who are at their greeting.
+#[test]
+fn a_crowd_that_says_nothing_and_comes_again_does_not_keep_senders_out() {
+    let listening = Listening::on_loopback();
+    let call = || TcpStream::connect(listening.address).unwrap();
+    let mut crowd: Vec<TcpStream> = (0..16).map(|_| call()).collect();
+    for round in 0..5 {
+        patiently(&sender(to(listening.address))).close();
+        // Those who made room for the sender are back before the next one.
+        for place in 0..16 {
+            crowd[(place + round) % 16] = call();
+        }
+    }
+    let refused = |event: &Event| matches!(event, Event::Refused { reason, .. } if reason.contains("closed before"));
+    assert!(listening.end().iter().any(refused));
 }
 
 #[test]

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import makeable_folder, require_makeable, whole_file, writable_file
+from virtgauge.console.options import makeable_folder, require_makeable, tell_lost_samples, whole_file, writable_file
 from virtgauge.errors import UsageError
 from virtgauge.exchange import BINARY, Format
 
@@ -72,6 +72,7 @@ def export_run(
     from virtgauge.ledger.read_only import ReadOnlyLedger
 
     with ReadOnlyLedger.for_command(folder) as ledger, Console(stderr=True).status(f"exporting {format}"):
+        tell_lost_samples(ledger)
         if out is None:
             with tempfile.TemporaryFile("r", encoding="utf-8", newline="") as text:  # has no name: a kill leaves none
                 export(ledger, format, Path(f"/proc/self/fd/{text.fileno()}"), measure or ())
@@ -171,6 +172,7 @@ def archive(
         for number, folder in enumerate(runs, start=1):
             status.update(f"archiving run {number} of {len(runs)}")
             with ReadOnlyLedger.for_command(folder) as ledger:
+                tell_lost_samples(ledger)
                 done = archive_run(place, ledger)
             print(f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive})")
 

@@ -6,15 +6,19 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from virtgauge.console.displays import ProgressStyle
-from virtgauge.errors import UsageError
+from virtgauge.errors import printable, unwritable
+
+if TYPE_CHECKING:
+    from virtgauge.ledger.store import Ledger
 
 Minutes = Annotated[
     float | None,
@@ -32,6 +36,7 @@ def writable_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | 
 
     Raises:
         UsageError: it cannot be written.
+        VirtgaugeError: there is no room.
     """
     if value is not None and not ctx.resilient_parsing:
         with _refusal(param.opts[0], value, "choose a file in a folder that is there and can be written"):
@@ -52,6 +57,7 @@ def whole_file(out: Path, option: str = "--out", *, named: bool = True) -> Itera
 
     Raises:
         UsageError: it cannot be written.
+        VirtgaugeError: there is no room.
     """
     partial = out.with_name(out.name + ".partial")
     try:
@@ -68,7 +74,7 @@ def whole_file(out: Path, option: str = "--out", *, named: bool = True) -> Itera
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write {out}: {error}", f"choose another file with {option}") from error
+        raise unwritable(f"cannot write {out}: {error}", error, f"choose another file with {option}") from error
 
 
 def makeable_folder(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
@@ -111,12 +117,18 @@ def require_makeable(
             part.rmdir()
 
 
+def tell_lost_samples(ledger: Ledger) -> None:
+    """Say on standard error which trials' raw values are missing."""
+    for words in ledger.samples_caveats():
+        print(printable(f"virtgauge: {words}"), file=sys.stderr)
+
+
 @contextlib.contextmanager
 def _refusal(option: str, path: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{option} {path}: cannot be written: {error.strerror}", remedy) from error
+        raise unwritable(f"{option} {path}: cannot be written: {error.strerror}", error, remedy) from error
 
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]

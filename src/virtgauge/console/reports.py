@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import OutFile, RunFolder, whole_file
+from virtgauge.console.options import OutFile, RunFolder, tell_lost_samples, whole_file
 from virtgauge.errors import ExitCode, UsageError, printable
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def report(
 
     with ReadOnlyLedger.for_command(folder) if host is None else HostLedger.of(folder, host) as ledger:
         if format is ReportFormat.JSON:
+            tell_lost_samples(ledger)
             text = io.StringIO()
             tidy.write(ResultTable(ledger), text)
             ledger.confirm()

@@ -15,7 +15,7 @@ from typing import Any
 
 from virtgauge import __version__
 from virtgauge.agent.binary import AgentBinary, find_agent
-from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
+from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, unwritable
 from virtgauge.execution.fitting import Fitted, fitted
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing
 from virtgauge.execution.progress import Notice, ProgressDisplay
@@ -281,7 +281,7 @@ def _writable(path: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}", remedy) from error
+        raise unwritable(f"{path}: cannot be written: {error.strerror}", error, remedy) from error
 
 
 @contextlib.contextmanager

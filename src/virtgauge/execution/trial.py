@@ -97,8 +97,8 @@ class Takes:
         waited_ns: for quiet moments.
     """
 
-    def __init__(self, testbed: Testbed, limits: ValidityLimits) -> None:
-        self._testbed, self._limits = testbed, limits
+    def __init__(self, testbed: Testbed, limits: ValidityLimits, *, in_peace: bool = True) -> None:
+        self._testbed, self._limits, self._in_peace = testbed, limits, in_peace
         self.left_out: list[dict[str, Any]] = []
         self.kept = 0
         self.usage: MachineUsage | None = None
@@ -118,6 +118,8 @@ class Takes:
             measured = await measure()
             usage, after = before.until_now(self._testbed)
             flags = machine_flags(usage, self._limits)
+            if not self._in_peace:
+                flags = [dataclasses.replace(flag, fatal=False) for flag in flags]
             invalid = _fatal(flags)
             invalid_otherwise = self._testbed.closed or any(flag.fatal for flag in measured.flags)
             if not invalid or invalid_otherwise or not self._patient(usage.load.elapsed_ns):
@@ -236,7 +238,8 @@ async def run_trial(
 
     Only cancellation gets out as an exception.
     """
-    takes, began_ns, within_s = Takes(testbed, limits), time.monotonic_ns(), cell.timeout_s * testbed.timeout_factor
+    takes, began_ns = Takes(testbed, limits, in_peace=cell.in_peace), time.monotonic_ns()
+    within_s = cell.timeout_s * testbed.timeout_factor
     in_all_s = _OF_ALL_TAKES * within_s + limits.patience_s
 
     def failure(status: TrialStatus, error: str, *flags: Flag, guest_lost: bool) -> Outcome:

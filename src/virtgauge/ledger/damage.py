@@ -55,6 +55,7 @@ _NO_FIGURE = "a number that no figure can be"
 _ACCOUNT = {  # All else in an account is a number or null
     "method": "text",
     "clocks": "an object",
+    "samples": "an object",
     "waited_ns": "a number",
     "left_out": "an array",
     "left_out[]": "an object",

@@ -78,7 +78,7 @@ class TrialRecord:
     status: TrialStatus
     flags: tuple[Flag, ...]  # validity; see :class:`Flag`
     result: dict[str, Any]  # the suite's scalars (``median_ns`` …) and what it wants to remember
-    accounting: dict[str, Any]  # foreign load, steal, guest CPU time, elapsed
+    accounting: dict[str, Any]  # foreign load, steal, guest CPU time, elapsed; how many raw values its file has
     error: str | None  # one line when ``status`` is FAILED or UNSUPPORTED
     guest_id: int | None
     started_at: str

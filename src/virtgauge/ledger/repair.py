@@ -11,7 +11,7 @@ from typing import NamedTuple
 from virtgauge.ledger.damage import DamagedError, Fault
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Histogram, TrialRecord
-from virtgauge.ledger.rows import RowError
+from virtgauge.ledger.rows import PROMISE, RowError
 from virtgauge.ledger.store import Ledger
 
 _TOLD = 20  # Faults that the new run's course names
@@ -52,7 +52,7 @@ def repair(folder: Path, new: Path) -> Repaired:
         unsound = {fault.row for fault in left_out if fault.table in ("trials", "histograms")}
         kept = [trial for trial in trials if trial.trial_id not in unsound]
         guests = {guest.guest_id: guest for guest in found.guests}
-        lost = []
+        lost: list[int] = []
         ledger.confirm()
         with Ledger.whole(new, found.manifest) as sound:
             for guest in guests.values():
@@ -62,9 +62,10 @@ def repair(folder: Path, new: Path) -> Repaired:
                     samples = {
                         series: ledger.samples(trial.trial_id, series) for series in ledger.series(trial.trial_id)
                     }
-                except DamagedError:
-                    samples = {}
-                    lost.append(trial.trial_id)
+                    is_lost = PROMISE in trial.accounting and not samples
+                except (DamagedError, sqlite3.Error):
+                    samples, is_lost = {}, True
+                lost += [trial.trial_id] * is_lost
                 known = dataclasses.replace(trial, guest_id=trial.guest_id if trial.guest_id in guests else None)
                 sound.add_trial(known, histograms[trial.trial_id], samples, number=trial.trial_id)
             for event in found.events:

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from virtgauge.ledger.records import EventRecord, Flag, GuestRecord, Histogram, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.statistics import MOST_BINS, NS_PER_UNIT, STATISTICS, unpack
 
+PROMISE = "samples"  # In a trial's accounting: how many raw values of each series its Parquet file has
 LONGEST_NAME = 4096  # Characters of what identifies, and of dates
 LONGEST_TEXT = 2**20  # Characters of messages
 LONGEST_PLAN = 2**17  # Characters
@@ -108,6 +109,9 @@ def read_trial(row: Row) -> TrialRecord:
         raise RowError(f"status is {_shown(row['status'])}")
     factors, flags = _json(row, "factors", _FACTORS, LONGEST_NAME), _json(row, "flags", _FLAGS, LONGEST_FLAGS)
     result, accounting = _json(row, "result", _OBJECT), _json(row, "accounting", _OBJECT)
+    promised = accounting.get(PROMISE, {})
+    if not isinstance(promised, dict) or any(type(count) is not int or count < 1 for count in promised.values()):
+        raise RowError(f"accounting.{PROMISE} does not count raw values by series")
     decoded = {"factors": factors, "flags": flags, "result": result, "accounting": accounting}
     return TrialRecord(**{**row, **decoded, "status": TrialStatus(row["status"])})
 

@@ -8,8 +8,8 @@ A run is a folder::
     report.html          written by the report stage
 
 Histograms (a few KB each) are rows of the ledger rather than files: a report over ten thousand trials then reads one
-file.  Raw samples are Parquet, one file a trial, made durable before the trial's row is committed; a
-file without a row is an unfinished trial's and is removed when the run is resumed.
+file.  Raw samples are Parquet, one file a trial, made durable before the trial's row is committed, which says how many
+of each series there are; a file without a row is an unfinished trial's and is removed when the run is resumed.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from virtgauge.ledger.damage import (
 )
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, Histogram, Manifest, TrialRecord
 from virtgauge.ledger.rows import (
+    PROMISE,
     RowError,
     guest_row,
     read_event,
@@ -56,7 +57,7 @@ from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, stati
 
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
-_RUNS_NAMED = 8
+_RUNS_NAMED = _LOST_NAMED = 8
 _MOST_SAMPLES = 10_000_000  # Of a trial
 _LEAST_BYTES, _BYTES_A_SAMPLE = 2**20, 32  # Before compression
 
@@ -148,6 +149,19 @@ class Ledger:
             UsageError: the folder already holds a ledger.
             VirtgaugeError: the disk is full, or gone.
         """
+        with cls.whole(folder, manifest):
+            pass
+        return cls.open(folder)
+
+    @classmethod
+    @contextlib.contextmanager
+    def whole(cls, folder: Path, manifest: Manifest) -> Iterator[Ledger]:
+        """Make a new run that has all that is added within, or is not there, even after a kill -9.
+
+        Raises:
+            UsageError: the folder already holds a ledger.
+            VirtgaugeError: the disk is full, or gone.
+        """
         path = folder / LEDGER_NAME
         if path.exists():
             raise UsageError(f"{folder} already holds a run", "choose another folder, or `virtgauge resume` it")
@@ -155,8 +169,9 @@ class Ledger:
         building = path.with_suffix(".building")
         try:
             (folder / "samples").mkdir(parents=True, exist_ok=True)
-            for old in (building, folder / "plan.toml"):  # a link would be written through
-                old.unlink(missing_ok=True)
+            if any(folder.glob(f"{building.name}*")):  # of one that was killed, or a link that would be written through
+                _remove_unfinished(folder, building)
+            (folder / "plan.toml").unlink(missing_ok=True)  # the same
             (folder / "plan.toml").write_text(manifest.plan_text, encoding="utf-8")
             with contextlib.closing(sqlite3.connect(building)) as db:
                 db.executescript(_SCHEMA)
@@ -164,32 +179,16 @@ class Ledger:
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute("INSERT INTO manifest VALUES (1, ?)", (json.dumps(dataclasses.asdict(manifest)),))
                 db.commit()
+            with cls(folder, defended(sqlite3.connect(building), building)) as ledger, ledger.together():
+                yield ledger
             _sync(building)
             building.rename(path)
             _sync(folder)
-        except (OSError, sqlite3.OperationalError) as error:
-            _remove_files(building, folder / "plan.toml")
-            raise _not_made(folder, error) from error
-        return cls.open(folder)
-
-    @classmethod
-    @contextlib.contextmanager
-    def whole(cls, folder: Path, manifest: Manifest) -> Iterator[Ledger]:
-        """Make a new run that has all that is added within, or is not there.
-
-        Raises:
-            UsageError: the folder already holds a ledger.
-            VirtgaugeError: the disk is full, or gone.
-        """
-        ledger = cls.create(folder, manifest)
-        try:
-            with ledger, ledger.together():
-                yield ledger
         except BaseException as error:
-            samples = (folder / "samples").glob("[0-9]*.parquet")
-            _remove_files(folder / "plan.toml", *folder.glob(f"{LEDGER_NAME}*"), *samples)
-            if isinstance(error, LedgerWriteError):
-                raise _not_made(folder, error.__cause__) from error
+            _remove_unfinished(folder, building)
+            cause = error.__cause__ if isinstance(error, LedgerWriteError) else error
+            if isinstance(cause, OSError | sqlite3.OperationalError):
+                raise _not_made(folder, cause) from error
             raise
 
     @classmethod
@@ -325,7 +324,8 @@ class Ledger:
         """Make a trial durable: samples first, then row and histograms in one transaction.
 
         Its ``trial_id`` is ignored: its number is the one given, or the next one.  Histograms are by measure, raw
-        values for its Parquet file by series.
+        values for its Parquet file by series; its row says how many these are.  A row that says it already, and comes
+        without them, goes on saying it: they are lost.
 
         Returns the trial's number.  When this returns, a kill -9 loses nothing of it.
 
@@ -333,11 +333,14 @@ class Ledger:
             LedgerWriteError: the disk is full, or gone; what was committed before is kept.
             UnfitError: it is beyond what a row can hold.
         """
+        kept = {series: values for series, values in (samples or {}).items() if len(values)}
+        if kept:
+            promised = {PROMISE: {series: len(values) for series, values in kept.items()}}
+            trial = dataclasses.replace(trial, accounting=trial.accounting | promised)
         with _fitting(f"the trial {trial.key[:200]}"):
             told = trial_row(trial, histograms or {})
         (newest,) = self._db.execute("SELECT coalesce(max(trial_id), 0) FROM trials").fetchone()
         trial_id = int(newest) + 1 if number is None else number
-        kept = {series: values for series, values in (samples or {}).items() if len(values)}
         if kept:
             self._write_samples(trial_id, kept)
         with self._writing():
@@ -432,6 +435,27 @@ class Ledger:
     def samples_path(self, trial_id: int) -> Path:
         return self.folder / "samples" / f"{trial_id:07d}.parquet"
 
+    def lost_samples(self) -> list[int]:
+        """The trials whose rows promise raw values that are not there; rows of older runs promise none."""
+        asked = (
+            f"SELECT trial_id FROM trials WHERE json_type(accounting, '$.{PROMISE}') NOT NULL AND block BETWEEN ? AND ?"
+        )
+        there: set[str] = set()
+        with contextlib.suppress(OSError):
+            there.update(os.listdir(self.folder / "samples"))
+        return sorted(n for (n,) in self.rows(asked, self.blocks) if self.samples_path(n).name not in there)
+
+    def samples_caveats(self) -> list[str]:
+        """In words which trials' raw values are missing, where any are."""
+        if not (lost := self.lost_samples()):
+            return []
+        more = [f"{len(lost) - _LOST_NAMED} more"] * (len(lost) > _LOST_NAMED)
+        named = ", ".join([*map(str, lost[:_LOST_NAMED]), *more])
+        path = self.samples_path(lost[0])
+        return [
+            f"Raw values that were recorded are missing, of the trials {named}: {path} and the like cannot be found."
+        ]
+
     def series(self, trial_id: int) -> list[str]:
         """The names of the series of raw values that a trial kept. Raises DamagedError: its file is none of samples."""
         return list(self._kept(trial_id))
@@ -444,32 +468,41 @@ class Ledger:
         path = self.samples_path(trial_id)
         if not os.path.lexists(path):
             return {}
-        if not is_regular(path):
-            raise DamagedError(path, "", "it is no file")
-        import pyarrow  # slow to import, and most runs keep no samples
-        from pyarrow.parquet import ParquetFile
+        found = _read_samples(path)
+        asked = f"SELECT json_extract(accounting, '$.{PROMISE}') FROM trials WHERE trial_id = ?"
+        promised = next((json.loads(text) for (text,) in self.rows(asked, (trial_id,)) if text is not None), None)
+        if promised is not None and promised != {series: values.size for series, values in found.items()}:
+            raise DamagedError(path, "", "it does not hold as many raw values as its trial's row says")
+        return found
 
-        kind = pyarrow.schema(
-            [("series", pyarrow.dictionary(pyarrow.int32(), pyarrow.string())), ("value", pyarrow.int64())]
-        )
-        try:
-            with ParquetFile(path, page_checksum_verification=True) as file:
-                told = file.metadata
-                if not file.schema_arrow.equals(kind) or told.num_rows > _MOST_SAMPLES:
-                    raise ValueError(f"{file.metadata.num_rows} rows of {', '.join(file.schema_arrow.names)[:200]}")
-                groups = (told.row_group(number) for number in range(told.num_row_groups))
-                size = sum(group.column(place).total_uncompressed_size for group in groups for place in range(2))
-                if size > _LEAST_BYTES + _BYTES_A_SAMPLE * told.num_rows:
-                    raise ValueError(f"{told.num_rows} rows of {size} bytes")
-                # By buffers: Arrow's own filters and conversions load pandas where there is one, which takes a second.
-                table = file.read().combine_chunks()
-            table.validate(full=True)
-            names = table["series"].combine_chunks()
-            of = np.from_dlpack(names.indices)
-            values = np.asarray(np.from_dlpack(table["value"].combine_chunks()), dtype=np.int64)
-            return {name: values[of == place] for place, name in enumerate(names.dictionary.to_pylist())}
-        except (OSError, ValueError, TypeError, AttributeError, BufferError, pyarrow.ArrowException) as error:
-            raise DamagedError(path, "", f"no samples: {str(error).splitlines()[0][:200]}") from error
+
+def _read_samples(path: Path) -> dict[str, npt.NDArray[np.int64]]:
+    if not is_regular(path):
+        raise DamagedError(path, "", "it is no file")
+    import pyarrow  # slow to import, and most runs keep no samples
+    from pyarrow.parquet import ParquetFile
+
+    kind = pyarrow.schema(
+        [("series", pyarrow.dictionary(pyarrow.int32(), pyarrow.string())), ("value", pyarrow.int64())]
+    )
+    try:
+        with ParquetFile(path, page_checksum_verification=True) as file:
+            told = file.metadata
+            if not file.schema_arrow.equals(kind) or told.num_rows > _MOST_SAMPLES:
+                raise ValueError(f"{file.metadata.num_rows} rows of {', '.join(file.schema_arrow.names)[:200]}")
+            groups = (told.row_group(number) for number in range(told.num_row_groups))
+            size = sum(group.column(place).total_uncompressed_size for group in groups for place in range(2))
+            if size > _LEAST_BYTES + _BYTES_A_SAMPLE * told.num_rows:
+                raise ValueError(f"{told.num_rows} rows of {size} bytes")
+            # By buffers: Arrow's own filters and conversions load pandas where there is one, which takes a second.
+            table = file.read().combine_chunks()
+        table.validate(full=True)
+        names = table["series"].combine_chunks()
+        of = np.from_dlpack(names.indices)
+        values = np.asarray(np.from_dlpack(table["value"].combine_chunks()), dtype=np.int64)
+        return {name: values[of == place] for place, name in enumerate(names.dictionary.to_pylist())}
+    except (OSError, ValueError, TypeError, AttributeError, BufferError, pyarrow.ArrowException) as error:
+        raise DamagedError(path, "", f"no samples: {str(error).splitlines()[0][:200]}") from error
 
 
 def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
@@ -533,8 +566,10 @@ def _not_made(folder: Path, cause: object) -> VirtgaugeError:
     return VirtgaugeError(f"cannot make a run in {folder}: {cause}", "free some space, or choose another folder")
 
 
-def _remove_files(*paths: Path) -> None:
-    for path in paths:
+def _remove_unfinished(folder: Path, building: Path) -> None:
+    """What was made of a run that did not become whole; what shows that there is such a thing goes last."""
+    samples = (folder / "samples").glob("[0-9]*.par*")
+    for path in (*samples, folder / "plan.toml", *folder.glob(f"{building.name}-*"), building):
         with contextlib.suppress(OSError):
             path.unlink()
 

@@ -92,6 +92,8 @@ async def judge(
         verdict = _verdict(await boot(bound_s))
     except LaunchError as error:
         reason = f"no guest boots: {_one_line(error)}"
+        if error.stage == "disk_image":  # says nothing of KVM, and is not to be remembered of it
+            return Availability(False, reason)
         if accelerator == "kvm" and (flags := _flags()) and not flags & {"vmx", "svm"}:
             verdict = Availability(False, f"{reason}; {_BY_PAGE_TABLES}", _PREPARED)
         else:

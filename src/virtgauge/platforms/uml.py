@@ -21,9 +21,10 @@ from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import RootPart, disks_setting, initramfs_with, require_short, root_of, root_setting
+from virtgauge.platforms.boot_files import RootPart, disks_setting, initramfs_with, require_short, root_setting
 from virtgauge.platforms.boot_probe import Booted, boots, judge, said_version
-from virtgauge.platforms.guest_kernel import REAL_TIME, BootedKernel, OwnKernel, kernel_of
+from virtgauge.platforms.disk_image import OwnDiskImage
+from virtgauge.platforms.guest_kernel import REAL_TIME, BootedKernel, kernel_of
 from virtgauge.platforms.local import KernelGuest, Tap, guest_place, loop_devices, start_kernel
 
 LONGEST_COMMAND_LINE = 4095  # Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
@@ -169,7 +170,7 @@ class UmlPlatform(Platform):
     is_virtual: bool = True
     timeout_factor = 10.0
 
-    class Settings(OwnKernel):
+    class Settings(OwnDiskImage):
         """User Mode Linux. A ``kernel`` is a program of this machine: Linux built with ``ARCH=um``."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
@@ -208,7 +209,7 @@ class UmlPlatform(Platform):
         return {"kind": self.kind, **self.settings.described(), "vcpus": 1}
 
     def needs(self) -> tuple[str, ...]:
-        return (*(() if self.settings.kernel else ("uml",)), "uml_registers")
+        return (*(() if self.settings.kernel else ("uml",)), "uml_registers", *self.settings.image_parts)
 
     async def probe(self) -> Availability:
         """Boot a guest, or remember that one booted."""
@@ -217,13 +218,15 @@ class UmlPlatform(Platform):
             if os.geteuid() != 0:
                 return Availability(False, _NEEDS_ROOT + lacking("CAP_SYS_ADMIN"), AS_ROOT)
             agent, _, kernel = find_agent(), find_registers(), await self._kernel()
+            await self.settings.raw_image()
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
 
         async def boot(bound_s: float) -> Booted:
             return await boots(self.launch, "probe", agent, bound_s)
 
-        verdict = await judge(self.kind, (*kernel.key, agent.sha256), boot, bound_s=self.settings.boot_timeout_s)
+        key = (*kernel.key, self.settings.image_key, agent.sha256)
+        verdict = await judge(self.kind, key, boot, bound_s=self.settings.boot_timeout_s)
         return Availability(verdict.usable, verdict.reason, verdict.fix, details=kernel.record())
 
     async def launch(self, spec: GuestSpec) -> Guest:
@@ -237,7 +240,8 @@ class UmlPlatform(Platform):
             console = folder / "console.log"
             attempt = _Attempt(spec, "User Mode Linux", console)
             disks = loop_devices(spec, removal)
-            boot = await self._boot(spec, folder, disks)
+            root = await self.settings.root(spec, folder, removal)
+            boot = await self._boot(spec, folder, disks, root)
             view = HostView(folder / VIEW, boot.root)
             pair = removal.enter_context(contextlib.closing(SocketPair()))
 
@@ -270,12 +274,11 @@ class UmlPlatform(Platform):
                 disk_bypass=_DISK_BYPASS,
             )
 
-    async def _boot(self, spec: GuestSpec, folder: Path, disks: Sequence[Path]) -> UmlBoot:
+    async def _boot(self, spec: GuestSpec, folder: Path, disks: Sequence[Path], root: Sequence[RootPart]) -> UmlBoot:
         try:
             kernel = await self._kernel()
         except UnavailableError as error:
             raise LaunchError("start", f"{error.message}: {error.remedy}") from error
-        root = root_of(spec)
         names = ("overlay",) if root else ()
         initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
         try:

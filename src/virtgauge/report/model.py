@@ -119,6 +119,7 @@ def build(ledger: Ledger) -> Report:
             *_caveats(manifest, suites, agrees, events, blocks),
             *_of_other_computers(table, manifest.arms),
             *course_caveats(table),
+            *ledger.samples_caveats(),
             *left_out_caveats(left_out, tallies),
             *untold_steal_caveats(manifest.fingerprint, tallies),
             *(hosts.caveats if hosts else ()),

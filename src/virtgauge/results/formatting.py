@@ -15,6 +15,7 @@ LOADS = {"idle": "idle", "cpu": "CPU load", "io": "I/O load", "": ""}
 PROBES = {
     "timer_cost": ("Timer cost", "the time it takes to read a clock once"),
     "sleep_lateness": ("Sleep lateness", "how long after its deadline a sleep wakes"),
+    "cycle": ("Cycles", "how long after its deadline a cycle begins, or of a gap between reads of the counter"),
 }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import PROBES, exact_duration, load_label, probe_title
-from virtgauge.results.measure import Better, Measure, durations, field, measures
-from virtgauge.results.quantities import DURATION, SHARE
+from virtgauge.results.measure import Better, Derived, Measure, durations, field, measures
+from virtgauge.results.quantities import COUNT, DURATION, SHARE
 from virtgauge.specs import timing_insights as insights
 from virtgauge.specs import timing_paper as paper
 from virtgauge.specs.context import Context
@@ -30,19 +30,24 @@ def timing_measures() -> Iterator[Measure]:
         ("timer_cost.zero_share", SHARE, neither, still, zero),
         ("sleep_lateness.cpu_per_sleep", DURATION, lower, "CPU time of one sleep", field("cpu_ns_per_sleep")),
         ("sleep_lateness.early", SHARE, lower, "sleeps that ended too early", field("early_share", factor=100)),
+        ("cycle.missed", SHARE, lower, "deadlines that passed before the cycle before was over", _MISSED),
+        ("cycle.longest_missed", COUNT, lower, "most deadlines missed in a row", field("longest_missed")),
+        ("cycle.own", DURATION, neither, "what the probe itself takes of a cycle at worst", field("own_ns")),
     )
 
 
+_MISSED = Derived((field("missed"), field("cycles")), lambda missed, cycles: 100 * missed / (missed + cycles))
 FACTORS = (
     Factor("probe", "", insights.PROBES, words=probe_title),
     Factor(
         "function",
         levels=(
             *("rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"),
-            *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin"),
+            *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin", "cycle", "stall"),
         ),
     ),
     Factor("target_ns", "sleep of", words=lambda level: exact_duration(float(level)) if level.isdigit() else level),
+    Factor("period_ns", "period of", words=lambda level: exact_duration(float(level)) if level.isdigit() else level),
     Factor(
         "slack",
         "timer slack",
@@ -50,18 +55,25 @@ FACTORS = (
         "default",
         lambda level: "" if level == "own" else f"{level} slack",
     ),
-    Factor("policy", "scheduling class", ("other", "fifo"), "other", lambda level: f"SCHED_{level.upper()}"),
+    Factor(
+        "policy", "scheduling class", ("other", "fifo", "deadline"), "other", lambda level: f"SCHED_{level.upper()}"
+    ),
     Factor("idle_states", levels=("default",), usual="default", words=lambda level: f"{level} idle states"),
     Factor("load", levels=("idle", "cpu", "io"), words=load_label),
 )
-_FUNCTION = ("function", "target_ns", "slack", "policy", "idle_states")
+_FUNCTION = ("function", "target_ns", "period_ns", "slack", "policy", "idle_states")
 _ALL = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max", "mean")
+_OWN = {
+    "timer_cost": ("resolution", "overhead", "zero_share"),
+    "sleep_lateness": ("cpu_per_sleep", "early"),
+    "cycle": ("missed", "longest_missed", "own"),
+}
 _SHORT = {"p50": "median", "half_iqr": "half IQR", "mad": "MAD"}
 
 
 def _tables() -> Iterator[TableSpec]:
     for probe in insights.PROBES:
-        own = ("resolution", "overhead", "zero_share") if probe == "timer_cost" else ("cpu_per_sleep", "early")
+        own = _OWN[probe]
         yield TableSpec(
             PROBES[probe][0],
             (
@@ -85,6 +97,7 @@ def _tables() -> Iterator[TableSpec]:
 _CURVES = {
     "timer_cost": "How often reading the clock takes longer than the time below.",
     "sleep_lateness": "How often a sleep wakes later after its deadline than the time below.",
+    "cycle": "How often a cycle begins later after its deadline than the time below.",
 }
 
 
@@ -134,11 +147,19 @@ TIMING = SuiteSpec(
     FACTORS,
     tuple(timing_measures()),
     HeadlineSpec(
-        {"timer_cost.p50": ("reads", "the clock", "in"), "sleep_lateness.p50": ("wakes", "late", "by")},
+        {
+            "timer_cost.p50": ("reads", "the clock", "in"),
+            "sleep_lateness.p50": ("wakes", "late", "by"),
+            "cycle.p50": ("begins", "a cycle late", "by"),
+        },
         insights.highlights,
         _name,
         most=8,
-        more={"timer_cost.p50": ("slower", "faster"), "sleep_lateness.p50": ("later", "earlier")},
+        more={
+            "timer_cost.p50": ("slower", "faster"),
+            "sleep_lateness.p50": ("later", "earlier"),
+            "cycle.p50": ("later", "earlier"),
+        },
         told=insights.news,
     ),
     summary=(insights.glance,),

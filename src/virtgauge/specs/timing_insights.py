@@ -21,11 +21,12 @@ from virtgauge.specs import blocks
 from virtgauge.specs.blocks import Block, Row, Shown, Value, table_of
 from virtgauge.specs.context import Context, over_cells
 
-PROBES = ("timer_cost", "sleep_lateness")
+PROBES = ("timer_cost", "sleep_lateness", "cycle")
 FIRST_CHOICE = {
     # What a program meets that does nothing special: the libc's clock through the vDSO, a plain sleep.
     "timer_cost": ("clock_gettime", "rdtscp", "rdtsc", "gettimeofday", "clock_gettime_syscall"),
     "sleep_lateness": ("usleep", "nanosleep", "clock_nanosleep"),
+    "cycle": ("cycle", "stall"),
 }
 COMPARED = ("p50", "p99", "p99.9")  # Statistics that stand beside the reference's
 USUAL = {"slack": ("default", "own"), "policy": ("other",), "idle_states": ("default",)}
@@ -36,10 +37,11 @@ _NEWS = 1.5  # A ratio under load is worth telling when it differs from that wit
 def function_label(levels: Mapping[str, str]) -> str:
     """What is measured, without the load: ``usleep 100 µs, minimal slack``; ``clock_gettime``."""
     parts = [levels.get("function", "")]
-    known = {"function", "load", "target_ns", "slack", "policy", "idle_states"}
-    if "target_ns" in levels:
-        target = levels["target_ns"]
-        parts[0] += f" {exact_duration(float(target)) if target.isdigit() else target}"
+    known = {"function", "load", "target_ns", "period_ns", "slack", "policy", "idle_states"}
+    for name, word in (("target_ns", ""), ("period_ns", "of ")):
+        if name in levels:
+            length = levels[name]
+            parts[0] += f" {word}{exact_duration(float(length)) if length.isdigit() else length}"
     if levels.get("slack", "default") not in ("default", "own"):
         parts.append(f"{levels['slack']} slack")
     if levels.get("policy", "other") != "other":

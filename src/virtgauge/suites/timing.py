@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.agent.channel import Channel, Reply
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock, merged
-from virtgauge.suites.base import Cell, Measurement, Sliced, Suite
+from virtgauge.suites.base import Cell, Distinct, Levels, Measurement, Sliced, Suite
 from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -30,6 +30,8 @@ Slack = Literal["default", "minimal"]
 Policy = Literal["other", "fifo"]
 IdleStates = Literal["default", "shallow"]
 Load = Literal["idle", "cpu", "io"]
+CycleKind = Literal["cycle", "stall"]
+CycleClass = Literal["other", "fifo", "deadline"]
 
 _MINIMAL_SLACK_NS = 1
 _OWN_SLACK = {"hptime", "highpertimer", "spin"}
@@ -44,8 +46,34 @@ _SUMMED = {
 }
 
 
+class CycleSettings(BaseModel):
+    """Cycles of a control loop, as a soft PLC has them: threads that are to begin at a fixed period."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    periods_us: Levels[Annotated[int, Field(ge=50, le=1_000_000)]] = (1000,)
+    """Periods of the deadlines."""
+    kinds: Levels[CycleKind] = ("cycle",)
+    """``cycle`` sleeps until each deadline. ``stall`` never sleeps and tells gaps between reads of the counter: what
+    others take from a thread that only wants to run; it has no period."""
+    classes: Levels[CycleClass] = ("fifo",)
+    """Scheduling class of the threads."""
+    priority: Annotated[int, Field(ge=1, le=98)] = 90
+    """Of the class ``fifo``."""
+    cpus: Distinct[Annotated[int, Field(ge=0, le=1023)]] = ()
+    """The guest's CPUs, with one thread each; none: one thread that its kernel places."""
+    staggered: bool = False
+    """Whether the threads' deadlines are spread over the period, or are the same."""
+    work_share: Annotated[float, Field(ge=0, le=0.9)] = 0.0
+    """Of the period, for which each cycle works once it has begun."""
+    seconds: Annotated[float, Field(ge=0.1, le=3600)] = 60.0
+    """Of one trial: what a kill costs at most. A soak is many repetitions."""
+    worst: Annotated[int, Field(ge=0, le=1000)] = 20
+    """Cycles of each trial whose time is kept, the latest first."""
+
+
 class TimingSettings(BaseModel):
-    """One design: timers × loads, and sleeps × slacks × policies × idle states × targets × loads."""
+    """One design: timers × loads, sleeps × slacks × policies × idle states × targets × loads, and cycles × loads."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -65,6 +93,8 @@ class TimingSettings(BaseModel):
     """Intended lengths of a sleep."""
     sleep_samples: Annotated[int, Field(ge=10, le=10**8)] = 1000
     """Sleeps in one trial."""
+    cycles: CycleSettings | None = None
+    """Cycles of a control loop; without it none are measured."""
     loads: Annotated[tuple[Load, ...], Field(min_length=1)] = ("idle", "cpu")
     """What runs beside the measurement: nothing, square roots, or a file service in the guest that a peer uses."""
     cpu_threads: Annotated[int, Field(ge=1, le=4096)] = 100
@@ -90,7 +120,7 @@ class TimingSuite(Suite):
             self._cell("timer_cost", {"function": function, "load": load}, {"function": function, "samples": s.reads})
             for function, load in itertools.product(s.timers, s.loads)
         ]
-        return [*timers, *self._sleep_cells()]
+        return [*timers, *self._sleep_cells(), *self._cycle_cells()]
 
     def needs(self) -> tuple[str, ...]:
         return ("ganesha",) if "io" in self._settings.loads else ()
@@ -122,18 +152,48 @@ class TimingSuite(Suite):
             }
             yield self._cell("sleep_lateness", factors, params)
 
+    def _cycle_cells(self) -> Iterator[Cell]:
+        s = self._settings.cycles
+        if s is None:
+            return
+        for kind, policy, period_us, load in itertools.product(s.kinds, s.classes, s.periods_us, self._settings.loads):
+            if kind == "stall" and (policy == "deadline" or period_us != s.periods_us[0]):
+                continue  # which has no period
+            factors: dict[str, str] = {"function": kind, "policy": policy, "load": load}
+            if kind == "cycle":
+                factors["period_ns"] = str(period_us * 1000)
+            params = {
+                "kind": "sleep" if kind == "cycle" else kind,
+                "cpus": list(s.cpus),
+                "period_ns": period_us * 1000,
+                "class": policy,
+                "priority": s.priority,
+                "staggered": s.staggered,
+                "work_permille": round(s.work_share * 1000),
+                "worst": s.worst,
+                "max_ns": int(s.seconds * 1e9),
+            }
+            yield self._of_probe("cycle", factors, params, s.seconds, s.seconds)
+
     def _cell(self, probe: str, factors: dict[str, str], params: dict[str, Any]) -> Cell:
         max_seconds = self._settings.max_seconds
         common = {"max_ns": int(max_seconds * 1e9), "reservoir": self._settings.reservoir}
         each_ns = _READ_NS if probe == "timer_cost" else params["target_ns"] + _WAKE_NS[factors["load"] == "cpu"]
+        expected_s = min(params["samples"] * each_ns / 1e9, max_seconds)
+        return self._of_probe(probe, factors, params | common, max_seconds, expected_s)
+
+    def _of_probe(
+        self, probe: str, factors: dict[str, str], params: dict[str, Any], max_seconds: float, expected_s: float
+    ) -> Cell:
         return Cell(
             suite=self.name,
             probe=probe,
             factors=factors,
-            params=params | common,
+            params=params,
             timeout_s=2 * max_seconds + _SET_UP_S,
             testbed=f"io-{self._settings.io.file_mib}" if factors["load"] == "io" else "guest",
-            expected_s=_OVERHEAD_S + min(params["samples"] * each_ns / 1e9, max_seconds),
+            expected_s=_OVERHEAD_S + expected_s,
+            in_peace=probe != "cycle",
         )
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
@@ -143,8 +203,13 @@ class TimingSuite(Suite):
         return await set_up_file_testbed(stage, self._settings.io)
 
     def sliced(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> TimingTrial | None:
-        """Idle cells only: a load starts with each request, and while its threads settle, sleeps wake too early."""
-        return TimingTrial(cell, testbed.guest.channel, None, on_progress) if cell.factors["load"] == "idle" else None
+        """Idle cells only: a load starts with each request, and while its threads settle, sleeps wake too early.
+
+        Nor are cycles: what others take of the machine is what they are there to see.
+        """
+        if cell.factors["load"] != "idle" or cell.probe == "cycle":
+            return None
+        return TimingTrial(cell, testbed.guest.channel, None, on_progress)
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Run the cell's probe beside its load, in one piece."""
@@ -171,20 +236,21 @@ class TimingTrial(Sliced):
     ) -> None:
         self._cell, self._channel, self._beside, self._on_progress = cell, channel, beside, on_progress
         self._kept: list[Measurement] = []
-        self._wanted, self._max_ns = int(cell.params["samples"]), int(cell.params["max_ns"])
+        self._wanted, self._max_ns = int(cell.params.get("samples", 0)), int(cell.params["max_ns"])
         self._n = self._elapsed_ns = 0
         self.file_load: dict[str, Any] | None = None  # what the file load beside it came to, once it was stopped
 
     @property
     def done(self) -> float:
-        return max(self._n / self._wanted, self._elapsed_ns / self._max_ns)
+        return max(self._n / self._wanted if self._wanted else 0.0, self._elapsed_ns / self._max_ns)
 
     async def measure(self, seconds: float | None) -> Measurement:
         seed = random.getrandbits(63)  # which raw values are kept and how sleeps are dephased: no part of the design
         before, left_ns = self.done, self._max_ns - self._elapsed_ns
         limit_ns = left_ns if seconds is None else min(left_ns, int(seconds * 1e9))
-        wanted = self._wanted - self._n
-        params = dict(self._cell.params) | {"samples": wanted, "max_ns": limit_ns, "seed": seed}
+        params = dict(self._cell.params) | {"max_ns": limit_ns}
+        if self._wanted:
+            params |= {"samples": self._wanted - self._n, "seed": seed}
         reply = await self._channel.request(
             "probe",
             name=self._cell.probe,
@@ -206,7 +272,9 @@ class TimingTrial(Sliced):
             raise ValueError("no slice was kept")
         counts = [int(one.result["n"]) for one in self._kept]
         with documented(f"the result of {self._cell.probe}"):
-            result = _joined([one.result for one in self._kept], counts) | {"requested": self._wanted, "n": histogram.n}
+            result = _joined([one.result for one in self._kept], counts) | {"n": histogram.n}
+            if self._wanted:
+                result["requested"] = self._wanted
             flags = _flags(histogram, self._wanted, result)
         if self.file_load is not None:
             result["load"] = self.file_load | {"achieved": result["usage"].get("machine")}

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Holds the threads back until all of them exist and run.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
     stop: AtomicBool,
@@ -19,7 +19,7 @@ struct GateState {
 
 impl Gate {
     /// Waits until the gate is opened.
-    pub(super) fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.arrived += 1;
         self.changed.notify_all();
@@ -27,7 +27,7 @@ impl Gate {
     }
 
     /// Opens when so many wait.
-    pub(super) fn open_after(&self, count: usize) {
+    pub(crate) fn open_after(&self, count: usize) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state =
             self.changed.wait_while(state, |state| state.arrived < count).unwrap_or_else(PoisonError::into_inner);
@@ -36,14 +36,14 @@ impl Gate {
     }
 
     /// Ends the load; threads that still wait are let go.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.open_after(0);
     }
 
     /// Whether the load shall end.
     #[inline]
-    pub(super) fn stopped(&self) -> bool {
+    pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }

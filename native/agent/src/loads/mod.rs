@@ -4,7 +4,7 @@ pub mod bandwidth_listener;
 pub mod cpu;
 pub mod cross_traffic;
 pub mod file;
-mod gate;
+pub(crate) mod gate;
 pub mod kernel;
 pub mod link_emulator;
 pub mod program;

@@ -1,6 +1,7 @@
 //! Probes: one measurement kernel each, parameters in, samples out.
 
 pub mod bandwidth;
+pub mod cycle;
 pub mod kernel;
 pub mod packet_trial;
 pub mod reservoir;
@@ -96,12 +97,13 @@ const fn kind<P: Probe>() -> Kind {
 }
 
 /// Every probe that there is.
-static KINDS: [Kind; 5] = [
+static KINDS: [Kind; 6] = [
     kind::<timer_cost::TimerCost>(),
     kind::<sleep_lateness::SleepLateness>(),
     kind::<kernel::KernelResult>(),
     kind::<packet_trial::PacketTrialResult>(),
     kind::<bandwidth::BandwidthResult>(),
+    kind::<cycle::CycleResult>(),
 ];
 
 /// Runs the named probe.

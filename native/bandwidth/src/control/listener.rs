@@ -1,10 +1,10 @@
 //! The end that listens: one session at a time, and a word to everybody else.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How often an end is looked for that somebody asked for.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Connections that may be at their greeting at a time; more are closed at once.
+/// Connections that may be at their greeting at a time; of more, one is closed.
 const GREETING: usize = 16;
 
 /// How to listen.
@@ -106,7 +106,9 @@ struct Desk<'a> {
     port: u16,
     stop: &'a AtomicBool,
     tell: &'a (dyn Fn(&Event) + Sync),
-    greeting: AtomicUsize,
+    /// Who is at his greeting, the oldest first.
+    greeting: Mutex<Vec<(SocketAddr, TcpStream)>>,
+    greeted: Condvar,
     /// Who has a session; the lock is held for a comparison only.
     served: Mutex<Option<SocketAddr>>,
     ended: AtomicUsize,
@@ -136,7 +138,8 @@ impl Listener {
             port: self.address.port(),
             stop,
             tell,
-            greeting: AtomicUsize::new(0),
+            greeting: Mutex::default(),
+            greeted: Condvar::new(),
             served: Mutex::new(None),
             ended: AtomicUsize::new(0),
         };
@@ -146,16 +149,12 @@ impl Listener {
             while !stop.load(Ordering::Relaxed) && desk.ended.load(Ordering::Acquire) < enough {
                 let waited = channel::ready(&mut [(self.tcp.as_raw_fd(), libc::POLLIN)], LOOK);
                 waited.map_err(|error| Failure::os("waiting for senders", error))?;
-                match self.tcp.accept() {
-                    // Who comes while too many others are at the door finds it closed, and may come again.
-                    Ok(_) if desk.greeting.load(Ordering::Relaxed) >= GREETING => {}
-                    Ok((stream, peer)) => {
-                        desk.greeting.fetch_add(1, Ordering::Relaxed);
-                        let desk = &desk;
-                        scope.spawn(move || desk.receive(stream, peer));
-                    }
-                    // It is gone already, or there are no descriptors for it now.
-                    Err(_) => {}
+                let accepted = self.tcp.accept().and_then(|(stream, peer)| Ok((stream.try_clone()?, stream, peer)));
+                // Else it is gone already, or there are no descriptors for it now.
+                if let Ok((same, stream, peer)) = accepted {
+                    desk.make_room().push((peer, same));
+                    let desk = &desk;
+                    scope.spawn(move || desk.receive(stream, peer));
                 }
             }
             Ok(())
@@ -185,9 +184,7 @@ fn not_bound(wanted: SocketAddr, error: io::Error) -> Failure {
 impl Desk<'_> {
     /// Everything about one connection.
     fn receive(&self, stream: TcpStream, peer: SocketAddr) {
-        let greeted = self.greet(stream, peer);
-        self.greeting.fetch_sub(1, Ordering::Relaxed);
-        let (mut channel, mut receiver) = match greeted {
+        let (mut channel, mut receiver) = match self.greet(stream, peer) {
             Ok(greeted) => greeted,
             Err(reason) => return (self.tell)(&Event::Refused { peer, reason }),
         };
@@ -199,11 +196,36 @@ impl Desk<'_> {
         self.ended.fetch_add(1, Ordering::Release);
     }
 
+    /// Those at their greeting when there is room for one more; where there is none, one is closed.
+    fn make_room(&self) -> MutexGuard<'_, Vec<(SocketAddr, TcpStream)>> {
+        let waiting = self.waiting();
+        if waiting.len() >= GREETING {
+            let peers: Vec<_> = waiting.iter().map(|one| one.0.ip()).collect();
+            // Its thread hears of that at once, and takes it out.
+            let _ = waiting[giving_way(&peers)].1.shutdown(Shutdown::Both);
+        }
+        self.greeted.wait_while(waiting, |waiting| waiting.len() >= GREETING).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<(SocketAddr, TcpStream)>> {
+        self.greeting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Hears the greeting and answers it; the reason when there is no session.
     fn greet(&self, stream: TcpStream, peer: SocketAddr) -> Result<(Channel, Receiver), String> {
-        let own = stream.local_addr().map_err(|error| error.to_string())?.ip();
-        let mut channel = Channel::over(stream).map_err(|error| error.to_string())?;
-        let said: Greeting = channel.receive(PATIENCE, self.stop).map_err(|error| error.to_string())?;
+        let own = stream.local_addr().map(|own| own.ip());
+        let heard = Channel::over(stream).map_err(ChannelError::from).and_then(|mut channel| {
+            let said: Greeting = channel.receive(PATIENCE, self.stop)?;
+            Ok((channel, said))
+        });
+        self.waiting().retain(|one| one.0 != peer);
+        self.greeted.notify_one();
+        let own = own.map_err(|error| error.to_string())?;
+        let (mut channel, said) = heard.map_err(|error| match error {
+            // By it, or to make room.
+            ChannelError::Closed => "the connection was closed before it had greeted".into(),
+            other => other.to_string(),
+        })?;
         let refuse = |channel: &mut Channel, reason: Refusal, message: String| {
             let refused = Answer::Refused {
                 protocol: PROTOCOL,
@@ -263,15 +285,22 @@ impl Desk<'_> {
 
     /// Gives the session to somebody, unless another one has it.
     fn take(&self, peer: SocketAddr) -> Result<(), SocketAddr> {
-        let mut served = self.served.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         served.map_or(Ok(()), Err)?;
         *served = Some(peer);
         Ok(())
     }
 
     fn free(&self) {
-        *self.served.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+/// Which of those at their greeting, the oldest first, makes room: the oldest of the address that holds most places, so
+/// that nobody who has one place is kept out by a single address that takes all others, however fast it comes again.
+fn giving_way(peers: &[IpAddr]) -> usize {
+    let places = |peer: IpAddr| peers.iter().filter(|one| **one == peer).count();
+    (0..peers.len()).rev().max_by_key(|&place| places(peers[place])).unwrap_or(0)
 }
 
 /// What every version's greeting holds.
@@ -284,4 +313,18 @@ struct Greeting {
     tool_version: String,
     #[serde(default)]
     secret: Option<ByteBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_the_address_that_holds_most_places_makes_room() {
+        let peers = |last: &[u8]| last.iter().map(|&last| IpAddr::from([192, 0, 2, last])).collect::<Vec<_>>();
+        assert_eq!(giving_way(&peers(&[7, 7, 7])), 0);
+        assert_eq!(giving_way(&peers(&[1, 7, 2, 7, 3])), 1);
+        assert_eq!(giving_way(&peers(&[1, 2, 3])), 0);
+        assert_eq!(giving_way(&peers(&[2, 7, 7, 2, 2])), 0);
+    }
 }

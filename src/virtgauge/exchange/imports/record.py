@@ -146,6 +146,7 @@ def import_into(
         else:
             ledger = stack.enter_context(Ledger.open(folder))
         stack.enter_context(run_to_ourselves(folder))
+        ledger.discard_unfinished_samples()  # else they would be those of a trial that is to have none
         stack.enter_context(ledger.together())
         known = ledger.trials()
         _refuse_known_files(known, repetitions)

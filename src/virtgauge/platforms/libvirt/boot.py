@@ -27,9 +27,9 @@ from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import (
     LONGEST_COMMAND_LINE,
+    RootPart,
     initramfs_with,
     require_short,
-    root_of,
     xen_command_line,
 )
 from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
@@ -80,7 +80,12 @@ _XEN_NIC_MODULES = {"xen": "xen_netfront"}
 
 
 async def kernel_boot(
-    spec: GuestSpec, settings: OwnKernel, driver: Driver, accelerator: str | None, nic_model: str | None
+    spec: GuestSpec,
+    settings: OwnKernel,
+    driver: Driver,
+    accelerator: str | None,
+    nic_model: str | None,
+    root: tuple[RootPart, ...],
 ) -> KernelBoot:
     """Kernel, initramfs and command line of a guest, with a model of its interfaces by the plan's name.
 
@@ -94,7 +99,7 @@ async def kernel_boot(
     names = (
         *driver.kernel_modules,
         *(((NIC_MODULES | _XEN_NIC_MODULES)[nic_model],) if nic_model else ()),
-        *extra_modules(spec),
+        *extra_modules(spec, root=bool(root)),
     )
     initramfs, loaded = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
     if driver.scheme == "qemu":
@@ -110,7 +115,7 @@ async def kernel_boot(
             tsc_khz=await host_tsc_khz(spec) if accelerator == "tcg" else None,
             nic_model=nic_model,
             drives=drives_of(spec),
-            root=root_of(spec),
+            root=root,
             words=kernel.words,
         ).kernel_command_line()
     else:

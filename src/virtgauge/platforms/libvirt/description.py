@@ -75,6 +75,8 @@ class Description:
             raise UsageError(f"{source} is not XML: {error}", _REMEDY) from error
         if self.root.tag != "domain":
             raise UsageError(f"{source} describes no domain: it begins with <{_tag(self.root)}>", _REMEDY)
+        if self.root.find("cpu") is None:  # libvirt leaves it to QEMU then, whose own is this model
+            ElementTree.SubElement(ElementTree.SubElement(self.root, "cpu"), "model").text = "qemu64"
         self._used: set[Fact] = set()
         self._refused: dict[Fact, str] = {}
 

@@ -17,7 +17,7 @@ from virtgauge.host.domains import DomainRecord
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told
-from virtgauge.platforms.boot_files import root_of
+from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, usual_vcpus
 from virtgauge.platforms.guest_kernel import BootedKernel, kernel_of
 from virtgauge.platforms.libvirt.boot import (
@@ -66,6 +66,9 @@ class LibvirtPlatform(AcceleratedPlatform):
             described["accelerator"] = self._accelerator or self.settings.accelerator
         return described
 
+    def needs(self) -> tuple[str, ...]:
+        return self.settings.image_parts
+
     async def probe(self) -> Availability:
         """Connect, and with QEMU boot a guest (or remember that one booted), with KVM first where libvirt offers it."""
         driver = self.target.driver
@@ -86,6 +89,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         if self._from_kernel:
             try:
                 kernel = kernel_of(self.settings)
+                await self.settings.raw_image()
             except UnavailableError as error:
                 return Availability(False, error.message, error.remedy, details=details)
             details |= kernel.record()
@@ -145,7 +149,7 @@ class LibvirtPlatform(AcceleratedPlatform):
                     raise UnavailableError(f"{accelerator}: no guest was reached: {error}") from error
                 raise
 
-        what = "\0".join(kernel.key) if kernel else self.settings.image or ""
+        what = "\0".join((*kernel.key, self.settings.image_key)) if kernel else self.settings.image or ""
         machine = self._machine() or ""
         if self.settings.listen is not None:
             what = "\0".join((what, self.settings.listen, str(self.settings.management)))
@@ -176,10 +180,11 @@ class LibvirtPlatform(AcceleratedPlatform):
             attempt = DomainAttempt(spec, handle, console)
             devices = LabDevices(spec.scope.tag, spec.lab, spec.nics if driver.in_lab else ())
             removal.callback(devices.remove)
+            parts = await self.settings.root(spec, folder, removal) if self._from_kernel else ()
             removal.callback(removed, handle)
             root = container_root(folder, spec.agent) if driver.channel is ChannelKind.SOCKET else None
             socket = root / SOCKET_IN_CONTAINER.lstrip("/") if root else folder / "agent.sock"
-            domain = await self._domain(spec, accelerator, handle.name, devices.names, root)
+            domain = await self._domain(spec, accelerator, handle.name, devices.names, root, parts)
             entrance = self._entrance(socket)
             removal.callback(entrance.close)
             domain = dataclasses.replace(domain, socket=entrance.socket, console=console if self._ours else None)
@@ -245,13 +250,19 @@ class LibvirtPlatform(AcceleratedPlatform):
             raise LaunchError("network", str(error)) from error
 
     async def _domain(
-        self, spec: GuestSpec, accelerator: str | None, name: str, devices: list[str], root: Path | None
+        self,
+        spec: GuestSpec,
+        accelerator: str | None,
+        name: str,
+        devices: list[str],
+        root: Path | None,
+        parts: tuple[RootPart, ...],
     ) -> Domain:
         driver, settings = self.target.driver, self.settings
         model: str = settings.nic_model or next(iter(driver.nic_models))
         boot = None
         if self._from_kernel:
-            boot = await kernel_boot(spec, settings, driver, accelerator, model if spec.nics else None)
+            boot = await kernel_boot(spec, settings, driver, accelerator, model if spec.nics else None, parts)
         management = management_interface(settings, driver.nic_models[model])
         nics = [
             Interface(
@@ -278,7 +289,7 @@ class LibvirtPlatform(AcceleratedPlatform):
             root=root,
             nics=[*([management] if management else ()), *nics],
             drives=drives_of(spec),
-            exports=root_of(spec) if self._from_kernel else (),
+            exports=parts,
             cpus=spec.cpus,
             cpu_limit=spec.cpu_limit,
             security=() if self.target.remote else self._security or (),

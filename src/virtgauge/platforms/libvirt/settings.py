@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from virtgauge.platforms.attached.platform import Endpoint
-from virtgauge.platforms.guest_kernel import OwnKernel
+from virtgauge.platforms.disk_image import NO_FOLDERS, OwnDiskImage
 
 
 class ChannelKind(enum.StrEnum):
@@ -182,7 +182,7 @@ NetworkName = Annotated[str, AfterValidator(_named)]  # A network of the hypervi
 _FORMATS = {".iso": "raw", ".img": "raw"} | {f".{name}": name for name in ("raw", "qcow2", "vmdk", "vhdx", "vdi")}
 
 
-class LibvirtSettings(OwnKernel):
+class LibvirtSettings(OwnDiskImage):
     """Guests that libvirt starts. QEMU and Xen on this machine boot a ``kernel``, others an ``image`` or nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -258,10 +258,12 @@ class LibvirtSettings(OwnKernel):
         if self.image is not None and driver.image_format is None:
             raise ValueError(f"{driver.title} boots no image: leave image out")
         if (self.image is not None or not driver.kernel_boot) and (
-            own := [field for field in OwnKernel.model_fields if field != "boot_timeout_s" and getattr(self, field)]
+            own := [field for field in OwnDiskImage.model_fields if field != "boot_timeout_s" and getattr(self, field)]
         ):
             why = "an image has its own" if self.image is not None else "it is for QEMU and Xen on this machine"
             raise ValueError(f"{own[0]} means nothing here: {why}; leave it out")
+        if self.disk_image is not None and driver.plain:
+            raise ValueError(f"disk_image: {NO_FOLDERS}")
         given = [field for field in _OF_A_CALL if getattr(self, field) is not None]
         if given and (missing := [field for field in _OF_A_CALL if field not in given]):
             raise ValueError(

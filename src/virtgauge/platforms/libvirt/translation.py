@@ -205,9 +205,8 @@ def _size(domain: Description) -> Iterator[Finding]:
 
 
 def _processor(domain: Description) -> Iterator[Finding]:
-    cpu = domain.first("cpu")
-    if cpu is None:
-        cpu = Element("cpu")
+    if (cpu := domain.first("cpu")) is None:
+        return
     mode, model = value_of((cpu, "mode")), cpu.find("model")
     if mode in ("host-passthrough", "maximum"):  # what virtgauge has where nothing is said
         yield Finding({}, tuple((cpu, name) for name in ("mode", "check", "migratable")))

@@ -22,9 +22,10 @@ from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, require_short, root_of, system_parts
+from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, require_short
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, said_version, usual_vcpus
-from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile, files_to_boot, kernel_of
+from virtgauge.platforms.disk_image import OwnDiskImage
+from virtgauge.platforms.guest_kernel import files_to_boot, kernel_of
 from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, start_kernel
 from virtgauge.platforms.qemu.carriers import tuned_links
 from virtgauge.platforms.qemu.command import (
@@ -37,7 +38,6 @@ from virtgauge.platforms.qemu.command import (
     refused_feature,
     throttle_disk,
 )
-from virtgauge.platforms.qemu.disk_image import mounted_image
 from virtgauge.platforms.qemu.monitor import Monitor
 from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus
 from virtgauge.platforms.qemu.refusals import Asked, refusal_of
@@ -60,7 +60,7 @@ class QemuPlatform(AcceleratedPlatform):
     is_virtual: bool = True
     timeout_factor = 20.0  # as long as an emulated processor takes
 
-    class Settings(OwnKernel):
+    class Settings(OwnDiskImage):
         """Virtual machines that QEMU starts."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
@@ -74,10 +74,6 @@ class QemuPlatform(AcceleratedPlatform):
         """2 by default, or 1 where the host has no more."""
         memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
         """Memory of a guest."""
-        disk_image: ReadableFile | None = None
-        """A raw disk image of your own, whose system folders are a guest's, each below a private layer in memory: the
-        root, or the largest partition. The agent runs there in place of its init. Mounted on this machine for reading,
-        which takes root; not for suites that need this machine's programs in a guest."""
         nic_model: Literal["virtio", "e1000"] = "virtio"
         """Model of a guest's network interfaces: para-virtual, or Intel's 82540EM emulated register by register. An
         e1000 loses its first frames after the link has come up; warm it up before frames are counted."""
@@ -108,14 +104,14 @@ class QemuPlatform(AcceleratedPlatform):
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            **self.settings.described("disk_image"),
+            **self.settings.described(),
             "tuning": self.settings.tuning.given(),
             "vcpus": self.settings.vcpus or usual_vcpus(),
             "accelerator": self._accelerator or self.settings.accelerator,
         }
 
     def needs(self) -> tuple[str, ...]:
-        return ("qemu", *self.settings.parts)
+        return ("qemu", *self.settings.parts, *self.settings.image_parts)
 
     async def probe(self) -> Availability:
         """Boot a guest (or remember that one booted), with KVM first where that may be used."""
@@ -124,6 +120,7 @@ class QemuPlatform(AcceleratedPlatform):
             return Availability(False, "QEMU is not installed", "apt install qemu-system-x86")
         try:
             kernel, agent = kernel_of(self.settings), find_agent()
+            await self.settings.raw_image()
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
         version = await _version(binary)
@@ -141,7 +138,7 @@ class QemuPlatform(AcceleratedPlatform):
             async def boot(bound_s: float) -> Booted:
                 return await self._try(accelerator, agent, bound_s)
 
-            key = (version, *kernel.key, agent.sha256, self.settings.machine, str(self.settings.disk_image), *tuned)
+            key = (version, *kernel.key, agent.sha256, self.settings.machine, self.settings.image_key, *tuned)
             return await judge(accelerator, key, boot, bound_s=self.settings.boot_timeout_s)
 
         found = await self._choose(judged, details)
@@ -174,7 +171,7 @@ class QemuPlatform(AcceleratedPlatform):
             console, messages = folder / "console.log", folder / "qemu.log"
             attempt = _Attempt(spec, "QEMU", messages, console)
             tsc_khz = await host_tsc_khz(spec) if accelerator == "tcg" else None
-            boot = self._boot(spec, accelerator, without, tsc_khz, self._root(spec, folder, removal))
+            boot = self._boot(spec, accelerator, without, tsc_khz, await self.settings.root(spec, folder, removal))
             pairs = [removal.enter_context(contextlib.closing(SocketPair())) for _ in range(2)]
 
             def command(taps: Sequence[Tap]) -> list[str]:
@@ -222,13 +219,6 @@ class QemuPlatform(AcceleratedPlatform):
         own = self.settings
         vcpus, memory_mib = vcpus or own.vcpus or usual_vcpus(), memory_mib or own.memory_mib
         return Asked(own.tuning, accelerator, own.machine, vcpus, memory_mib)
-
-    def _root(self, spec: GuestSpec, folder: Path, removal: contextlib.ExitStack) -> tuple[RootPart, ...]:
-        if self.settings.disk_image is None:
-            return root_of(spec)
-        if spec.host_root:
-            raise LaunchError("start", "disk_image: this suite needs this machine's programs in a guest: leave it out")
-        return tuple(system_parts(mounted_image(self.settings.disk_image, folder / "image", removal)))
 
     def _boot(
         self,

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qemu.qmp import QMPClient, QMPError
+from qemu.qmp import ExecuteError, QMPClient, QMPError
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.kernel_value import hold_value
@@ -264,7 +264,17 @@ class InForce:
         return " and ".join(sorted(kinds)) if self._nics else None
 
     async def vhost(self) -> str | None:
-        return _words(self._files().count("/dev/vhost-net") >= self._nics) if self._nics else None
+        if not self._nics:
+            return None
+        if self._files().count("/dev/vhost-net") < self._nics:
+            return _words(False)
+        try:
+            known = [one["path"] for one in await self._ask("x-query-virtio")]
+        except ExecuteError:  # before QEMU 7.2
+            return _words(True)
+        nics = [one for one in known if re.match(r"/machine/peripheral/nic\d+\b", one)]
+        started = [(await self._ask("x-query-virtio-status", path=one))["vhost-started"] for one in nics]
+        return _words(len(started) == self._nics and all(started))
 
     async def vhost_user(self) -> str | None:
         said = {one["label"]: one for one in await self._ask("query-chardev")}

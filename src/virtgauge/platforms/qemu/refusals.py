@@ -142,15 +142,18 @@ def _of_memory(asked: Asked) -> Said:
     tuning, mib = asked.tuning, asked.memory_mib
     if tuning.hugepages is not None:
         size = PAGE_MIB[tuning.hugepages]
-        folder = asked.root / f"sys/kernel/mm/hugepages/hugepages-{size * 1024}kB"
-        needed, free = -(-mib // size), _number(folder / "free_hugepages")
-        free = None if free is None else free - (_number(folder / "resv_hugepages") or 0)  # promised to somebody
+        folder, name = asked.root / "sys/kernel/mm/hugepages", f"hugepages-{size * 1024}kB"
+        needed, free = -(-mib // size), _number(folder / name / "free_hugepages")
+        free = None if free is None else free - (_number(folder / name / "resv_hugepages") or 0)  # promised to somebody
+        of_node = asked.root / f"sys/devices/system/node/node{tuning.numa_node}/hugepages"
+        if free is not None and of_node.is_dir() and (there := _number(of_node / name / "free_hugepages") or 0) < free:
+            folder, free = of_node, there  # the guest has no other node's
         if free is None:
             yield "hugepages", "this kernel has none of that size", "give another size"
         elif mib % size:
             yield "hugepages", f"{mib} MiB are no whole number of pages", f"set memory_mib to a multiple of {size}"
         elif free < needed:
-            remedy = f"reserve some: echo {needed} > /{folder.relative_to(asked.root)}/nr_hugepages"
+            remedy = f"reserve some: echo {needed} > /{(folder / name).relative_to(asked.root)}/nr_hugepages"
             yield "hugepages", f"{needed} pages are needed, and {free} are free", remedy
     if tuning.numa_node is not None and not (asked.root / f"sys/devices/system/node/node{tuning.numa_node}").is_dir():
         nodes = sorted(one.name[4:] for one in (asked.root / "sys/devices/system/node").glob("node[0-9]*"))

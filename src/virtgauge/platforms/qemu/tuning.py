@@ -60,7 +60,7 @@ class Tuning(BaseModel):
     iothread_cpus: tuple[Cpu, ...] = ()
     """The host's CPUs for the thread of the disks; it takes disk_iothread."""
     isolated_cpus: bool | None = None
-    """`true`: the CPUs of vcpu_cpus must be isolated from the host's scheduler (isolcpus, or a partition of cpuset)."""
+    """`true`: the CPUs of vcpu_cpus must be isolated from the host's scheduler (isolcpus)."""
     vcpu_scheduling: Annotated[str, Field(pattern=r"^(other|(fifo|rr):[1-9][0-9]?)$")] | None = None
     """Scheduling class and priority of the vCPUs' threads: `other`, `fifo:N` or `rr:N`; a real-time class takes
     vcpu_cpus, and a CPU must be left to the host."""

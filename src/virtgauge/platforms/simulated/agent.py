@@ -23,7 +23,15 @@ from virtgauge.platforms.simulated.forwarding import ForwardingDevice, Forwardin
 from virtgauge.platforms.simulated.isolation import Work, work_name
 from virtgauge.platforms.simulated.neighbours import Load, Tenant, kernel_trial, load_result
 from virtgauge.platforms.simulated.storage import StorageCommands, StorageDevice, StorageTruth
-from virtgauge.platforms.simulated.truth import BurstMachine, Distribution, Fault, distribution_message, lognormal
+from virtgauge.platforms.simulated.truth import (
+    BurstMachine,
+    Distribution,
+    Fault,
+    cycle_fields,
+    cycles_of,
+    distribution_message,
+    lognormal,
+)
 
 _ANSWERS = {
     "refuse": ("internal", None),
@@ -165,21 +173,20 @@ class SimulatedAgent:
         name = function if function in self._truth else "*"
         loaded = message.get("load") is not None
         factor = self._guest_factors[name] * (self._load_factor if loaded else 1.0)
-        n, elapsed_ns = int(params["samples"]), 0
+        cycles = message["name"] == "cycle"
+        n, elapsed_ns = (cycles_of(params) if cycles else int(params["samples"])), 0
         values = self._truth[name].draw(min(n, _MOST_SAMPLES), factor, self._random)
         if self._machine is not None:
             values, elapsed_ns = self._lengthened(self._machine, values, params, loaded)
             n = len(values)
-        kept = values[: int(params["reservoir"])]
-        await self._send(
-            {"type": "samples", "id": message["id"], "series": "reservoir", "values": kept.astype("<i8").tobytes()}
-        )
+        if not cycles:
+            kept = values[: int(params["reservoir"])].astype("<i8").tobytes()
+            await self._send({"type": "samples", "id": message["id"], "series": "reservoir", "values": kept})
         await self._result(
             message,
             {
-                "function": function,
+                **(cycle_fields(values, params) if cycles else {"function": function, "requested": n}),
                 "distribution": distribution_message(values, total=n),
-                "requested": n,
                 "method": "simulated",
                 "clocks_start": start,
                 "clocks_end": _clocks(off),

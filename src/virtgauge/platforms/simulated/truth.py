@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -271,4 +272,28 @@ def ended(printed: Mapping[str, Any], *, exit_code: int = 0, stderr: bytes = b""
         "stderr": stderr,
         "truncated": False,
         "timed_out": False,
+    }
+
+
+def cycles_of(params: Mapping[str, Any]) -> int:
+    """How many cycles a trial of the probe ``cycle`` has."""
+    return max(int(params["max_ns"]) // int(params["period_ns"]), 1) * max(len(params["cpus"]), 1)
+
+
+def cycle_fields(values_ps: npt.NDArray[np.int64], params: Mapping[str, Any]) -> dict[str, Any]:
+    """What the probe ``cycle`` tells besides the distribution, of latenesses as one thread has them in their order."""
+    late_ns, period_ns, worst = values_ps // 1000, int(params["period_ns"]), int(params["worst"])
+    missed = np.maximum(late_ns // period_ns, 0) if params["kind"] == "sleep" else np.zeros_like(late_ns)
+    latest = np.argsort(-late_ns, kind="stable")[:worst]
+    began_ns = {clock: now() for clock, now in (("monotonic_ns", time.monotonic_ns), ("realtime_ns", time.time_ns))}
+    at = [{clock: int(began + period_ns * n) for clock, began in began_ns.items()} for n in latest]
+    own = {"cycles": len(late_ns), "missed": int(missed.sum()), "longest_missed": int(missed.max(initial=0))}
+    return {
+        **{name: params[name] for name in ("kind", "class", "period_ns")},
+        **{**own, "locked": True, "own_ns": 0},
+        "threads": [{"cpu": None, **own, "largest_ns": int(late_ns.max(initial=0))}],
+        "worst": [
+            {"late_ns": int(late_ns[n]), "thread": 0, "counter": 0, **clocks}
+            for n, clocks in zip(latest, at, strict=True)
+        ],
     }

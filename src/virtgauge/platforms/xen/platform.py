@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
@@ -25,6 +25,7 @@ from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import xen_command_line
 from virtgauge.platforms.boot_probe import boots
+from virtgauge.platforms.disk_image import NO_FOLDERS
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
 from virtgauge.platforms.xen.toolstack import (
@@ -181,6 +182,13 @@ class XenPlatform(Platform):
         """Processors of a guest."""
         memory_mib: Annotated[int, Field(ge=160)] = _DEFAULT_MEMORY_MIB
         """Memory of a guest."""
+
+        @model_validator(mode="before")
+        @classmethod
+        def _has_no_disk_image(cls, given: Any) -> Any:
+            if isinstance(given, dict) and "disk_image" in given:
+                raise ValueError(f"disk_image: {NO_FOLDERS}")
+            return given
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
