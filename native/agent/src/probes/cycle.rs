@@ -207,7 +207,6 @@ impl Probe for CycleResult {
                     .to_owned(),
             ));
         }
-        let memory = Locked::hold();
         let count = cpus.len();
         let common = Arc::new(Common { asked, gate: Gate::default(), first_ns: OnceLock::new() });
         let clocks_start = trial.start()?;
@@ -224,6 +223,9 @@ impl Probe for CycleResult {
                 }
             }
         }
+        // Locked once all of it is there: a lock on what is still to come makes allocations fail where there is a limit.
+        common.gate.wait_for(count);
+        let memory = Locked::hold();
         common.gate.open_after(count);
         let max_ns = common.asked.max_ns.0;
         let began_ns = OsClock::Monotonic.now_ns();
@@ -280,12 +282,12 @@ fn measure(common: &Common, number: u64, cpu: Option<u64>, count: u64) -> Result
     let own_ns = own_ns();
     // Not earlier: what counting a thousand cycles takes would use up the runtime of many.
     let placed = placed.and_then(|()| reserve(asked));
+    let mut seen = Seen::new(asked.worst.0 as usize);
     common.gate.pass();
     if let Err(why) = placed {
         common.gate.stop();
         return Err(why);
     }
-    let mut seen = Seen::new(asked.worst.0 as usize);
     seen.own.cpu = cpu;
     let first_ns = *common.first_ns.get_or_init(|| OsClock::Monotonic.now_ns() + LEAD_NS);
     match asked.kind {
@@ -457,7 +459,7 @@ fn leaves_one(cpus: &[Option<u64>], allowed: &[u64]) -> bool {
     allowed.iter().filter(|&&cpu| !cpus.contains(&Some(cpu))).count() > usize::from(cpus.contains(&None))
 }
 
-/// The agent's memory, locked as long as this lives, where the guest lets.
+/// The agent's memory of this moment, locked as long as this lives, where the guest lets.
 struct Locked {
     held: bool,
 }
@@ -465,7 +467,7 @@ struct Locked {
 impl Locked {
     fn hold() -> Self {
         // SAFETY: no memory of ours is involved.
-        Self { held: unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } == 0 }
+        Self { held: unsafe { libc::mlockall(libc::MCL_CURRENT) } == 0 }
     }
 }
 
