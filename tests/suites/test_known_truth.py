@@ -66,7 +66,7 @@ def test_cycles_tell_how_late_they_were_and_which_deadlines_were_missed(tmp_path
     assert point("p50") == pytest.approx(1e5, rel=0.02)
     assert point("max") == pytest.approx(2.6e6, rel=0.1)
     assert point("missed") == pytest.approx(100 * 0.02 / 1.02, rel=0.4)
-    assert point("longest_missed") == 2
+    assert point("longest_missed") in {2, 4, 6}  # two for each stall, and stalls follow one another
 
 
 def test_load_multiplies_what_it_was_told_to(tmp_path):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from virtgauge.agent.channel import Reply
-from virtgauge.platforms.simulated.truth import distribution_message
+from virtgauge.platforms.simulated.truth import cycle_fields, distribution_message
 from virtgauge.suites.base import Cell
-from virtgauge.suites.timing import TimingSuite, TimingTrial
+from virtgauge.suites.timing import CycleSettings, TimingSuite, TimingTrial
 
 CELL = Cell(
     suite="timing",
@@ -110,6 +110,27 @@ def test_only_cells_without_a_load_are_measured_in_slices():
     testbed = SimpleNamespace(guest=SimpleNamespace(channel=None))
     sliced = {cell.factors["load"]: suite.sliced(cell, testbed, lambda _: None) is not None for cell in suite.cells()}
     assert sliced == {"idle": True, "cpu": False, "io": False}
+
+
+def test_simulated_misses_are_in_a_row_until_a_cycle_is_in_time_as_the_agent_counts_them():
+    late_us = np.array([5, 2500, 1200, 3, 1800])
+    params = {"kind": "sleep", "class": "fifo", "period_ns": 1_000_000, "worst": 1}
+    found = cycle_fields(late_us * 1_000_000, params)
+    assert (found["missed"], found["longest_missed"]) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"cpus": [0]}, "cpus"),
+        ({"periods_us": [50, 1000]}, "periods_us"),
+        ({"kinds": ["stall"]}, "classes"),
+    ],
+)
+def test_a_deadline_class_that_no_kernel_accepts_is_refused_by_its_field(wrong, field):
+    CycleSettings(**({"classes": ["fifo"]} | wrong))
+    with pytest.raises(ValueError, match=f"{field}: "):
+        CycleSettings(**({"classes": ["deadline"]} | wrong))
 
 
 def test_cycles_are_cells_of_their_own_that_take_the_machine_as_it_is():

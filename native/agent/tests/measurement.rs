@@ -2,6 +2,9 @@
 
 mod controller;
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use controller::{Controller, field, integers, map, real, signed, sleep_lateness, text, timer_cost, unsigned};
 use rmpv::Value;
 
@@ -263,4 +266,28 @@ fn a_deadline_class_on_a_chosen_processor_is_refused_with_the_remedy() {
     let answer = controller.ask(1, "probe", &[("name", "cycle".into()), ("params", params)]);
     assert_eq!(text(&answer, "type"), "error");
     assert!(text(&answer, "message").contains("leave params.cpus empty"), "{answer}");
+}
+
+#[test]
+fn cycles_of_an_hour_end_within_two_seconds_of_their_cancellation() {
+    let mut controller = Controller::greeted();
+    for (number, kind) in ["sleep", "stall"].into_iter().enumerate() {
+        let id = 2 * number as u64 + 1;
+        let mut params = cycle(kind, "other", vec![]);
+        if let Value::Map(entries) = &mut params {
+            for (name, value) in entries {
+                match name.as_str() {
+                    Some("max_ns") => *value = 3_600_000_000_000_u64.into(),
+                    Some("period_ns") => *value = 1_000_000_000.into(),
+                    _ => {}
+                }
+            }
+        }
+        controller.start_probe(id, "cycle", params);
+        thread::sleep(Duration::from_millis(200));
+        let cancelled = Instant::now();
+        controller.send("cancel", &[("id", (id + 1).into()), ("target", id.into())]);
+        assert_eq!(text(controller.until_end_of(id).last().unwrap(), "code"), "cancelled");
+        assert!(cancelled.elapsed() < Duration::from_secs(2), "{kind}: {:?}", cancelled.elapsed());
+    }
 }

@@ -32,7 +32,7 @@ def timing_measures() -> Iterator[Measure]:
         ("sleep_lateness.early", SHARE, lower, "sleeps that ended too early", field("early_share", factor=100)),
         ("cycle.missed", SHARE, lower, "deadlines that passed before the cycle before was over", _MISSED),
         ("cycle.longest_missed", COUNT, lower, "most deadlines missed in a row", field("longest_missed")),
-        ("cycle.own", DURATION, neither, "what the probe itself takes of a cycle at worst", field("own_ns")),
+        ("cycle.own", DURATION, neither, "what counting a cycle takes of its period at worst", field("own_ns")),
     )
 
 

@@ -11,11 +11,11 @@ import itertools
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from virtgauge.agent.channel import Channel, Reply
 from virtgauge.ledger.records import Flag, Histogram
@@ -65,11 +65,23 @@ class CycleSettings(BaseModel):
     staggered: bool = False
     """Whether the threads' deadlines are spread over the period, or are the same."""
     work_share: Annotated[float, Field(ge=0, le=0.9)] = 0.0
-    """Of the period, for which each cycle works once it has begun."""
+    """Of the period, for which each cycle works once it has begun; time that others take from it is no work."""
     seconds: Annotated[float, Field(ge=0.1, le=3600)] = 60.0
     """Of one trial: what a kill costs at most. A soak is many repetitions."""
     worst: Annotated[int, Field(ge=0, le=1000)] = 20
     """Cycles of each trial whose time is kept, the latest first."""
+
+    @model_validator(mode="after")
+    def _deadline_class_can_be(self) -> Self:
+        """What kernels refuse of SCHED_DEADLINE is said before anything starts."""
+        if "deadline" in self.classes:
+            if self.cpus:
+                raise ValueError("cpus: the class deadline runs on no chosen CPU; leave them out, or take fifo")
+            if min(self.periods_us) < 100:
+                raise ValueError("periods_us: the class deadline takes 100 or more; leave the shorter ones out")
+            if self.kinds == ("stall",) and self.classes == ("deadline",):
+                raise ValueError("classes: a stall has no deadlines; take the class fifo")
+        return self
 
 
 class TimingSettings(BaseModel):

@@ -26,6 +26,12 @@ impl Gate {
         drop(self.changed.wait_while(state, |state| !state.open).unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Returns when so many wait.
+    pub(crate) fn wait_for(&self, count: usize) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(state, |state| state.arrived < count).unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Opens when so many wait.
     pub(crate) fn open_after(&self, count: usize) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 //!
 //! Each thread has deadlines at a fixed period of `CLOCK_MONOTONIC` and sleeps until each (`clock_nanosleep` with
 //! `TIMER_ABSTIME`, as cyclictest does); its lateness is the clock after waking less the deadline.  It may then work for a
-//! share of the period.  A deadline that has passed before the cycle of the one before was over is a missed cycle: it is
+//! share of the period, of which time that others take from it is no part.  A deadline that has passed before the cycle of the one before was over is a missed cycle: it is
 //! counted and left out, for a controller that is late does not catch up.  Another kind never sleeps: it reads the counter
 //! back to back and counts the gaps between two reads, as oslat and the kernel's hwlat tracer do.
 //!
@@ -35,8 +35,11 @@ const LEAD_NS: u64 = 20_000_000;
 /// Cycles without a sleep, to learn what the probe itself takes of a cycle.
 const EMPTY_CYCLES: u32 = 1000;
 
-/// Reads of the counter between two looks at the time.
-const BATCH: u32 = 4096;
+/// Longest step between two looks at the clock that counts as work: in a longer one somebody else ran.
+const STEP_NS: u64 = 5_000;
+
+/// Small, for all of it is resident while memory is locked.
+const STACK_BYTES: usize = 256 * 1024;
 
 /// Most threads, and most of the worst cycles that are kept of all of them.
 const MOST_THREADS: usize = 256;
@@ -90,7 +93,7 @@ pub struct CycleResult {
     longest_missed: u64,
     threads: Vec<ThreadResult>,
     worst: Vec<Overdue>,
-    /// What a cycle without a sleep takes, the largest of a thousand: no lateness below it can be told.
+    /// What counting a cycle takes of its period, the largest of a thousand; it comes after lateness is read.
     own_ns: u64,
 }
 
@@ -109,7 +112,7 @@ struct ThreadResult {
 struct Overdue {
     late_ns: u64,
     thread: u64,
-    /// The counter, `CLOCK_MONOTONIC` and the wall clock when it was over.
+    /// The counter, `CLOCK_MONOTONIC` and the wall clock when the thread had woken, or the gap was over.
     counter: u64,
     monotonic_ns: u64,
     realtime_ns: u64,
@@ -132,7 +135,7 @@ impl Seen {
 
     /// One cycle that woke so late, and the deadlines that had passed when it was over.
     #[inline]
-    fn cycle(&mut self, thread: u64, late_ns: u64, over_ns: u64, missed: u64) {
+    fn cycle(&mut self, late_ns: u64, missed: u64) {
         self.own.cycles += 1;
         self.distribution.record(late_ns.saturating_mul(1000).min(i64::MAX as u64) as i64);
         if missed > 0 {
@@ -142,7 +145,6 @@ impl Seen {
         } else {
             self.run = 0;
         }
-        self.keep(thread, late_ns, over_ns);
     }
 
     /// Whether it belongs to those that are kept.
@@ -152,17 +154,11 @@ impl Seen {
     }
 
     #[inline]
-    fn keep(&mut self, thread: u64, late_ns: u64, over_ns: u64) {
+    fn keep(&mut self, thread: u64, late_ns: u64, monotonic_ns: u64) {
         self.own.largest_ns = self.own.largest_ns.max(late_ns);
         if self.is_worse(late_ns) {
             let realtime_ns = OsClock::Realtime.now_ns();
-            self.worst.push(Reverse(Overdue {
-                late_ns,
-                thread,
-                counter: tsc::read(),
-                monotonic_ns: over_ns,
-                realtime_ns,
-            }));
+            self.worst.push(Reverse(Overdue { late_ns, thread, counter: tsc::read(), monotonic_ns, realtime_ns }));
             if self.worst.len() > self.kept {
                 self.worst.pop();
             }
@@ -178,8 +174,8 @@ struct Common {
 }
 
 impl Common {
-    fn goes_on(&self, now_ns: u64, end_ns: u64) -> bool {
-        now_ns < end_ns && !self.gate.stopped()
+    fn goes_on(&self, now: u64, end: u64) -> bool {
+        now < end && !self.gate.stopped()
     }
 }
 
@@ -204,7 +200,13 @@ impl Probe for CycleResult {
                 "params.class: deadline, for a thread that never sleeps; take fifo".to_owned(),
             ));
         }
-        let memory = Locked::hold();
+        if asked.kind == Kind::Stall && asked.class == Class::Fifo && unthrottled() && !leaves_one(&cpus, &allowed()) {
+            return Err(Failure::bad_request(
+                "params.cpus: threads of class fifo that never sleep would leave no processor to anybody else, the agent \
+                 among them, while kernel.sched_rt_runtime_us is -1; leave one out"
+                    .to_owned(),
+            ));
+        }
         let count = cpus.len();
         let common = Arc::new(Common { asked, gate: Gate::default(), first_ns: OnceLock::new() });
         let clocks_start = trial.start()?;
@@ -212,7 +214,7 @@ impl Probe for CycleResult {
         let mut threads = Vec::with_capacity(count);
         for (number, &cpu) in cpus.iter().enumerate() {
             let shared = Arc::clone(&common);
-            let builder = thread::Builder::new().name(format!("cycle-{number}"));
+            let builder = thread::Builder::new().name(format!("cycle-{number}")).stack_size(STACK_BYTES);
             match builder.spawn(move || measure(&shared, number as u64, cpu, count as u64)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -221,6 +223,9 @@ impl Probe for CycleResult {
                 }
             }
         }
+        // Locked once all of it is there: a lock on what is still to come makes allocations fail where there is a limit.
+        common.gate.wait_for(count);
+        let memory = Locked::hold();
         common.gate.open_after(count);
         let max_ns = common.asked.max_ns.0;
         let began_ns = OsClock::Monotonic.now_ns();
@@ -275,12 +280,14 @@ fn measure(common: &Common, number: u64, cpu: Option<u64>, count: u64) -> Result
     let asked = &common.asked;
     let placed = place(asked, cpu);
     let own_ns = own_ns();
+    // Not earlier: what counting a thousand cycles takes would use up the runtime of many.
+    let placed = placed.and_then(|()| reserve(asked));
+    let mut seen = Seen::new(asked.worst.0 as usize);
     common.gate.pass();
     if let Err(why) = placed {
         common.gate.stop();
         return Err(why);
     }
-    let mut seen = Seen::new(asked.worst.0 as usize);
     seen.own.cpu = cpu;
     let first_ns = *common.first_ns.get_or_init(|| OsClock::Monotonic.now_ns() + LEAD_NS);
     match asked.kind {
@@ -298,17 +305,21 @@ fn offset_ns(asked: &Asked, number: u64, count: u64) -> u64 {
 fn place(asked: &Asked, cpu: Option<u64>) -> Result<(), Failure> {
     let fifo = (asked.class == Class::Fifo).then_some(asked.priority.0 as u8);
     Placement { cpu: cpu.map(|cpu| cpu as usize), fifo }.apply()?;
-    if asked.class == Class::Deadline {
-        // The work, and as much again for waking up and counting.
-        let runtime_ns = asked.period_ns.0 * (asked.work_permille.0 / 2 + 50).min(950) / 1000 * 2;
-        set_deadline(runtime_ns.min(asked.period_ns.0 * 95 / 100), asked.period_ns.0)?;
-    }
     if asked.class == Class::Other {
         // The slack is a plain thread's: without this every wake-up would be up to 50 µs late on purpose.
         // SAFETY: no memory is involved.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
     }
     Ok(())
+}
+
+/// Takes the work and a tenth of each period, for waking up and counting, where the class is `deadline`.
+fn reserve(asked: &Asked) -> Result<(), Failure> {
+    if asked.class != Class::Deadline {
+        return Ok(());
+    }
+    let period_ns = asked.period_ns.0;
+    set_deadline(period_ns * (asked.work_permille.0 + 100).min(950) / 1000, period_ns)
 }
 
 /// `sched_setattr`, for which the C library has no function.
@@ -338,8 +349,8 @@ fn set_deadline(runtime_ns: u64, period_ns: u64) -> Result<(), Failure> {
     if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } < 0 {
         let error = std::io::Error::last_os_error();
         return Err(Failure::unsupported(format!(
-            "SCHED_DEADLINE of {runtime_ns} ns in {period_ns} ns was refused ({error}); it takes CAP_SYS_NICE, and a share \
-             of the processors that is still free"
+            "SCHED_DEADLINE of {runtime_ns} ns in {period_ns} ns was refused ({error}); it takes CAP_SYS_NICE, a share of \
+             the processors that is still free, and a period of kernel.sched_deadline_period_min_us (100) or more"
         )));
     }
     Ok(())
@@ -349,47 +360,59 @@ fn set_deadline(runtime_ns: u64, period_ns: u64) -> Result<(), Failure> {
 fn cycles(common: &Common, seen: &mut Seen, number: u64, first_ns: u64) {
     let period_ns = common.asked.period_ns.0;
     let work_ns = period_ns * common.asked.work_permille.0 / 1000;
-    let end_ns = first_ns + common.asked.max_ns.0;
-    let mut deadline_ns = first_ns;
+    // The first wake-up is no cycle: it is the first use of all that it touches, and on a crowded guest a thread may get
+    // here only after its first deadlines.
+    sleep_until(first_ns);
+    let passed = OsClock::Monotonic.now_ns().saturating_sub(first_ns) / period_ns;
+    let mut deadline_ns = first_ns + (1 + passed) * period_ns;
+    let end_ns = deadline_ns + common.asked.max_ns.0;
     while common.goes_on(deadline_ns, end_ns) {
         if !sleep_until(deadline_ns) {
             continue; // a signal; the deadline is still to come, or has just passed
         }
         let woken_ns = OsClock::Monotonic.now_ns();
-        let mut over_ns = woken_ns;
-        while over_ns.saturating_sub(woken_ns) < work_ns {
-            over_ns = OsClock::Monotonic.now_ns();
-        }
+        let late_ns = woken_ns.saturating_sub(deadline_ns);
+        seen.keep(number, late_ns, woken_ns);
+        let over_ns = work(work_ns, woken_ns, || OsClock::Monotonic.now_ns());
         let missed = over_ns.saturating_sub(deadline_ns) / period_ns;
-        seen.cycle(number, woken_ns.saturating_sub(deadline_ns), over_ns, missed);
+        seen.cycle(late_ns, missed);
         deadline_ns += (1 + missed) * period_ns;
     }
 }
 
-/// Reads the counter back to back.
+/// Works so long, and tells when it was over: a program that is interrupted has as much left to do as before.
+#[inline]
+fn work(work_ns: u64, woken_ns: u64, mut clock: impl FnMut() -> u64) -> u64 {
+    let (mut worked_ns, mut over_ns) = (0, woken_ns);
+    while worked_ns < work_ns {
+        let now_ns = clock();
+        worked_ns += now_ns.saturating_sub(over_ns).min(STEP_NS);
+        over_ns = now_ns;
+    }
+    over_ns
+}
+
+/// Reads the counter back to back.  The counter tells the end too: a look at a clock would be a gap that nobody sees.
 fn gaps(common: &Common, seen: &mut Seen, number: u64, first_ns: u64) -> Result<(), Failure> {
     let hz = Timebase::get().frequency()?.hz;
     let scale = Scale::new(1e9 / hz).ok_or_else(|| Failure::unsupported(format!("a counter of {hz} Hz")))?;
-    let end_ns = first_ns + common.asked.max_ns.0;
-    let mut last = tsc::read();
-    loop {
-        for _ in 0..BATCH {
-            let now = tsc::read();
-            let gap_ns = scale.nanoseconds(now.saturating_sub(last));
-            last = now;
-            seen.own.cycles += 1;
-            seen.distribution.record(gap_ns as i64 * 1000);
-            seen.own.largest_ns = seen.own.largest_ns.max(gap_ns);
-            if seen.is_worse(gap_ns) {
-                seen.keep(number, gap_ns, OsClock::Monotonic.now_ns());
-                last = tsc::read(); // what keeping took is no gap
-            }
+    let ticks = (common.asked.max_ns.0 as f64 * hz / 1e9) as u64;
+    sleep_until(first_ns);
+    let first = tsc::read();
+    let mut last = first;
+    while common.goes_on(last.saturating_sub(first), ticks) {
+        let now = tsc::read();
+        let gap_ns = scale.nanoseconds(now.saturating_sub(last));
+        last = now;
+        seen.own.cycles += 1;
+        seen.distribution.record(gap_ns as i64 * 1000);
+        seen.own.largest_ns = seen.own.largest_ns.max(gap_ns);
+        if seen.is_worse(gap_ns) {
+            seen.keep(number, gap_ns, OsClock::Monotonic.now_ns());
+            last = tsc::read(); // what keeping took is no gap
         }
-        if !common.goes_on(OsClock::Monotonic.now_ns(), end_ns) {
-            return Ok(());
-        }
-        last = tsc::read();
     }
+    Ok(())
 }
 
 fn sleep_until(deadline_ns: u64) -> bool {
@@ -408,14 +431,35 @@ fn own_ns() -> u64 {
     (0..EMPTY_CYCLES)
         .map(|_| {
             let start_ns = OsClock::Monotonic.now_ns();
-            seen.cycle(0, start_ns, start_ns, 0);
+            seen.keep(0, start_ns, start_ns);
+            seen.cycle(start_ns, 0);
             OsClock::Monotonic.now_ns().saturating_sub(start_ns)
         })
         .max()
         .unwrap_or(0)
 }
 
-/// The agent's memory, locked as long as this lives, where the guest lets.
+/// Whether the kernel lets real-time threads have all of a processor for ever.
+fn unthrottled() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").is_ok_and(|runtime| runtime.trim() == "-1")
+}
+
+/// Processors that the calling thread, like the agent's others, may run on.
+fn allowed() -> Vec<u64> {
+    // SAFETY: a set of processors is plain bits, for which zero is a value; the macro is asked within its bounds.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+        (0..libc::CPU_SETSIZE as u64).filter(|&cpu| libc::CPU_ISSET(cpu as usize, &set)).collect()
+    }
+}
+
+/// Whether threads on these leave one of those that are allowed to others.
+fn leaves_one(cpus: &[Option<u64>], allowed: &[u64]) -> bool {
+    allowed.iter().filter(|&&cpu| !cpus.contains(&Some(cpu))).count() > usize::from(cpus.contains(&None))
+}
+
+/// The agent's memory of this moment, locked as long as this lives, where the guest lets.
 struct Locked {
     held: bool,
 }
@@ -423,7 +467,7 @@ struct Locked {
 impl Locked {
     fn hold() -> Self {
         // SAFETY: no memory of ours is involved.
-        Self { held: unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } == 0 }
+        Self { held: unsafe { libc::mlockall(libc::MCL_CURRENT) } == 0 }
     }
 }
 
@@ -444,11 +488,31 @@ mod tests {
     fn the_worst_are_kept_and_misses_are_counted_in_runs() {
         let mut seen = Seen::new(2);
         for (late_ns, missed) in [(5, 0), (900, 2), (700, 1), (3, 0), (800, 1)] {
-            seen.cycle(0, late_ns, late_ns, missed);
+            seen.keep(0, late_ns, late_ns);
+            seen.cycle(late_ns, missed);
         }
         let mut kept: Vec<u64> = seen.worst.iter().map(|Reverse(late)| late.late_ns).collect();
         kept.sort_unstable();
         assert_eq!(kept, [800, 900]);
         assert_eq!((seen.own.missed, seen.own.longest_missed, seen.own.largest_ns), (4, 3, 900));
+    }
+
+    #[test]
+    fn work_that_is_interrupted_is_over_later() {
+        let mut now_ns = 0;
+        let mut clock = || {
+            now_ns += if now_ns == 10_000 { 1_000_000 } else { 1000 };
+            now_ns
+        };
+        assert_eq!(work(20_000, 0, &mut clock), 1_015_000);
+        assert_eq!(work(0, 7, clock), 7);
+    }
+
+    #[test]
+    fn a_processor_is_left_to_others_unless_all_are_taken() {
+        assert!(
+            leaves_one(&[Some(0)], &[0, 1]) && leaves_one(&[Some(2), Some(3)], &[0]) && leaves_one(&[None], &[0, 1])
+        );
+        assert!(!leaves_one(&[Some(0), Some(1)], &[0, 1]) && !leaves_one(&[None], &[0]));
     }
 }

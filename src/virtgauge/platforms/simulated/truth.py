@@ -284,10 +284,12 @@ def cycle_fields(values_ps: npt.NDArray[np.int64], params: Mapping[str, Any]) ->
     """What the probe ``cycle`` tells besides the distribution, of latenesses as one thread has them in their order."""
     late_ns, period_ns, worst = values_ps // 1000, int(params["period_ns"]), int(params["worst"])
     missed = np.maximum(late_ns // period_ns, 0) if params["kind"] == "sleep" else np.zeros_like(late_ns)
+    total = np.cumsum(missed)
+    in_a_row = total - np.maximum.accumulate(np.where(missed == 0, total, 0))
     latest = np.argsort(-late_ns, kind="stable")[:worst]
     began_ns = {clock: now() for clock, now in (("monotonic_ns", time.monotonic_ns), ("realtime_ns", time.time_ns))}
     at = [{clock: int(began + period_ns * n) for clock, began in began_ns.items()} for n in latest]
-    own = {"cycles": len(late_ns), "missed": int(missed.sum()), "longest_missed": int(missed.max(initial=0))}
+    own = {"cycles": len(late_ns), "missed": int(missed.sum()), "longest_missed": int(in_a_row.max(initial=0))}
     return {
         **{name: params[name] for name in ("kind", "class", "period_ns")},
         **{**own, "locked": True, "own_ns": 0},
