@@ -255,8 +255,10 @@ fn gaps_of_threads_that_never_sleep_fill_the_time() {
     let result = controller.ask(1, "probe", &[("name", "cycle".into()), ("params", params)]);
     let (cycles, mean_ps) = (unsigned(&result, "value.cycles"), real(&result, "value.distribution.mean"));
     let seen_ns = cycles as f64 * mean_ps / 1000.0;
-    assert!(cycles > 1000 && seen_ns < 400e6, "{result}");
-    assert_eq!(unsigned(&result, "value.missed"), 0);
+    // The last gap may reach beyond the end.
+    let largest_ns = signed(&result, "value.distribution.max") as f64 / 1000.0;
+    assert!(cycles > 1000 && seen_ns < 320e6 + largest_ns, "{result}");
+    assert!(field(&result, "value.missed").is_nil(), "a thread without deadlines");
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //!
 //! Each thread has deadlines at a fixed period of `CLOCK_MONOTONIC` and sleeps until each (`clock_nanosleep` with
 //! `TIMER_ABSTIME`, as cyclictest does); its lateness is the clock after waking less the deadline.  It may then work for a
-//! share of the period, of which time that others take from it is no part.  A deadline that has passed before the cycle of the one before was over is a missed cycle: it is
-//! counted and left out, for a controller that is late does not catch up.  Another kind never sleeps: it reads the counter
-//! back to back and counts the gaps between two reads, as oslat and the kernel's hwlat tracer do.
+//! share of the period, of which time that others take from it is no part.  A deadline that has passed before the cycle of
+//! the one before was over is a missed cycle: it is counted and left out, for a controller that is late does not catch up.
+//! Another kind never sleeps: it reads the counter back to back and counts the gaps between two reads, as oslat and the
+//! kernel's hwlat tracer do.
 //!
 //! Memory is constant, whatever the time: a histogram and the worst few cycles of each thread.
 
@@ -89,8 +90,9 @@ pub struct CycleResult {
     distribution: Summary,
     /// Deadlines that a cycle was there for, or reads of the counter.
     cycles: u64,
-    missed: u64,
-    longest_missed: u64,
+    /// Deadlines that had passed when the cycle before was over; of a thread that has none, nothing.
+    missed: Option<u64>,
+    longest_missed: Option<u64>,
     threads: Vec<ThreadResult>,
     worst: Vec<Overdue>,
     /// What counting a cycle takes of its period, the largest of a thousand; it comes after lateness is read.
@@ -266,8 +268,8 @@ impl Probe for CycleResult {
             locked: memory.held,
             distribution: all.summary()?,
             cycles: each.iter().map(|one| one.cycles).sum(),
-            missed: each.iter().map(|one| one.missed).sum(),
-            longest_missed: each.iter().map(|one| one.longest_missed).max().unwrap_or(0),
+            missed: (kind == Kind::Sleep).then(|| each.iter().map(|one| one.missed).sum()),
+            longest_missed: each.iter().map(|one| one.longest_missed).max().filter(|_| kind == Kind::Sleep),
             threads: each,
             worst,
             own_ns,

@@ -290,9 +290,10 @@ def cycle_fields(values_ps: npt.NDArray[np.int64], params: Mapping[str, Any]) ->
     began_ns = {clock: now() for clock, now in (("monotonic_ns", time.monotonic_ns), ("realtime_ns", time.time_ns))}
     at = [{clock: int(began + period_ns * n) for clock, began in began_ns.items()} for n in latest]
     own = {"cycles": len(late_ns), "missed": int(missed.sum()), "longest_missed": int(in_a_row.max(initial=0))}
+    of_all = own if params["kind"] == "sleep" else own | {"missed": None, "longest_missed": None}
     return {
         **{name: params[name] for name in ("kind", "class", "period_ns")},
-        **{**own, "locked": True, "own_ns": 0},
+        **{**of_all, "locked": True, "own_ns": 0},
         "threads": [{"cpu": None, **own, "largest_ns": int(late_ns.max(initial=0))}],
         "worst": [
             {"late_ns": int(late_ns[n]), "thread": 0, "counter": 0, **clocks}
