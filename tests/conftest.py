@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 
 from virtgauge.agent import binary
-from virtgauge.ledger import store
+from virtgauge.ledger import files, store
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 hypothesis.settings.register_profile("virtgauge", deadline=None)
@@ -91,7 +91,7 @@ def ledgers_that_wait_for_no_disk():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store.Ledger, "open", classmethod(opened))
-        patch.setattr(store, "_sync", lambda path: None)
+        patch.setattr(files, "sync", lambda path: None)
         yield
 
 

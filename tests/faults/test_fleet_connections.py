@@ -24,7 +24,8 @@ from virtgauge.fleet.messages import Enlistment, Enrolment, MachineIdentity, pac
 from virtgauge.fleet.run import start_fleet
 from virtgauge.fleet.workers import make_worker
 from virtgauge.host.process import all_pids, cpu_clock_ns, environment_of, tree_pids
-from virtgauge.ledger.store import Ledger, is_regular
+from virtgauge.ledger.files import is_regular
+from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetSection
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 import synthetic
 
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
-from virtgauge.ledger import store
+from virtgauge.ledger import files, store
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
@@ -198,14 +198,16 @@ def test_a_copy_without_its_empty_folder_of_samples_goes_on(ledger):
     ledger.add_trial(a_trial(), samples={"reservoir": np.arange(3)})
 
 
-@pytest.mark.parametrize("call", ["_sync", "sqlite3"])
-def test_a_run_that_finds_no_room_at_its_beginning_is_one_error_and_leaves_no_half_ledger(tmp_path, monkeypatch, call):
+@pytest.mark.parametrize(("module", "call"), [(files, "sync"), (store, "sqlite3")])
+def test_a_run_that_finds_no_room_at_its_beginning_is_one_error_and_leaves_no_half_ledger(
+    tmp_path, monkeypatch, module, call
+):
     full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     if call == "sqlite3":
         full = mock.Mock(connect=mock.Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
         full.OperationalError = sqlite3.OperationalError
     with monkeypatch.context() as patch:
-        patch.setattr(store, call, full)
+        patch.setattr(module, call, full)
         with pytest.raises(VirtgaugeError, match=r"cannot make a run in .*(full|space)") as refused:
             Ledger.create(tmp_path / "run", MANIFEST)
     assert refused.value.exit_code == ExitCode.FAILED
@@ -215,7 +217,7 @@ def test_a_run_that_finds_no_room_at_its_beginning_is_one_error_and_leaves_no_ha
 
 def test_samples_that_find_no_room_leave_no_half_file(ledger, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_sync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        patch.setattr(files, "sync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
         with pytest.raises(LedgerWriteError):
             ledger.add_trial(a_trial(), samples={"reservoir": np.arange(3)})
     assert list((ledger.folder / "samples").iterdir()) == []

@@ -28,8 +28,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.exchange.trials import COLUMNS, SCHEMA, Row, read_rows, table_of
+from virtgauge.ledger.files import is_regular
 from virtgauge.ledger.records import Manifest
-from virtgauge.ledger.store import Ledger, is_regular, utc_now
+from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results.columns import STATUSES, read_marks
 from virtgauge.results.table import ResultTable

@@ -25,8 +25,9 @@ from urllib.parse import quote
 
 from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.ledger.damage import MADE_OF_ROWS, DamagedError, is_suspect
+from virtgauge.ledger.files import is_regular
 from virtgauge.ledger.records import BLOCKS_PER_HOST, GuestRecord, HostRecord, Manifest, TrialRecord
-from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, is_regular, no_run, require_files
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, no_run, require_files
 
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"

@@ -22,7 +22,6 @@ import json
 import os
 import shlex
 import sqlite3
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virtgauge.errors import UsageError, VirtgaugeError, printable
+from virtgauge.ledger import files, raw_values
 from virtgauge.ledger.damage import (
     APPLICATION_ID,
     MADE_OF_ROWS,
@@ -58,8 +58,6 @@ from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, stati
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
 _RUNS_NAMED = _LOST_NAMED = 8
-_MOST_SAMPLES = 10_000_000  # Of a trial
-_LEAST_BYTES, _BYTES_A_SAMPLE = 2**20, 32  # Before compression
 
 _SCHEMA = """
 CREATE TABLE manifest (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL) STRICT;
@@ -181,9 +179,9 @@ class Ledger:
                 db.commit()
             with cls(folder, defended(sqlite3.connect(building), building)) as ledger, ledger.together():
                 yield ledger
-            _sync(building)
+            files.sync(building)
             building.rename(path)
-            _sync(folder)
+            files.sync(folder)
         except BaseException as error:
             _remove_unfinished(folder, building)
             cause = error.__cause__ if isinstance(error, LedgerWriteError) else error
@@ -199,7 +197,7 @@ class Ledger:
             UsageError: there is none, or one of another version, or it may not be written.
         """
         path = folder / LEDGER_NAME
-        if not is_regular(path):
+        if not files.is_regular(path):
             raise no_run(folder)
         require_files(folder)
         if not (os.access(folder, os.W_OK) and os.access(path, os.W_OK)):
@@ -358,21 +356,9 @@ class Ledger:
         return trial_id
 
     def _write_samples(self, trial_id: int, samples: Mapping[str, npt.NDArray[np.int64]]) -> None:
-        from pyarrow import array, concat_tables, parquet, table  # slow to import, and most runs keep no samples
-
-        path = self.samples_path(trial_id)
-        rows = concat_tables(
-            table({"series": array([series] * len(values)).dictionary_encode(), "value": values})
-            for series, values in samples.items()
-        )
-        partial = path.with_suffix(".partial")
         try:
-            parquet.write_table(rows, partial, compression="zstd")
-            _sync(partial)
-            partial.rename(path)
-            _sync(path.parent)
+            raw_values.write(self.samples_path(trial_id), samples)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise LedgerWriteError(self.folder, error) from error
 
     def discard_unfinished_samples(self) -> int:
@@ -468,41 +454,12 @@ class Ledger:
         path = self.samples_path(trial_id)
         if not os.path.lexists(path):
             return {}
-        found = _read_samples(path)
+        found = raw_values.read(path)
         asked = f"SELECT json_extract(accounting, '$.{PROMISE}') FROM trials WHERE trial_id = ?"
         promised = next((json.loads(text) for (text,) in self.rows(asked, (trial_id,)) if text is not None), None)
         if promised is not None and promised != {series: values.size for series, values in found.items()}:
             raise DamagedError(path, "", "it does not hold as many raw values as its trial's row says")
         return found
-
-
-def _read_samples(path: Path) -> dict[str, npt.NDArray[np.int64]]:
-    if not is_regular(path):
-        raise DamagedError(path, "", "it is no file")
-    import pyarrow  # slow to import, and most runs keep no samples
-    from pyarrow.parquet import ParquetFile
-
-    kind = pyarrow.schema(
-        [("series", pyarrow.dictionary(pyarrow.int32(), pyarrow.string())), ("value", pyarrow.int64())]
-    )
-    try:
-        with ParquetFile(path, page_checksum_verification=True) as file:
-            told = file.metadata
-            if not file.schema_arrow.equals(kind) or told.num_rows > _MOST_SAMPLES:
-                raise ValueError(f"{file.metadata.num_rows} rows of {', '.join(file.schema_arrow.names)[:200]}")
-            groups = (told.row_group(number) for number in range(told.num_row_groups))
-            size = sum(group.column(place).total_uncompressed_size for group in groups for place in range(2))
-            if size > _LEAST_BYTES + _BYTES_A_SAMPLE * told.num_rows:
-                raise ValueError(f"{told.num_rows} rows of {size} bytes")
-            # By buffers: Arrow's own filters and conversions load pandas where there is one, which takes a second.
-            table = file.read().combine_chunks()
-        table.validate(full=True)
-        names = table["series"].combine_chunks()
-        of = np.from_dlpack(names.indices)
-        values = np.asarray(np.from_dlpack(table["value"].combine_chunks()), dtype=np.int64)
-        return {name: values[of == place] for place, name in enumerate(names.dictionary.to_pylist())}
-    except (OSError, ValueError, TypeError, AttributeError, BufferError, pyarrow.ArrowException) as error:
-        raise DamagedError(path, "", f"no samples: {str(error).splitlines()[0][:200]}") from error
 
 
 def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
@@ -544,19 +501,11 @@ def _columns() -> dict[str, tuple[Any, ...]]:
         }
 
 
-def is_regular(path: Path) -> bool:
-    """Whether it is a file: opening a pipe would wait for ever, and a link leads elsewhere."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
 def require_files(folder: Path) -> None:
     """Raise DamagedError where SQLite or the samples would be written or removed elsewhere, or a pipe be waited for."""
     for beside in ("-wal", "-shm", "-journal"):
         path = folder / (LEDGER_NAME + beside)
-        if os.path.lexists(path) and not is_regular(path):
+        if os.path.lexists(path) and not files.is_regular(path):
             raise DamagedError(path, "", "it is no file")
     if (folder / "samples").is_symlink():
         raise DamagedError(folder / "samples", "", "it is a link")
@@ -572,11 +521,3 @@ def _remove_unfinished(folder: Path, building: Path) -> None:
     for path in (*samples, folder / "plan.toml", *folder.glob(f"{building.name}-*"), building):
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

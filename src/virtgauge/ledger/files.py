@@ -1,0 +1,24 @@
+"""Files of a run's folder: which of them may be opened, and when they are durable."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def is_regular(path: Path) -> bool:
+    """Whether it is a file: opening a pipe would wait for ever, and a link leads elsewhere."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def sync(path: Path) -> None:
+    """Return when what was written to a file, or to a folder's list of names, survives a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
