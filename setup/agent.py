@@ -293,5 +293,7 @@ def step(name: str, work: Callable[[], Sequence[Path]]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["prune"]:
         print(f"{'prune':<10} {'removed' if prune() else 'kept'} {target_folder()}")
+    elif sys.argv[1:]:
+        sys.exit(__doc__)
     else:
         step("agent", lambda: [build_agent()])
