@@ -75,7 +75,7 @@ def test_a_run_killed_at_any_moment_is_resumed_without_loss_or_repetition(tmp_pa
     wait_for_trials(run, after)
     process.kill()
     finished(process)
-    with ReadOnlyLedger.open(run) as ledger:
+    with ReadOnlyLedger.for_command(run) as ledger:
         before = ledger.trials()
     assert (run / f"{LEDGER_NAME}-wal").exists()
     for half in ("report.html.partial", "samples/0000001.partial", "samples/0009999.parquet"):

@@ -137,6 +137,19 @@ def test_what_a_killed_run_left_is_read_and_stays_as_it_is(run, tmp_path):
     assert contents(run) == before
 
 
+@pytest.mark.slow
+def test_an_index_that_a_kill_kept_from_being_begun_is_made_for_a_command(run):
+    paths = [path for path in sys.path if path]
+    assert subprocess.run([sys.executable, "-c", KILLED_WRITER, str(run), *paths], check=False).returncode == -9
+    index = run / (LEDGER_NAME + "-shm")
+    index.write_bytes(bytes(index.stat().st_size))
+    with pytest.raises(UsageError) as refusal:
+        ReadOnlyLedger.open(run)
+    assert "puts it in order" in refusal.value.remedy
+    with ReadOnlyLedger.for_command(run) as ledger:
+        assert len(ledger.attempts()) == 90
+
+
 def test_a_log_without_its_index_is_refused_with_the_remedy(run):
     synthetic_ledger(run, blocks=1).close()
     (run / (LEDGER_NAME + "-wal")).write_bytes(b"x" * 4096)

@@ -160,7 +160,14 @@ def _has_log(folder: Path) -> bool:
 
 
 def _lacks_index(folder: Path) -> bool:
-    return _has_log(folder) and not (folder / _INDEX_NAME).exists()
+    """Whether there is a log without an index, or with one that a kill kept from being begun, by SQLite's number."""
+    if not _has_log(folder):
+        return False
+    try:
+        with (folder / _INDEX_NAME).open("rb") as index:
+            return not any(index.read(4))
+    except OSError:
+        return not (folder / _INDEX_NAME).exists()
 
 
 def _access(folder: Path) -> str:
@@ -169,7 +176,8 @@ def _access(folder: Path) -> str:
         return _IMMUTABLE
     if _lacks_index(folder):
         raise UsageError(
-            f"the ledger in {folder} was copied while its run wrote it: {LOG_NAME} is there and {_INDEX_NAME} is not",
+            f"the ledger in {folder} was copied while its run wrote it, or its run was killed at its beginning: "
+            f"{LOG_NAME} is there and {_INDEX_NAME} is not, or is empty",
             f"`virtgauge report {shlex.quote(str(folder))}` puts it in order, started by a user who may write there",
         )
     return "mode=ro&readonly_shm=1"
