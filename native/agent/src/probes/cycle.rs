@@ -19,6 +19,7 @@ use bandwidth::pacing::placement::Placement;
 use hptime::{OsClock, Scale, tsc};
 use serde::{Deserialize, Serialize};
 
+use super::sleep_lateness::sleep_until;
 use super::{MaxNs, Measured, Probe, Trial};
 use crate::clocks::Timebase;
 use crate::distribution::{Distribution, Summary};
@@ -415,16 +416,6 @@ fn gaps(common: &Common, seen: &mut Seen, number: u64, first_ns: u64) -> Result<
         }
     }
     Ok(())
-}
-
-fn sleep_until(deadline_ns: u64) -> bool {
-    let deadline =
-        libc::timespec { tv_sec: (deadline_ns / 1_000_000_000) as i64, tv_nsec: (deadline_ns % 1_000_000_000) as i64 };
-    // SAFETY: reads one timespec; an absolute sleep has no remaining time.
-    unsafe {
-        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const deadline, std::ptr::null_mut())
-            == 0
-    }
 }
 
 /// The largest time that a cycle without a sleep takes: reading, counting, keeping.

@@ -123,7 +123,12 @@ fn nanosleep(_start_ns: u64, target_ns: u64) -> bool {
 
 /// `clock_nanosleep` until an absolute time of `CLOCK_MONOTONIC`.
 fn clock_nanosleep(start_ns: u64, target_ns: u64) -> bool {
-    let deadline = timespec(start_ns + target_ns);
+    sleep_until(start_ns + target_ns)
+}
+
+/// Sleeps until a time of `CLOCK_MONOTONIC`; false when a signal ended it.
+pub(super) fn sleep_until(deadline_ns: u64) -> bool {
+    let deadline = timespec(deadline_ns);
     // SAFETY: reads one timespec; an absolute sleep has no remaining time.
     unsafe {
         libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const deadline, std::ptr::null_mut())
