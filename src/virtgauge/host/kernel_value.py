@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.rights import AS_ROOT, lacking
-from virtgauge.host.tag import is_own_file
+from virtgauge.host.undoing import undone
 
 _RECORD = "kernel-value{}.json"  # In a scope's folder, by the value's path: what was in force before, and what is to be
 _held: dict[Path, list[str]] = {}  # By record: the value, once for each guest that needs it
@@ -55,18 +57,13 @@ def put_back_values(scope_folder: Path) -> list[str]:
 
 
 def _put_back(record: Path) -> list[str]:
-    lines: list[str] = []
-    if not is_own_file(record):
-        return lines
-    try:
-        value = json.loads(record.read_text())
-        file, ours, before = Path(value["file"]), str(value["set"]), str(value["before"])
+    return undone(record, _write_before)
+
+
+def _write_before(told: Any) -> str | None:
+    file, ours, before = Path(told["file"]), str(told["set"]), str(told["before"])
+    with contextlib.suppress(FileNotFoundError):  # it is gone: a module, a processor
         if file.read_text().strip() == ours != before:
             file.write_text(before)
-            lines.append(f"put back {file} = {before}")
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        pass  # it is gone (a module, a processor), or nothing was set yet
-    except OSError:
-        return lines  # another user may have the right to
-    record.unlink(missing_ok=True)
-    return lines
+            return f"put back {file} = {before}"
+    return None

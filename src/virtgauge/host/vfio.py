@@ -10,10 +10,11 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.rights import AS_ROOT
-from virtgauge.host.tag import is_own_file
+from virtgauge.host.undoing import undone
 
 PCI = Path("sys/bus/pci")
 DRIVER = "vfio-pci"
@@ -71,23 +72,17 @@ def give_devices_back(scope_folder: Path) -> list[str]:
 
 
 def _give_back(record: Path) -> list[str]:
-    if not is_own_file(record):
-        return []
-    lines: list[str] = []
-    try:
-        told = json.loads(record.read_text())
-        device, before = Path(told["device"]), told["driver"]
-        if driver_of(device) in (DRIVER, None):
-            _rebind(device, told["override"], probe=before is not None)
-            if before is not None and driver_of(device) != before:  # it had been bound by hand
-                _write(device.parent.parent / "drivers" / before / "bind", device.name)
-            lines.append(f"gave the PCI device {device.name} back to {before or 'no driver'}")
-    except (ValueError, KeyError, TypeError):
-        pass  # it had not been written: nothing was bound yet
-    except OSError:
-        return []  # another user may have the right to
-    record.unlink(missing_ok=True)
-    return lines
+    return undone(record, _bind_before)
+
+
+def _bind_before(told: Any) -> str | None:
+    device, before = Path(told["device"]), told["driver"]
+    if driver_of(device) not in (DRIVER, None):
+        return None
+    _rebind(device, told["override"], probe=before is not None)
+    if before is not None and driver_of(device) != before:  # it had been bound by hand
+        _write(device.parent.parent / "drivers" / before / "bind", device.name)
+    return f"gave the PCI device {device.name} back to {before or 'no driver'}"
 
 
 def _rebind(device: Path, override: str, *, probe: bool = True) -> None:
