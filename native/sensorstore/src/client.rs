@@ -289,7 +289,8 @@ impl<'a> Client<'a> {
     /// Takes note of a failure; whether to go on, with a connection.
     fn goes_on_after(&mut self, failure: Failure) -> bool {
         let common = self.common;
-        if common.stop.load(Ordering::Relaxed) && common.until_failure {
+        // One step asks and tells: of clients that fail at once, one has the failure that ended it.
+        if common.until_failure && common.stop.swap(true, Ordering::Relaxed) {
             return false; // it is over, and by the same failure
         }
         let kind = failure.kind;
@@ -301,7 +302,6 @@ impl<'a> Client<'a> {
         first.get_or_insert(failure);
         drop(first);
         if common.until_failure {
-            common.stop.store(true, Ordering::Relaxed);
             return false;
         }
         if common.acknowledged.is_some() {

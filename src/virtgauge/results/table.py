@@ -325,7 +325,8 @@ class ResultTable:
                 _, mine, other = np.intersect1d(blocks[here], blocks[there], assume_unique=True, return_indices=True)
                 divisor = own[there][other]
                 usable = (divisor != 0) & ~np.isnan(divisor)
-                found[here.start + mine[usable]] = 100 * own[here][mine][usable] / divisor[usable]
+                with np.errstate(over="ignore"):  # a figure of a damaged run, told as infinite
+                    found[here.start + mine[usable]] = 100 * own[here][mine][usable] / divisor[usable]
         return found
 
     # -- distributions -----------------------------------------------------------------------------------
