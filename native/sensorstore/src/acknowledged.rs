@@ -144,6 +144,6 @@ mod tests {
         assert_eq!((left.age_ms(1, 99), left.age_ms(1, 0), left.age_ms(1, 35)), (Some(0), Some(90), Some(60)));
         assert_eq!((left.age_ms(1, 100), left.age_ms(0, 0)), (None, None));
         assert_eq!(Left::read(&path, 3).unwrap_err().kind, Kind::BadRequest);
-        std::fs::remove_file(&path).unwrap();
+        remove_file(&path).unwrap();
     }
 }
