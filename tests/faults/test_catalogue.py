@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fault_catalogue import Outcome, Scenario, merged, scenarios, table
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 PAGE = Path(__file__).parents[2] / "docs/faults.md"
 

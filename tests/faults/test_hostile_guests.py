@@ -30,7 +30,7 @@ from virtgauge.platforms.simulated.agent import SimulatedAgent
 from virtgauge.suites import timing
 from virtgauge.suites.testbed import Testbed
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 
 class HostileAgent(SimulatedAgent):

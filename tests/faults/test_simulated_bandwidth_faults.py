@@ -7,7 +7,7 @@ from suites.bandwidth_runs import bandwidth_trials, flags, only
 
 from virtgauge.ledger.records import TrialStatus
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 BOTH = {"estimators": ["yaz-original", "kite2"]}
 

@@ -14,7 +14,7 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.suites import timing
 from virtgauge.suites.testbed import Testbed
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 
 def trials_of(folder, arm=None):

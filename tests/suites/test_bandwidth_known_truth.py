@@ -237,6 +237,7 @@ def test_a_result_can_be_kept(tmp_path):
 BOTH = {"timings": ["system", "hptime"], "through": ["inside", "shim"], "cross_mbps": [0, 150]}
 
 
+@pytest.mark.slow
 def test_errors_spreads_and_costs_are_reported_as_they_were_told(tmp_path, any_program):
     told = {"error": {"system": 0.08, "hptime": 0.005}, "spread": {"system": 0.03, "hptime": 0.002}}
     valid(bandwidth_trials(tmp_path / "run", repetitions=6, designs=[BOTH], search_ms=250, **told))
@@ -255,6 +256,7 @@ def test_errors_spreads_and_costs_are_reported_as_they_were_told(tmp_path, any_p
                 assert (held == of) == (timing == "hptime")
 
 
+@pytest.mark.slow
 def test_timing_helps_where_it_was_told_to_and_nowhere_else(tmp_path):
     design = {"timings": ["system", "hptime"], "cross_mbps": [0, 150]}
     better, alike = {"error": {"system": 0.1, "hptime": 0.01}}, {"error": {"system": 0.02, "hptime": 0.02}}
@@ -280,6 +282,7 @@ def test_a_timing_that_cannot_pace_makes_it_impossible_and_the_other_makes_it_po
 # -- uncertainty -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_testbeds_differ_as_they_were_told_and_arms_by_their_own_truth(tmp_path):
     told = {"error": {"*": 0.1}, "testbed_sigma": 0.03}
     trials = bandwidth_trials(

@@ -12,7 +12,7 @@ from virtgauge.specs.bandwidth_figures import Help
 from virtgauge.specs.headline import Tone
 from virtgauge.suites.bandwidth import program
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 FINE = {
     "error": {"hptime": 0.01, "system": 0.08},

@@ -15,7 +15,7 @@ from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.suites.forwarding.latency import LatencyAtLoad
 from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 LIMITED_GUESTS = {"frame_ns": 1000.0, "guest_frame_ns": 5000.0, "guest_byte_ns": 10.0, "queue_frames": 64}
 

@@ -11,7 +11,7 @@ from virtgauge.analysis.forwarding import bits_per_s, jain_index, two_level_shar
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.specs.headline import Tone
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 FAST = {"frame_ns": 1000.0, "byte_ns": 0.5, "guest_frame_ns": 2500.0, "queue_frames": 0, "testbed_sigma": 0.02}
 SLOW = FAST | {"frame_ns": 4000.0, "guest_frame_ns": 9000.0}

@@ -118,6 +118,7 @@ async def test_rare_stalls_do_not_deceive_mlrsearch(seed):
     assert result.ndr.rate_pps == pytest.approx(430e3, rel=0.015)
 
 
+@pytest.mark.slow
 async def test_loss_that_does_not_come_again_is_not_believed():
     plain = [await Rfc2544Search(trial_s=3).run(load(seed=seed, **STALLS), LIMITS) for seed in range(20)]
     verified = [await Tst009Search(trial_s=3).run(load(seed=seed, **STALLS), LIMITS) for seed in range(20)]

@@ -13,7 +13,7 @@ from virtgauge.ledger.records import TrialStatus
 from virtgauge.specs.isolation_formatting import Resource
 from virtgauge.specs.isolation_insights import Degree
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 WRITE = "memory-write-integer"
 READ = "memory-read-simd"
@@ -336,7 +336,6 @@ def test_slices_spread_as_the_machine_does(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
     """Counted over many seeds: testbeds that differ by 10 %, and what is scheduled by 5 % from trial to trial."""

@@ -6,7 +6,7 @@ import pytest
 from shown import value
 from suites.simulated_runs import TIMERS, execute, plan_of, report_of, simulated
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 
 def estimate(report, arm, function, statistic="p50"):
@@ -93,7 +93,6 @@ def test_identical_arms_are_told_to_be_identical(tmp_path):
     assert interval.low <= 1.0 <= interval.high
 
 
-@pytest.mark.slow
 def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
     """Counted over many seeds, for medians and for ratios, with guests that differ by 10 %."""
     truths = {function: {"median_ns": 20.0 * (i + 1), "guest_sigma": 0.1} for i, function in enumerate(TIMERS)}

@@ -12,7 +12,7 @@ from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report.page import render_html
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 SLEEPS = ("usleep", "nanosleep", "clock_nanosleep")
 MEDIAN_NS, SIGMA = 60_000.0, 0.3
@@ -149,7 +149,6 @@ def test_stalls_of_the_guest_itself_are_not_left_out_with_the_bursts(tmp_path):
     assert stalled / total == pytest.approx(0.01, abs=4 * math.sqrt(0.01 / total))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "taken", "share", "ticks"),
     [

@@ -14,7 +14,7 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
 from virtgauge.results.table import ResultTable
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 BUDGET = {"repetitions": 14, "claims": True}
 HALF = "improved-half-the-cost"
 

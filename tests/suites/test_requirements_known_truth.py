@@ -24,6 +24,8 @@ from virtgauge.plan.model import Plan
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.report.requirements import Decisions
 
+pytestmark = pytest.mark.slow
+
 TIMER = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns"}
 DESIGN = {"timers": ["rdtsc"]}
 

@@ -10,7 +10,7 @@ from virtgauge import report
 from virtgauge.analysis.storage import Limit
 from virtgauge.ledger.store import Ledger
 
-pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 
 TURN_US = 1e6 / 120
 

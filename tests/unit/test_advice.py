@@ -17,6 +17,8 @@ from virtgauge.extras import find_native
 from virtgauge.platforms.oci.platform import OciPlatform
 from virtgauge.provision.parts import GROUPS, PARTS
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(virtgauge.__file__).parent
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from virtgauge.analysis.change_points import LIMIT, candidate, candidate_of, segments, step_limit
 
+pytestmark = pytest.mark.slow
+
 LEVEL, PERMUTATIONS = 0.05, 999
 
 

@@ -75,6 +75,7 @@ def test_kruskal_wallis_agrees_with_scipy_whatever_the_ties(groups: list[np.ndar
     assert test.p == pytest.approx(theirs.pvalue)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(some_groups)
 def test_dunn_with_holm_agrees_with_scikit_posthocs(groups: list[np.ndarray]) -> None:
@@ -86,6 +87,7 @@ def test_dunn_with_holm_agrees_with_scikit_posthocs(groups: list[np.ndarray]) ->
         assert pair.p_holm == pytest.approx(adjusted.iloc[pair.first, pair.second], rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_holm_agrees_with_statsmodels(p_values: list[float]) -> None:
@@ -206,6 +208,7 @@ def test_two_groups_in_blocks_are_the_exact_sign_test() -> None:
     assert dunn([first, second], blocked=True)[0].p == pytest.approx(p)
 
 
+@pytest.mark.slow
 def test_the_p_of_three_groups_in_blocks_is_its_share_of_all_ways_to_deal_the_ranks_out() -> None:
     """χ² finds 6 % of twelve blocks below 5 %."""
     ways = [kruskal_wallis(groups, blocked=True).p for groups in dealt(3, 4)]

@@ -263,6 +263,7 @@ def test_an_endpoint_that_is_none_is_refused(endpoint):
         open_place("s3://bucket/x", endpoint=endpoint)
 
 
+@pytest.mark.slow
 def test_the_commands_archive_and_answer(invoke, tmp_path):
     folder, place = make_run(tmp_path), tmp_path / "archive"
     assert "archived (" in invoke("archive", folder, "--to", place).stdout

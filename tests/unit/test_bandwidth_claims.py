@@ -16,6 +16,8 @@ from virtgauge.claims.verdicts import CheckedClaim, Verdict
 from virtgauge.reference import bandwidth_figures, table
 from virtgauge.specs.blocks import Text, Value
 
+pytestmark = pytest.mark.slow
+
 HOST, AA = arm_record("host", "host", "Host", "reference"), arm_record("host-aa", "host", "Host (A/A)", "aa")
 KVM, RUNC = arm_record("kvm", "qemu", "QEMU (kvm)"), arm_record("runc", "oci", "Container (runc)")
 TCG = arm_record("tcg", "qemu", "QEMU (tcg)", emulated=True)

@@ -549,6 +549,7 @@ def test_one_of_several_cells_contradicts_no_more_often_than_chance_allows() -> 
     assert [run() for _ in range(200)].count(CONTRADICTED) <= 0.07 * 200
 
 
+@pytest.mark.slow
 def test_noise_about_a_line_does_not_speak_against_it() -> None:
     """Noise lowers what a line explains of the medians; at its bound a claim is contradicted as seldom as stated."""
     rng, bend = np.random.default_rng(1), 5**0.5 / 30
@@ -569,6 +570,7 @@ def test_a_line_explains_what_lies_on_it(third: float, expected: Verdict) -> Non
     assert verdict(test, *figures[:2]) is UNTESTABLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [3, 4, 5, 8])
 def test_unrelated_figures_lie_on_a_line_as_rarely_as_one_case_of_twenty(levels: int) -> None:
     """Each level stands where chance has put it, a run's beside what its repetitions differ by."""
@@ -680,6 +682,7 @@ def test_no_effect_is_contradicted_by_chance_as_rarely_as_all_tests_of_the_claim
     assert wrong <= 9  # of 100; more than that 5 % give once in thirty
 
 
+@pytest.mark.slow
 def test_all_rank_tests_of_a_claim_share_the_chance_that_one_contradicts_it() -> None:
     """Eight functions, each with a test of its own, on two platforms without a difference."""
     none = {"relation": "significance", "factors": ["platform"], "insignificant": ["cost"]}
@@ -731,6 +734,7 @@ def test_too_few_repetitions_for_the_confidence_show_no_likeness() -> None:
     assert heard(NONE, [figure(10.0, SMALL[:4], load=load) for load, _ in rows]).verdict is UNDECIDED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.1, 0.4])
 def test_levels_at_the_margin_are_rarely_called_alike_and_equal_ones_mostly(noise: float) -> None:
     """What is confirmed falsely where the average stands at the margin, of 100; and with what power where it is 1."""
@@ -753,6 +757,7 @@ def test_levels_that_are_shown_to_be_alike_contradict_an_effect_that_is_not_show
     assert heard({**NONE, "pairs": pairs}, loaded(times, times)).verdict is CONFIRMED
 
 
+@pytest.mark.slow
 def test_an_effect_is_contradicted_by_chance_as_rarely_as_all_tests_of_the_claim_together_say() -> None:
     """Each of six pairs is to differ, and does by just the margin: any that seems alike would contradict."""
     test, rng = {**MATTERS, "pairs": [["a", "*"], ["b", "*"], ["c", "*"]]}, np.random.default_rng(6)
@@ -904,6 +909,7 @@ def test_platforms_of_few_guests_contradict_only_by_what_data_could_give(pairs: 
     assert shown.verdict is UNDECIDED, shown.evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("functions", [(1, 1), (1, 30)])
 def test_a_platform_without_effect_is_significant_as_rarely_as_the_level_says(functions: Sequence[float]) -> None:
     rng = np.random.default_rng(7)
@@ -912,6 +918,7 @@ def test_a_platform_without_effect_is_significant_as_rarely_as_the_level_says(fu
     assert runs.count(CONFIRMED) <= 0.1 * len(runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [[], [["idle", "busy"]]])
 def test_a_load_without_effect_is_significant_as_rarely_as_the_level_says(pairs: list[list[str]]) -> None:
     """What the cells of a guest have in common under one load is one voice, not one of each function."""

@@ -12,6 +12,8 @@ from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.host import reclaim
 from virtgauge.provision import parts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def invoke():

@@ -116,6 +116,7 @@ def printed(found: Comparison | SeriesComparison, width: int = 120) -> str:
     return file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pair", "series"])
 def test_the_page_refers_to_nothing_outside_itself_and_allows_no_script_but_its_own(
     name: str, pages: dict[str, tuple[str, Outline]]

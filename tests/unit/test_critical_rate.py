@@ -10,6 +10,8 @@ from scipy import optimize, special
 
 from virtgauge.analysis.critical_rate import LossCount, critical_rate, dispersion, loss_ratio
 
+pytestmark = pytest.mark.slow
+
 RATIO = 1e-7
 MRR, SPREAD = 1e6, 2e4
 
@@ -47,7 +49,6 @@ def trials(shape: str, rng: np.random.Generator, burst: int = 1) -> list[LossCou
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["stretch", "erf"])
 @pytest.mark.parametrize("burst", [1, 20])
 def test_the_interval_covers_the_true_rate_as_often_as_it_says(shape: str, burst: int) -> None:

@@ -29,6 +29,8 @@ from virtgauge.ledger.repair import repair
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
 from virtgauge.measures.catalogue import headline_measures
 
+pytestmark = pytest.mark.slow
+
 EXPECTED = {0, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOT_MET, ExitCode.UNDECIDED}
 
 
@@ -48,7 +50,6 @@ def all_well(found: list[dict]) -> None:
     assert not wrong, (Counter(one["code"] for one in wrong), wrong[:3])
 
 
-@pytest.mark.slow
 def test_a_hundred_mutations_are_no_defect_and_stay_in_bounds():
     found = outcomes(0, 100, commands=3)
     assert len({one["seed"] for one in found}) == 100

@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 import virtgauge
 from virtgauge.suites.storage.databases import DATABASES
 
@@ -15,6 +17,7 @@ TELLING = ("report", "reference")
 MOST = 4
 
 
+@pytest.mark.slow
 def test_a_database_takes_four_files_at_most() -> None:
     places: defaultdict[str, set[str]] = defaultdict(set)
     modules = {f"{name}.py" for name in DATABASES}

@@ -13,6 +13,8 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Requirement
 from virtgauge.results.table import ResultTable
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_verdict_reads_no_record_and_no_other_histogram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synthetic_ledger(tmp_path / "run", blocks=6).close()

@@ -163,6 +163,7 @@ def test_the_plans_that_a_page_shows_are_accepted(page: Path) -> None:
             Budget.model_validate(shown["budget"])
 
 
+@pytest.mark.slow
 def test_the_reference_of_plan_keys_is_what_the_models_say() -> None:
     assert (DOCS / "plan-reference.md").read_text() == plan_reference(), (
         "write it anew: virtgauge plan reference > docs/plan-reference.md"

@@ -16,6 +16,8 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parent.parent.parent / "docs" / "exchange.md"
 
 

@@ -34,6 +34,8 @@ from virtgauge.ledger.read_only import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER
 from virtgauge.ledger.store import Ledger
 
+pytestmark = pytest.mark.slow
+
 TRIALS_OF_A_HOST = 2 * 2 * 2  # platforms, cells, repetitions
 
 

@@ -36,6 +36,7 @@ def test_messages_survive_any_fragmentation(sent, data):
     assert received == [{"seq": number, **message} for number, message in enumerate(sent)]
 
 
+@pytest.mark.slow
 @settings(max_examples=2000)
 @given(noise=st.binary(max_size=300))
 def test_random_bytes_never_raise_anything_but_a_protocol_error(noise):
@@ -47,6 +48,7 @@ def test_random_bytes_never_raise_anything_but_a_protocol_error(noise):
         pass
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(payload=st.binary(min_size=1, max_size=200))
 def test_a_well_framed_random_payload_is_a_message_or_a_protocol_error(payload):

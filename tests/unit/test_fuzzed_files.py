@@ -34,6 +34,8 @@ from virtgauge.plan.requirements import _profiles, profile_names
 from virtgauge.platforms.libvirt.description import Description
 from virtgauge.platforms.libvirt.translation import translate
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parents[1] / "data"
 CORPUS = Path(__file__).parents[2] / "native" / "fuzz" / "corpus"
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))

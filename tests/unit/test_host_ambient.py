@@ -7,6 +7,8 @@ import pytest
 
 from virtgauge.host.load import ambient_load
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.alone
 async def test_a_busy_process_is_named_and_counted():

@@ -104,6 +104,7 @@ def test_groups_of_the_v2_tree_are_counted_where_all_processes_are_in_some(
     assert CpuSnapshot.take(stat, tree).method == "/proc/stat", "a PID namespace hides processes"
 
 
+@pytest.mark.slow
 def test_the_v2_tree_tells_what_a_group_and_a_process_in_none_have_used_and_no_more_than_the_v1_root() -> None:
     found = Hierarchies.detect()
     if found.v2 is None or not os.access(found.v2 / "cgroup.procs", os.W_OK):  # no such tree here, or not ours

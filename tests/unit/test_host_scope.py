@@ -301,6 +301,7 @@ def test_a_scope_whose_owner_was_killed_is_reclaimed(private_state: Path) -> Non
     assert rest.gone()
 
 
+@pytest.mark.slow
 def test_what_another_state_folders_dead_run_left_is_removed_by_clean_all_only(
     private_state: Path, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_the_same_contents_are_the_same_disk(disks: list[bytes]) -> None:
     assert len(disks[0]) % (1 << 20) == 0
 
 
+@pytest.mark.slow
 def test_the_same_contents_are_the_same_cd(cds: list[bytes]) -> None:
     assert cds[0] == cds[1]
 

@@ -10,6 +10,8 @@ from scipy import special
 
 from virtgauge.analysis import estimate
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = 150
 CHANCE = 1e-4  # of a failure that is none, for each row
@@ -39,7 +41,6 @@ def published(coverage):
     return found
 
 
-@pytest.mark.slow
 def test_few_runs_agree_with_the_page(coverage):
     page = published(coverage)
     rows = [row for shape in coverage.SHAPES for row in coverage.rows_of(shape, RUNS, seed=7)]

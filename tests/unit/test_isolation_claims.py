@@ -15,6 +15,8 @@ from virtgauge.claims.verdicts import CheckedClaim, Verdict
 from virtgauge.reference import isolation_figures
 from virtgauge.specs.blocks import Value
 
+pytestmark = pytest.mark.slow
+
 BOTH = "limit+reservation"
 
 

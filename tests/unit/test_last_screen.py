@@ -25,6 +25,8 @@ from virtgauge import cli, report
 from virtgauge.report.last_screen import Place, last_screen
 from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
 
+pytestmark = pytest.mark.slow
+
 PLACE = Place("runs/quick-20260101-120000", "runs/quick-20260101-120000/report.html", True, "plan.toml")
 TIMER = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns"}
 

@@ -236,6 +236,7 @@ WRITER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [7, *(pytest.param(more, marks=pytest.mark.slow) for more in (1, 40))])
 def test_every_trial_whose_recording_returned_survives_kill_9(tmp_path, after):
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path / "run")]
@@ -285,6 +286,7 @@ with Ledger.create(Path(sys.argv[1]), manifest([host])) as ledger:
 """
 
 
+@pytest.mark.slow
 def test_a_trial_is_on_the_disk_before_its_recording_returns(tmp_path):
     """In a process of its own: tests flush nothing. That a commit flushes the log is SQLite's promise at FULL (2)."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

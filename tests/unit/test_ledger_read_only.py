@@ -17,6 +17,8 @@ from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
 
+pytestmark = pytest.mark.slow
+
 KILLED_WRITER = """
 import os, sys
 sys.path[:0] = sys.argv[2:]
@@ -124,7 +126,6 @@ def test_a_run_that_goes_on_while_it_is_read_as_ended_is_an_error_and_nothing_is
     assert sorted(path.name for path in run.iterdir() if path.is_file()) == [LEDGER_NAME, "plan.toml"]
 
 
-@pytest.mark.slow
 def test_what_a_killed_run_left_is_read_and_stays_as_it_is(run, tmp_path):
     paths = [path for path in sys.path if path]
     killed = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(run), *paths], check=False)
@@ -137,7 +138,6 @@ def test_what_a_killed_run_left_is_read_and_stays_as_it_is(run, tmp_path):
     assert contents(run) == before
 
 
-@pytest.mark.slow
 def test_an_index_that_a_kill_kept_from_being_begun_is_made_for_a_command(run):
     paths = [path for path in sys.path if path]
     assert subprocess.run([sys.executable, "-c", KILLED_WRITER, str(run), *paths], check=False).returncode == -9

@@ -21,6 +21,8 @@ from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Table, Value
 from virtgauge.specs.headline import Tone
 
+pytestmark = pytest.mark.slow
+
 SLOWER = 2.38  # Of a processor of 2.1 GHz beside one of 5 GHz
 XEON, CORE = "Xeon @ 2.10GHz", "Core @ 5.00GHz"
 OVER_PLATFORMS = ("cost-host-esxi", "cost-io-native", "conclusion-bare-metal")

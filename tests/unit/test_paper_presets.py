@@ -18,6 +18,8 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.plan.load import ALL, load_plan, paper_names, parse_plan, preset_names, preset_text
 from virtgauge.plan.model import DesignScope, scopes_of
 
+pytestmark = pytest.mark.slow
+
 SUITES = {"timing", "bandwidth", "forwarding", "storage", "isolation"}
 PARTS = tuple(name for name in paper_names() if name != ALL)
 BASE = """

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from support.figures import restore
 
 from virtgauge import report
@@ -18,6 +19,7 @@ from virtgauge.results.table import ResultTable
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
     recording = (ROOT / "tests/data/recorded/replay.sql").read_text(encoding="utf-8")
     with ReadOnlyLedger.open(restore(recording, tmp_path / "run")) as ledger:

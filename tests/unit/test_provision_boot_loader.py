@@ -8,6 +8,8 @@ from provision_machine import VERSION, Machine
 from virtgauge.provision.boot_loader import find_boot_loader, provision_boot_loader
 from virtgauge.provision.progress import State, silence
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = b"#!/bin/sh\nexit 0\n"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 PACKAGES = {

@@ -28,6 +28,7 @@ def steps(done: Result) -> dict[str, str]:
     return dict(re.findall(r"^(\S+) +(ok|made|skipped):", done.stderr, re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_it_goes_on_when_nothing_can_be_had_and_says_so_in_one_line_each(machine: Machine) -> None:
     machine.as_root(False)
     done = provision("guests")

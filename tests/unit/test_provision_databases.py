@@ -16,6 +16,8 @@ from virtgauge.provision.packages import find_java, find_postgresql
 from virtgauge.provision.progress import Progress, State, silence
 from virtgauge.provision.registries import Wheel, check_jars, take_from_wheel
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:

@@ -12,6 +12,8 @@ from provision_machine import KERNEL, RELEASE, VERSION, Machine, module
 from virtgauge.provision.kernel import find_kernel, module_dependencies, provision_kernel
 from virtgauge.provision.progress import State, silence
 
+pytestmark = pytest.mark.slow
+
 TREE = f"lib/modules/{RELEASE}/kernel"
 FILES = {
     f"boot/vmlinuz-{RELEASE}": b"image",

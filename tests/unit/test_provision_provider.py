@@ -43,6 +43,7 @@ def test_what_comes_after_waits_for_what_comes_before() -> None:
     assert order == ["first", "later"]
 
 
+@pytest.mark.slow
 def test_each_step_tells_how_long_it_took(capsys: pytest.CaptureFixture[str]) -> None:
     (outcome,) = provide([part("a", Lane.BUILD, lambda: time.sleep(0.6))], SetUpDisplay())
     assert outcome.elapsed_s is not None and outcome.elapsed_s >= 0.6

@@ -24,6 +24,8 @@ from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.specs.blocks import Value, values_of
 from virtgauge.specs.model import ChartSpec
 
+pytestmark = pytest.mark.slow
+
 RECORDED = sorted((Path(__file__).parents[1] / "data" / "recorded").glob("*.sql"))
 FIGURE = Figure(
     "timing", "timer_cost.p50", "timer_cost;load=idle", "runc", "reference", "ratio", 1.2, 1.1, 1.3, 0.95, 6

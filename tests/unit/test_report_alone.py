@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from synthetic import cells, synthetic_ledger, usual_arms
 
+pytestmark = pytest.mark.slow
+
 WATCHED = """
 import sys
 from pathlib import Path

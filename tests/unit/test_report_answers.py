@@ -19,6 +19,8 @@ from virtgauge.report.answers import Answer, IdenticalArms, answers, identical_a
 from virtgauge.report.requirements import ReportedRequirement
 from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
 
+pytestmark = pytest.mark.slow
+
 
 def answers_of(folder: Path, **options: object) -> dict[str, Answer]:
     with synthetic_ledger(folder, **options) as ledger:

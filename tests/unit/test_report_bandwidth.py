@@ -37,6 +37,8 @@ from virtgauge.specs.bandwidth_formatting import points
 from virtgauge.specs.blocks import Table, Value, values_of
 from virtgauge.specs.headline import Headline, Tone
 
+pytestmark = pytest.mark.slow
+
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 HOST, AA, RUNC, GVISOR, QEMU = bandwidth_arms()
 GIGABIT = Design(capacity_mbps=1000, cross_mbps=(500,))

@@ -16,6 +16,8 @@ from virtgauge.report.drawing import specification
 from virtgauge.specs.bandwidth_insights import MOST_INSTANTS, thinned
 from virtgauge.specs.blocks import Chart
 
+pytestmark = pytest.mark.slow
+
 MEDIANS = "Medians of the estimates against constant cross traffic: 300 Mbit/s"
 VARIANCE = "Spread of the estimates against constant cross traffic: 300 Mbit/s"
 INSTANTS = "Instant estimates: 10 Gbit/s, 20 ms, 1 Gbit/s constant"

@@ -27,6 +27,8 @@ from virtgauge.specs.context import Context
 from virtgauge.specs.headline import Tone
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SuiteSpec, TableSpec
 
+pytestmark = pytest.mark.slow
+
 ARMS = (
     arm_record("host", "host", "Host", "reference"),
     arm_record("aa", "host", "Host (A/A)", "aa"),

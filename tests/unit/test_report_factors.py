@@ -25,6 +25,8 @@ from virtgauge.analysis.factor_tests import (
 from virtgauge.specs.blocks import Chart, Text, Value
 from virtgauge.specs.timing_factors import factors_of
 
+pytestmark = pytest.mark.slow
+
 EMULATED = ("tcg",)
 
 

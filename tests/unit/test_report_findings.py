@@ -30,6 +30,8 @@ from virtgauge.report.model import Report
 from virtgauge.specs.blocks import Text, Value
 from virtgauge.specs.headline import Tone
 
+pytestmark = pytest.mark.slow
+
 CLOCK = {"function": "clock_gettime", "load": "idle"}
 
 
@@ -62,7 +64,6 @@ def test_the_simulated_median_comes_back_in_nanoseconds(usual: Report) -> None:
     assert median.unit == "ns"
 
 
-@pytest.mark.slow
 def test_the_truth_is_covered_as_often_as_stated(tmp_path: Path) -> None:
     arms = [arm for arm in usual_arms() if arm.record.name in ("host", "host-aa", "gvisor")]
     covered = 0

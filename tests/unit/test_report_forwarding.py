@@ -20,6 +20,8 @@ from virtgauge.specs.blocks import Chart, Value
 from virtgauge.specs.forwarding_insights import interfaces_of, pairs
 from virtgauge.specs.headline import Tone
 
+pytestmark = pytest.mark.slow
+
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 
 

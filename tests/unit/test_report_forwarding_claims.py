@@ -12,6 +12,8 @@ from synthetic import arm_record
 from virtgauge import report
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
 
+pytestmark = pytest.mark.slow
+
 
 def claims_of(folder: Path, arms: list[RouterArm] | None = None, **design) -> dict[str, CheckedClaim]:
     built = report.build(forwarding_ledger(folder / "run", arms, **design))

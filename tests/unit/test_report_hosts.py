@@ -14,6 +14,8 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.report.hosts import _test
 from virtgauge.specs.blocks import Chart
 
+pytestmark = pytest.mark.slow
+
 REPETITIONS = 8
 SCRIPT = "<script>alert(1)</script>"
 

@@ -33,6 +33,8 @@ from virtgauge.specs.isolation_formatting import Resource
 from virtgauge.specs.isolation_insights import Degree, degree_of
 from virtgauge.specs.isolation_paper import guides_of_q, guides_of_work
 
+pytestmark = pytest.mark.slow
+
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 
 

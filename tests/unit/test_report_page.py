@@ -20,6 +20,8 @@ from virtgauge.report import page as pages
 from virtgauge.report.drawing import specification
 from virtgauge.specs.blocks import Chart
 
+pytestmark = pytest.mark.slow
+
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>\u2028{{7*7}}"
 
 

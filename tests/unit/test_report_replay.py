@@ -27,6 +27,8 @@ from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, 
 from virtgauge.report import Report
 from virtgauge.report.replay import NOT_PART, Replay, ReplayedClaim, judge
 
+pytestmark = pytest.mark.slow
+
 EVIL = "<script>window.pwned=1</script>"
 BANDWIDTH = (
     BandwidthDesign(cross_mbps=(0, 250), through=("shim",)),

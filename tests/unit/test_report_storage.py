@@ -22,6 +22,8 @@ from virtgauge.results.formatting import interval_text, point_text
 from virtgauge.specs.blocks import Chart, Finding, Text, Value
 from virtgauge.specs.headline import Tone
 
+pytestmark = pytest.mark.slow
+
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 DISK = "rotational:7200"
 ON_DISK = f"flushes={DISK}"

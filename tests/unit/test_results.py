@@ -26,6 +26,8 @@ from virtgauge.results.measure import Across, Better, Derived, Field, Measure, R
 from virtgauge.results.quantities import COUNT, OPERATION_RATE, SHARE
 from virtgauge.results.table import ResultTable
 
+pytestmark = pytest.mark.slow
+
 ARMS = [arm_record("host", "host", "Host", "reference"), arm_record("aa", "host", "Host (A/A)", "aa")]
 RATE = find_measure("storage", "throughput")
 CELL = Cell("storage", "operations", (("database", "sqlite"),))

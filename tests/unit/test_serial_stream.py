@@ -213,6 +213,7 @@ async def test_the_agent_speaks_over_a_terminal_and_ends_in_order():
     assert line.agent.returncode == 0
 
 
+@pytest.mark.slow
 async def test_nothing_is_lost_on_a_line_that_loses_changes_repeats_and_mixes():
     pieces, invalid = itertools.count(), []
 

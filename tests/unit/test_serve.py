@@ -220,6 +220,7 @@ def test_a_report_that_is_up_to_date_is_the_file_itself_in_a_sandbox(runs):
         assert ask(address, path + "/report", "HEAD").text == ""
 
 
+@pytest.mark.slow
 def test_a_link_to_elsewhere_is_no_report_and_no_run(runs, tmp_path):
     (tmp_path / "secret").write_text("secret")
     few_trials(runs / "whole")

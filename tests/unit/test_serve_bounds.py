@@ -22,6 +22,8 @@ from virtgauge.ledger.store import LEDGER_NAME, Ledger
 from virtgauge.serve import reports, server
 from virtgauge.serve.runs import find_runs
 
+pytestmark = pytest.mark.slow
+
 FEW = list(cells(timers=("rdtsc",), sleeps=(), loads=("idle",)))
 
 
@@ -113,7 +115,6 @@ def test_without_a_viewer_no_ledger_is_read(tmp_path, monkeypatch):
             assert opened
 
 
-@pytest.mark.slow
 def test_the_server_and_what_makes_reports_have_the_lowest_priority(runs):
     words = [sys.executable, "-m", "virtgauge.cli", "serve", str(runs)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -137,7 +138,6 @@ def test_the_server_and_what_makes_reports_have_the_lowest_priority(runs):
     assert made.stdout.endswith(b"19\n")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bound", "build", "words"),
     [

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).parents[2] / "src/virtgauge"
 SHELLS = {"sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/sh", "/usr/bin/bash"}
 THROUGH_A_SHELL = {"system", "popen", "getoutput", "getstatusoutput", "create_subprocess_shell"}

@@ -58,6 +58,7 @@ def counted(page: str) -> bool:
     return told is not None and [int(one) for one in told.groups()] == [len(kept), sum(kept), kept.count(False)]
 
 
+@pytest.mark.slow
 def test_every_named_test_exists() -> None:
     assert missing(PAGE.read_text()) == []
 

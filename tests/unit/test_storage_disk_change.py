@@ -7,6 +7,8 @@ import pytest
 
 from virtgauge.analysis.storage import disk_changed
 
+pytestmark = pytest.mark.slow
+
 BURSTS = 10
 
 

@@ -10,6 +10,8 @@ from suites.simulated_runs import execute, plan_of, simulated
 
 from virtgauge.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 REQUIRED = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns", "at_most": 1000}
 
 

@@ -152,6 +152,7 @@ async def test_a_domain_has_the_size_and_the_limit_that_were_asked_for(spec: Spe
     assert "virtgauge.modules=xen_netfront" in text
 
 
+@pytest.mark.slow
 async def test_a_domain_boots_the_plans_own_kernel_with_its_initrd_words_and_bound(
     spec: Spec, dom0: NotedDom0, tmp_path: Path
 ) -> None:
