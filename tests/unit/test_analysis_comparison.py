@@ -43,6 +43,12 @@ def test_a_sleep_that_wakes_early_has_a_difference_and_no_ratio() -> None:
     assert paired_difference(test, reference, "ns", 0.95).point == -15.0
 
 
+def test_figures_too_far_apart_for_a_number_have_no_ratio_and_no_band() -> None:
+    ratio = paired_ratio(dict.fromkeys(range(9), 1e-300), dict.fromkeys(range(9), 1e300), 0.95)
+    assert ratio.point is None
+    assert aa_band(ratio) is None
+
+
 def test_a_large_effect_beyond_the_aa_band_is_distinguishable() -> None:
     result = compare(blocks([53.0, 54, 52, 53, 55, 53]), blocks([1.0] * 6), ratio(0.98, 1.01), "ns", 0.95)
     assert result.judgement is Judgement.HIGHER

@@ -75,6 +75,18 @@ def change(run: Path, sql: str, *parameters: object) -> None:
     db.close()
 
 
+def test_a_guest_that_has_no_number_is_left_out_of_a_repaired_run(run, tmp_path):
+    change(run, "UPDATE guests SET guest_id = 0 WHERE guest_id = 2")
+    assert "guest_id is 0" in str(repair(run, tmp_path / "repaired").left_out[0])
+
+
+def test_a_long_text_in_every_row_of_a_large_ledger_is_found_before_any_is_kept(run):
+    change(run, "UPDATE trials SET factors = printf('%.*c', 200000, 'x')")
+    assert (run / LEDGER_NAME).stat().st_size > 2 << 20  # else every row is looked at in any case
+    with pytest.raises(DamagedError, match="factors has 200000 characters"), ReadOnlyLedger.for_command(run):
+        pass
+
+
 def refusal(run: Path) -> str:
     with pytest.raises(DamagedError) as refused, ReadOnlyLedger.for_command(run) as ledger:
         ledger.manifest()

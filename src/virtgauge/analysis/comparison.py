@@ -44,6 +44,8 @@ AA_ALARM = 0.01
 """How unlikely by chance the number of A/A intervals that miss 1 must be before the A/A pair counts as differing."""
 
 
+FARTHEST = 300.0  # Largest |log| of a ratio: e^±300 and their quotients are still numbers; no machine comes near
+
 COARSE = 1.5  # A comparison that could only have shown differences above this factor has no resolving power to speak of
 
 
@@ -123,7 +125,10 @@ def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nomi
     above, below = (np.array([of[block] for block in blocks], dtype=np.float64) for of in (test, reference))
     if min(above.min(), below.min()) <= 0:
         return Estimate.missing("ratio", "a ratio needs positive figures; see the difference", len(blocks))
-    estimate = median_estimate(np.log(above / below).tolist(), "log", nominal).mapped(math.exp, "ratio")
+    logs = np.log(above) - np.log(below)
+    if np.abs(logs).max() > FARTHEST:
+        return Estimate.missing("ratio", "figures that far apart have no ratio", len(blocks))
+    estimate = median_estimate(logs.tolist(), "log", nominal).mapped(math.exp, "ratio")
     return dataclasses.replace(estimate, method=f"paired by block; {estimate.method}")
 
 

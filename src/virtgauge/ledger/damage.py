@@ -20,6 +20,7 @@ from typing import Any
 from virtgauge.errors import VirtgaugeError, printable
 from virtgauge.ledger.records import EventRecord, GuestRecord, Manifest, TrialRecord
 from virtgauge.ledger.rows import (
+    LONGEST_FLAGS,
     LONGEST_JSON,
     LONGEST_NAME,
     LONGEST_TEXT,
@@ -46,6 +47,8 @@ _BOUNDS = (  # For ledgers of any size: a microsecond a trial
         f"typeof(trial_id) = 'integer' AND trial_id BETWEEN 1 AND {MOST_TRIALS} AND block BETWEEN 0 AND {2**31 - 1} "
         f"AND attempt BETWEEN 0 AND {2**31 - 1} AND elapsed_ns BETWEEN 0 AND {2**62} AND length(key) <= {LONGEST_NAME} "
         f"AND length(result) <= {LONGEST_JSON} AND length(accounting) <= {LONGEST_JSON} "
+        f"AND length(factors) <= {LONGEST_NAME} AND length(flags) <= {LONGEST_FLAGS} AND length(status) < 64 "
+        f"AND max(length(suite), length(probe), length(arm), length(platform)) <= {LONGEST_NAME} "
         f"AND length(started_at) < 64 AND suite NOT GLOB '*[^a-z]*' AND ifnull(length(error), 0) <= {LONGEST_TEXT}",
     ),
     ("guests", f"length(facts) <= {LONGEST_JSON}"),

@@ -86,7 +86,8 @@ def read_manifest(row: Row) -> Manifest:
 
 def read_guest(row: Row) -> GuestRecord:
     """A guest. Raises RowError: it is none."""
-    _integers(row, "guest_id", "block")
+    _integers(row, "guest_id", least=1)
+    _integers(row, "block")
     if row["ready_ns"] is not None:
         _integers(row, "ready_ns")
     _names(row, "arm", "platform")
@@ -137,9 +138,9 @@ def check_json(column: str, value: Mapping[str, Any]) -> None:
 
 
 def guest_row(guest: GuestRecord) -> dict[str, Any]:
-    """A guest's columns. Raises RowError: they could not be read."""
+    """A guest's columns; its number may be 0, for the next one. Raises RowError: they could not be read."""
     row = vars(guest) | {"facts": _text("facts", guest.facts)}
-    read_guest(row)
+    read_guest(row | {"guest_id": guest.guest_id or 1})
     return row
 
 

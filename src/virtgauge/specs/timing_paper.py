@@ -121,7 +121,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return {}
         if measure == _CPU_SHARE:
             cell = longest.get((*place[:2], arm, place[3]), cell)
-            target_ns = int(context.level(cell, "target_ns"))
+            told = context.level(cell, "target_ns")
+            target_ns = int(told) if told.isdecimal() else 0
             if target_ns < _LEAST_SHARED_NS:
                 return {}
             spent = context.values("sleep_lateness.cpu_per_sleep", cell, arm)
