@@ -105,7 +105,7 @@ async def test_an_address_that_nobody_listens_at_another_program_and_no_way_are_
         assert nobody.error.startswith("peer-lost: nothing listens at 10.81.3.1:8764; start")
 
         with monkeypatch.context() as changed:
-            changed.setattr(suite, "RECEIVER_END", SimpleNamespace(address="10.81.3.254"))
+            changed.setattr(laid.testbed, "address", "10.81.3.254")
             changed.setattr(laid.testbed, "listening", _nobody_of_ours)
             with _another_program(laid, "10.81.3.254"):
                 other = await laid.measure()
@@ -114,7 +114,7 @@ async def test_an_address_that_nobody_listens_at_another_program_and_no_way_are_
                 "peer-version: what listens at 10.81.3.254:8763 is no `virtgauge bandwidth listen`"
             )
 
-            changed.setattr(suite, "RECEIVER_END", SimpleNamespace(address="10.99.0.1"))
+            changed.setattr(laid.testbed, "address", "10.99.0.1")
             nowhere = await laid.measure()
             assert nowhere.status is TrialStatus.FAILED
             assert nowhere.error.startswith("peer-lost: ")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +23,7 @@ from virtgauge.suites.storage.databases.base import Database, Durability, Found,
 DATA = {"seed": 7, "sensors": 4, "step_ms": 1000}
 PATIENCE = 4.0
 """The machine of a test may be busy with others."""
+_NUMBERS = itertools.count()
 _LAUNCHER = Path(virtgauge.__file__).parent / "native" / "virtgauge-flushes"
 
 
@@ -51,12 +52,13 @@ class RunningServer:
 
     def __init__(self, product: Database, found: Found, profile: Profile, root: Path) -> None:
         self.product, self.profile = product, profile
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        # An address of its own and below the ports of outgoing connections: Cassandra takes the next port too, which a
+        # connection of another test may have got since one was found free.
+        pid = os.getpid()
+        address, port = f"127.{81 + (pid >> 16) % 128}.{pid >> 8 & 255}.{pid & 255}", 5400 + 2 * next(_NUMBERS)
         whom = account() if os.geteuid() == 0 else None
         (root / "data").mkdir()
-        self.layout = Layout(root / "config", root / "data", "127.0.0.1", port, "5ec4e7", whom, product.memory_mib)
+        self.layout = Layout(root / "config", root / "data", address, port, "5ec4e7", whom, product.memory_mib)
         self.server = product.server(found, self.layout, profile)
         self.server.write(whom)
         self._at_rest = product.at_rest(found, self.layout)

@@ -44,7 +44,7 @@ def test_a_server_runs_as_its_own_user_and_listens_only_where_it_was_told(server
     listening = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True, check=True).stdout
     own = [line for line in listening.splitlines() if f"pid={server.processes()[0]}," in line]
     assert own
-    assert all("127.0.0.1" in line.split()[3] for line in own)
+    assert all(server.layout.address in line.split()[3] for line in own)
 
 
 def test_what_is_written_is_read_again_and_checked(server: RunningServer) -> None:
