@@ -30,7 +30,7 @@ from virtgauge.platforms.base import Availability
 from virtgauge.platforms.libvirt.connection import library, open_connection
 from virtgauge.provision.progress import silence
 
-pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.alone, pytest.mark.timeout(600)]
 
 DOMAIN = """
 <domain type="qemu">

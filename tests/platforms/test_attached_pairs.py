@@ -127,6 +127,7 @@ seconds = 1.0
 """
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("hand", [0.25, None], ids=["set", "forgotten"])
 def test_a_limit_that_was_set_by_hand_is_seen_from_inside_and_one_that_was_not_counts_for_nothing(
     machines: Machines, tmp_path: Path, private_state: Path, hand: float | None
