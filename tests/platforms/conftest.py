@@ -43,11 +43,11 @@ def traces(tag: str) -> list[str]:
     return found
 
 
-def left_behind(tag: str, within_s: float = 10.0) -> list[str]:
+def left_behind(tag: str, within_s: float = 90.0) -> list[str]:
     """The traces that stay.
 
     A guest of another test that copied the mounts of this machine meanwhile holds a file system, and the loop device
-    below it, until that guest ends.
+    below it, until that guest ends: that may be a minute.
     """
     ends = time.monotonic() + within_s
     while (found := traces(tag)) and time.monotonic() < ends:

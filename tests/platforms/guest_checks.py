@@ -173,6 +173,6 @@ def check_a_killed_controller_is_reclaimed(
             controller.send_signal(signal.SIGKILL)
     lines = reclaim_dead()
     assert any(line.startswith(f"{tag}:") for line in lines), lines
-    assert left_behind(tag, remote_side_s) == []
+    assert (left_behind(tag) if disk_mib else left_behind(tag, remote_side_s)) == []  # a mount may have been copied
     assert not any(line.startswith(f"{tag}:") for line in reclaim_dead())
     return tag
