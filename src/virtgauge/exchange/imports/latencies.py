@@ -238,13 +238,14 @@ _HEADER = re.compile(
 )
 _COLUMN = re.compile(r"(IRQ|Thr|Usr|CPU)-([0-9]{3,5})")
 _CONTEXTS = {"IRQ": {"context": "irq"}, "Thr": {"context": "thread"}, "Usr": {"context": "user"}, "CPU": {}}
-_ROW = re.compile(r"(over:|min:|max:|[0-9]+)(.*)")
+_ENDS = ("over:", "min:", "avg:", "max:")
+_ROW = re.compile(rf"({'|'.join(_ENDS)}|[0-9]+)(.*)")
 
 
 def read_rtla(path: Path) -> Repetition:
     """What ``rtla timerlat hist`` or ``rtla osnoise hist`` printed: bins by their lower edges.
 
-    Its own mean is not taken: it is a whole number, and the first versions reckoned that of osnoise wrongly.
+    Of osnoise the mean is that of the bins, for the first versions reckoned it wrongly.
 
     Raises:
         UsageError: it is none, or not whole.
@@ -274,14 +275,14 @@ def read_rtla(path: Path) -> Repetition:
             ends[label] = values
         if label == "max:":
             break  # below it are the same figures of all CPUs
-    if ends.keys() != {"over:", "min:", "max:"}:
-        raise refused(path, "has no rows over:, min: and max: below its bins", _REMEDY["rtla"])
+    if len(ends) < len(_ENDS):
+        raise refused(path, f"has no {', '.join(_ENDS)} below its bins", _REMEDY["rtla"])
     seen = []
-    rows = zip(columns, bins, ends["over:"], ends["min:"], ends["max:"], strict=True)
-    for (kind, cpu), own, over, least, most in rows:
+    for (kind, cpu), own, over, *extremes in zip(columns, bins, *(ends[name] for name in _ENDS), strict=True):
         if n := sum(own.values()) + _number(path, over):  # without one, there are no extremes
+            least, mean, most = (_number(path, one) for one in extremes)
             factors = {"tracer": tracer, "cpu": str(int(cpu))} | _CONTEXTS[kind]
-            seen.append(_Seen(factors, unit, own, n, _number(path, least), _number(path, most)))
+            seen.append(_Seen(factors, unit, own, n, least, most, mean if tracer == "timerlat" else None))
     elapsed_s = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
     missed = re.search(r"^.{1,80} events missed", text[header.end() :], re.MULTILINE)
     flags = (Flag("incomplete", missed[0], fatal=False),) if missed else ()
