@@ -200,3 +200,27 @@ def test_the_peak_of_a_process_is_what_the_kernel_has_seen():
     block = b"x" * (64 << 20)  # written to, and so resident
     del block
     assert peak_kib(os.getpid()) >= resident_kib + (60 << 10)
+
+
+def real_time(ours, theirs):
+    """Figures of eight turns, ns: those of the first turn, and more by as much in each."""
+    return {
+        name: {what: {turn: value * (turn + 1) for turn in range(8)} for what in ("p50", "p99", "max")}
+        for name, value in (ours, theirs)
+    }
+
+
+def test_real_time_figures_agree_turn_by_turn_and_maxima_that_are_always_larger_differ():
+    agreement = module("realtime_agreement")
+    peers = {peer.tool: peer for peer in agreement._PEERS}
+    _, within, p = agreement._compared(real_time(("cycle", 5100.0), ("cyclictest", 5000.0)), peers["cyclictest"])
+    assert (within, p) == ([True, True], 2 / 2**8)
+    _, within, _ = agreement._compared(real_time(("cycle", 6000.0), ("rtla", 5000.0)), peers["rtla"])
+    assert within == [False, False]
+
+
+def test_gaps_are_put_into_oslat_s_bins_before_they_are_compared():
+    agreement = module("realtime_agreement")
+    (oslat,) = (peer for peer in agreement._PEERS if peer.tool == "oslat")
+    _, within, p = agreement._compared(real_time(("stall", 990.0), ("oslat", 1000.0)), oslat)
+    assert (within, p) == ([True, True], 1.0)
