@@ -278,11 +278,12 @@ def read_rtla(path: Path) -> Repetition:
     if len(ends) < len(_ENDS):
         raise refused(path, f"has no {', '.join(_ENDS)} below its bins", _REMEDY["rtla"])
     seen = []
-    for (kind, cpu), own, over, *extremes in zip(columns, bins, *(ends[name] for name in _ENDS), strict=True):
-        if n := sum(own.values()) + _number(path, over):  # without one, there are no extremes
-            least, mean, most = (_number(path, one) for one in extremes)
+    over, least, mean, most = (ends[name] for name in _ENDS)
+    for (kind, cpu), own, *told in zip(columns, bins, over, least, mean, most, strict=True):
+        if n := sum(own.values()) + _number(path, told[0]):  # without one, there are no extremes
+            low, middle, high = (_number(path, one) for one in told[1:])
             factors = {"tracer": tracer, "cpu": str(int(cpu))} | _CONTEXTS[kind]
-            seen.append(_Seen(factors, unit, own, n, least, most, mean if tracer == "timerlat" else None))
+            seen.append(_Seen(factors, unit, own, n, low, high, middle if tracer == "timerlat" else None))
     elapsed_s = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
     missed = re.search(r"^.{1,80} events missed", text[header.end() :], re.MULTILINE)
     flags = (Flag("incomplete", missed[0], fatal=False),) if missed else ()
