@@ -255,8 +255,8 @@ def read_rtla(path: Path) -> Repetition:
     header = _HEADER.search(text)
     if header is None:
         raise refused(path, "has no header of rtla's", _REMEDY["rtla"])
-    tracer, unit, days, hours, minutes, seconds, told = header.groups()
-    columns = _COLUMN.findall(told)
+    tracer, unit, days, hours, minutes, seconds, titles = header.groups()
+    columns = _COLUMN.findall(titles)
     bins: list[dict[int, int]] = [{} for _ in columns]
     ends: dict[str, list[str]] = {}  # the rows below the bins
     for line in text[header.end() :].splitlines():
