@@ -1,7 +1,7 @@
 """What is read from outputs of oslat, rtla, hwlatdetect and jitterdebugger, and what is refused.
 
 The files have the forms of the sources and invented figures: oslat and hwlatdetect of rt-tests 2.4 and 2.10
-(``write_summary_json``, ``rt_write_json``, ``hwlatdetect.py``); rtla's ``timerlat_hist.c`` at e44c437e, and with threads
+(``write_summary_json``, ``rt_write_json``, ``hwlatdetect.py``); rtla: ``timerlat_hist.c`` at e44c437e, and with threads
 in user space (``rtla-timerlat-user.txt``, of the end of 2025); ``osnoise_hist.c`` at 65e57574; ``dump_stats`` of
 jitterdebugger at 045a274b.
 """
