@@ -2,7 +2,7 @@
 
 The files have the forms of the sources and invented figures: oslat and hwlatdetect of rt-tests 2.4 and 2.10
 (``write_summary_json``, ``rt_write_json``, ``hwlatdetect.py``); rtla: ``timerlat_hist.c`` at e44c437e, and with threads
-in user space (``rtla-timerlat-user.txt``, of the end of 2025); ``osnoise_hist.c`` at 65e57574; ``dump_stats`` of
+in user space (``rtla-timerlat-user.txt``, of the end of 2025); ``osnoise_hist.c`` at 025b2179; ``dump_stats`` of
 jitterdebugger at 045a274b.
 """
 
@@ -68,6 +68,32 @@ def test_oslat_s_bins_below_a_microsecond_are_in_nanoseconds():
     assert trial.factors == {"cpu": "1", "workload": "memmove"}
 
 
+def oslat_of(tmp_path, version, edges=0, **own):
+    """The output as another version of oslat has it: its edges higher by so much, and figures of both threads."""
+    document = json.loads((DATA / "oslat-2.4.json").read_text()) | {"rt_test_version:": version}
+    for thread in document["thread"].values():
+        thread["histogram"] = {str(int(edge) + edges): count for edge, count in thread["histogram"].items()}
+        thread.update(own)
+    path = tmp_path / "oslat.json"
+    path.write_text(json.dumps(document))
+    return read_oslat(path).trials
+
+
+def test_oslat_s_edges_that_two_versions_tell_one_too_high_are_put_right(tmp_path):
+    for told, right in zip(
+        oslat_of(tmp_path, "2.60", edges=1), read_oslat(DATA / "oslat-2.4.json").trials, strict=True
+    ):
+        assert (bins(told), told.flags, told.result) == (bins(right), right.flags, right.result)
+
+
+@pytest.mark.parametrize(("most", "beyond"), [(6, [False, False]), (8, [True, True])])
+def test_oslat_s_maximum_that_is_rounded_down_lies_in_the_last_bin_or_beyond_it(tmp_path, most, beyond):
+    """Edges are 7 and 8: 6 is of [6, 7), and a gap of 8 or more is in no bin but the last."""
+    trials = oslat_of(tmp_path, "2.70", min=0, max=most)
+    assert [bool(trial.flags) for trial in trials] == beyond
+    assert {trial.result["latency"]["max"] for trial in trials} == {1000 * most}, "as oslat says it"
+
+
 def test_timerlat_brings_a_trial_for_each_cpu_and_context():
     path = DATA / "rtla-timerlat.txt"
     repetition = read_rtla(path)
@@ -94,6 +120,7 @@ def test_a_context_of_timerlat_that_nothing_was_seen_in_has_no_trial():
 
 
 def test_osnoise_has_the_mean_of_its_bins():
+    """Versions before Linux 6.2 reckoned it wrongly, others with a fraction."""
     first, _ = read_rtla(DATA / "rtla-osnoise.txt").trials
     assert first.factors == {"tracer": "osnoise", "cpu": "0"}
     assert figures(first)["mean"] == pytest.approx((12_224 * 10 + 8 * 20 + 30) / 55_215)
@@ -160,6 +187,7 @@ def test_an_output_without_a_date_is_as_old_as_its_file(tmp_path):
         (read_rtla, "rtla-timerlat.txt", "   Thr-001", "", "has 4 of 3 columns"),
         (read_rtla, "rtla-timerlat.txt", "      800", "-21474836", "'-21474836': is no count"),
         (read_rtla, "rtla-timerlat.txt", "IRQ-001", "IRQ-000", "cannot be told apart"),
+        (read_rtla, "rtla-osnoise.txt", "   CPU-000   CPU-001", "", "no latency of it was counted"),
         (read_hwlatdetect, "hwlatdetect-2.4.txt", "Sample window", "Window", "does not say its window"),
         (read_hwlatdetect, "hwlatdetect-2.4.txt", "recorded: 3", "recorded: 4", "has 3 of its 4 samples"),
     ],

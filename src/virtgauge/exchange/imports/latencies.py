@@ -53,6 +53,7 @@ _OPTIONS = {
     },
 }
 """Of their command lines, what tells cells apart."""
+_ONE_TOO_HIGH = ("2.50", "2.60")  # oslat's edges, of these versions: rt-tests 4aeacf7
 
 
 class _Part(BaseModel):
@@ -170,12 +171,15 @@ def read_oslat(path: Path) -> Repetition:
         UsageError: it is none.
     """
     found, output, levels = _of_rt_tests(path, "oslat")
+    too_high = found.version in _ONE_TOO_HIGH
     seen = []
     for one in found.thread.values():
         fine = any("." in edge for edge in one.histogram)
-        bins = _bins(one, 1000 if fine else 1)
-        n = sum(bins.values())
-        if bins and one.max > (last := max(bins)):
+        bins = {edge - too_high: count for edge, count in _bins(one, 1000 if fine else 1).items()}
+        n, last = sum(bins.values()), max(bins, default=0)
+        # From 2.7 on extremes are rounded down, by which the least lies below the first edge.
+        rounded_down = not too_high and min(bins, default=0) > one.min
+        if bins and one.max + rounded_down > last:
             del bins[last]  # which holds what lay beyond it, too, and does not say how many
         seen.append(_Seen({"cpu": str(one.cpu)} | levels, "ns" if fine else "us", bins, n, one.min, one.max))
     return output.of(seen)
@@ -245,7 +249,8 @@ _ROW = re.compile(rf"({'|'.join(_ENDS)}|[0-9]+)(.*)")
 def read_rtla(path: Path) -> Repetition:
     """What ``rtla timerlat hist`` or ``rtla osnoise hist`` printed: bins by their lower edges.
 
-    Of osnoise the mean is that of the bins, for the first versions reckoned it wrongly.
+    Of osnoise the extremes are lower edges, too, and the mean is that of the bins, for the first versions reckoned it
+    wrongly.
 
     Raises:
         UsageError: it is none, or not whole.
@@ -257,6 +262,8 @@ def read_rtla(path: Path) -> Repetition:
         raise refused(path, "has no header of rtla's", _REMEDY["rtla"])
     tracer, unit, days, hours, minutes, seconds, titles = header.groups()
     columns = _COLUMN.findall(titles)
+    if not columns:  # what stands below are zeros that are nobody's
+        raise refused(path, "no latency of it was counted", "let rtla run longer, or lower its threshold (osnoise -T)")
     bins: list[dict[int, int]] = [{} for _ in columns]
     ends: dict[str, list[str]] = {}  # the rows below the bins
     for line in text[header.end() :].splitlines():
@@ -281,9 +288,10 @@ def read_rtla(path: Path) -> Repetition:
     over, least, mean, most = (ends[name] for name in _ENDS)
     for (kind, cpu), own, *told in zip(columns, bins, over, least, mean, most, strict=True):
         if n := sum(own.values()) + _number(path, told[0]):  # without one, there are no extremes
-            low, middle, high = (_number(path, one) for one in told[1:])
+            low, high = _number(path, told[1]), _number(path, told[3])
+            middle = _number(path, told[2]) if tracer == "timerlat" else None
             factors = {"tracer": tracer, "cpu": str(int(cpu))} | _CONTEXTS[kind]
-            seen.append(_Seen(factors, unit, own, n, low, high, middle if tracer == "timerlat" else None))
+            seen.append(_Seen(factors, unit, own, n, low, high, middle))
     elapsed_s = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
     missed = re.search(r"^.{1,80} events missed", text[header.end() :], re.MULTILINE)
     flags = (Flag("incomplete", missed[0], fatal=False),) if missed else ()
