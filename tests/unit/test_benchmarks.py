@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -224,3 +225,34 @@ def test_gaps_are_put_into_oslat_s_bins_before_they_are_compared():
     (oslat,) = (peer for peer in agreement._PEERS if peer.tool == "oslat")
     _, within, p = agreement._compared(real_time(("stall", 990.0), ("oslat", 1000.0)), oslat)
     assert (within, p) == ([True, True], 1.0)
+
+
+def test_gaps_that_all_lie_in_oslat_s_first_bin_agree_with_nothing():
+    agreement = module("realtime_agreement")
+    (oslat,) = (peer for peer in agreement._PEERS if peer.tool == "oslat")
+    found = {
+        name: {what: dict.fromkeys(range(8), value) for what in ("p50", "p99", "max")}
+        for name, value in (("stall", 40.0), ("oslat", 1000.0))
+    }
+    assert agreement._compared(found, oslat)[1] == []
+
+
+async def test_our_probe_is_asked_as_a_plan_would_ask_it():
+    agreement = module("realtime_agreement")
+    told = {"unit": "ps", "values": [5, 9], "counts": [98, 2], "n": 100, "min": 5, "max": 9, "mean": 5.1}
+    asked = []
+
+    async def request(kind, **fields):
+        asked.append((kind, fields["name"], fields["params"]))
+        return SimpleNamespace(value={"distribution": told})
+
+    guest = SimpleNamespace(channel=SimpleNamespace(request=request))
+    setting = agreement.Setting(cpu=1, period_us=500, priority=80, seconds=10)
+    figures = [await agreement._ours(guest, kind, setting) for kind in ("cycle", "stall")]
+    assert figures == [pytest.approx({"p50": 0.005, "p99": 0.009, "max": 0.009})] * 2
+    assert [(kind, name, params["kind"]) for kind, name, params in asked] == [
+        ("probe", "cycle", "sleep"),
+        ("probe", "cycle", "stall"),
+    ]
+    wanted = {"cpus": [1], "period_ns": 500_000, "class": "fifo", "priority": 80, "worst": 0, "max_ns": 10**10}
+    assert all(wanted.items() <= params.items() for _, _, params in asked)
