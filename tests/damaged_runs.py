@@ -34,6 +34,8 @@ FOREIGN = (
     ("fio", "fio-3.33-mixed.json"),
     ("fio", "fio-3.33-two-jobs.json"),
     ("cyclictest", "cyclictest-2.4-histogram.json"),
+    ("oslat", "oslat-2.4.json"),
+    ("rtla", "rtla-timerlat.txt"),
     ("pgbench", "pgbench-15.18.25495"),
 )
 DEEP = "[" * 100_000

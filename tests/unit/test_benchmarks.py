@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -200,3 +201,58 @@ def test_the_peak_of_a_process_is_what_the_kernel_has_seen():
     block = b"x" * (64 << 20)  # written to, and so resident
     del block
     assert peak_kib(os.getpid()) >= resident_kib + (60 << 10)
+
+
+def real_time(ours, theirs):
+    """Figures of eight turns, ns: those of the first turn, and more by as much in each."""
+    return {
+        name: {what: {turn: value * (turn + 1) for turn in range(8)} for what in ("p50", "p99", "max")}
+        for name, value in (ours, theirs)
+    }
+
+
+def test_real_time_figures_agree_turn_by_turn_and_maxima_that_are_always_larger_differ():
+    agreement = module("realtime_agreement")
+    peers = {peer.tool: peer for peer in agreement._PEERS}
+    _, within, p = agreement._compared(real_time(("cycle", 5100.0), ("cyclictest", 5000.0)), peers["cyclictest"])
+    assert (within, p) == ([True, True], 2 / 2**8)
+    _, within, _ = agreement._compared(real_time(("cycle", 6000.0), ("rtla", 5000.0)), peers["rtla"])
+    assert within == [False, False]
+
+
+def test_gaps_are_put_into_oslat_s_bins_before_they_are_compared():
+    agreement = module("realtime_agreement")
+    (oslat,) = (peer for peer in agreement._PEERS if peer.tool == "oslat")
+    _, within, p = agreement._compared(real_time(("stall", 990.0), ("oslat", 1000.0)), oslat)
+    assert (within, p) == ([True, True], 1.0)
+
+
+def test_gaps_that_all_lie_in_oslat_s_first_bin_agree_with_nothing():
+    agreement = module("realtime_agreement")
+    (oslat,) = (peer for peer in agreement._PEERS if peer.tool == "oslat")
+    found = {
+        name: {what: dict.fromkeys(range(8), value) for what in ("p50", "p99", "max")}
+        for name, value in (("stall", 40.0), ("oslat", 1000.0))
+    }
+    assert agreement._compared(found, oslat)[1] == []
+
+
+async def test_our_probe_is_asked_as_a_plan_would_ask_it():
+    agreement = module("realtime_agreement")
+    told = {"unit": "ps", "values": [5, 9], "counts": [98, 2], "n": 100, "min": 5, "max": 9, "mean": 5.1}
+    asked = []
+
+    async def request(kind, **fields):
+        asked.append((kind, fields["name"], fields["params"]))
+        return SimpleNamespace(value={"distribution": told})
+
+    guest = SimpleNamespace(channel=SimpleNamespace(request=request))
+    setting = agreement.Setting(cpu=1, period_us=500, priority=80, seconds=10)
+    figures = [await agreement._ours(guest, kind, setting) for kind in ("cycle", "stall")]
+    assert figures == [pytest.approx({"p50": 0.005, "p99": 0.009, "max": 0.009})] * 2
+    assert [(kind, name, params["kind"]) for kind, name, params in asked] == [
+        ("probe", "cycle", "sleep"),
+        ("probe", "cycle", "stall"),
+    ]
+    wanted = {"cpus": [1], "period_ns": 500_000, "class": "fifo", "priority": 80, "worst": 0, "max_ns": 10**10}
+    assert all(wanted.items() <= params.items() for _, _, params in asked)

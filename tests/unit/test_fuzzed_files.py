@@ -216,9 +216,14 @@ def _trex():
 IMPORTS = {
     "fio": ["fio-3.33-mixed.json", "fio-3.33-randread.json", "fio-3.33-two-jobs.json"],
     "cyclictest": ["cyclictest-2.4-histogram.json", "cyclictest-2.4-plain.json"],
+    "oslat": ["oslat-2.4.json", "oslat-2.10-fine.json"],
+    "rtla": ["rtla-timerlat.txt", "rtla-timerlat-user.txt", "rtla-osnoise.txt"],
+    "hwlatdetect": ["hwlatdetect-2.4.txt", "hwlatdetect-2.10.txt"],
+    "jitterdebugger": ["jitterdebugger-3.json"],
     "pgbench": ["pgbench-15.18-aggregate.25506", "pgbench-15.18-rate.25501", "pgbench-15.18.25495"],
     "trex": [],
 }
+IN_LINES = ("rtla", "hwlatdetect", "pgbench")
 
 
 @pytest.mark.parametrize("tool", IMPORTS)
@@ -230,7 +235,7 @@ def test_an_output_of_another_tool_is_imported_or_refused(tool, tmp_path):
 
     def of(chance):
         text = chance.choice(texts)
-        if tool == "pgbench":
+        if tool in IN_LINES:
             lines = [line.split(" ") for line in text.splitlines()]
             if chance.random() < 0.7:
                 some = (line if isinstance(line, list) else [line] for line in changed(lines, chance))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from virtgauge.errors import UsageError
-from virtgauge.exchange.imports.cyclictest import read_cyclictest
 from virtgauge.exchange.imports.fio import read_fio
 from virtgauge.exchange.imports.foreign_trial import histogram_of_values
+from virtgauge.exchange.imports.latencies import read_cyclictest
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
 from virtgauge.ledger.statistics import distribution_of, statistics_of
 
@@ -135,7 +135,7 @@ def test_cyclictest_in_nanoseconds_is_not_multiplied(tmp_path):
         (lambda output: output.update(start_time="yesterday"), "start_time = 'yesterday'"),
         (lambda output: output.update(thread={}), "thread"),
         (lambda output: output["thread"]["0"].pop("max"), "thread.0.max is missing"),
-        (lambda output: output["thread"]["0"].update(cycles=0), "no thread of it woke up"),
+        (lambda output: output["thread"]["0"].update(cycles=0), "no latency of it was counted"),
     ],
 )
 def test_a_malformed_cyclictest_output_is_refused(tmp_path, change, field):

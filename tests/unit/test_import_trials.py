@@ -15,6 +15,7 @@ from virtgauge import cli, report
 from virtgauge.errors import UsageError
 from virtgauge.exchange import Format
 from virtgauge.exchange.imports.foreign_trial import histogram_of_bins
+from virtgauge.exchange.imports.latencies import LATENCIES
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
@@ -287,6 +288,6 @@ def test_requirements_that_no_import_could_meet_are_refused_before_there_is_a_ru
 
 
 def test_every_imported_measure_is_of_one_tool():
-    tools = {"fio", "cyclictest", "pgbench", "trex"}
+    tools = {"fio", "pgbench", "trex", *LATENCIES}
     assert {measure.name.split(".")[0] for measure in MEASURES["imported"].values()} == tools
     assert all({measure.name.split(".")[0]} == measure.probes for measure in MEASURES["imported"].values())

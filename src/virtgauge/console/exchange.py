@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-Tool = enum.StrEnum("Tool", "FIO CYCLICTEST PGBENCH TREX")
+Tool = enum.StrEnum("Tool", "FIO CYCLICTEST OSLAT RTLA HWLATDETECT JITTERDEBUGGER PGBENCH TREX")
 AnswerFormat = enum.StrEnum("AnswerFormat", "TEXT CSV JSON")
 
 
@@ -90,8 +90,9 @@ def import_results(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="fio --output-format=json+, cyclictest --json, logs of pgbench -l, or JSON results of TRex, NFVbench "
-            "or CSIT; each a repetition, and the logs of one pgbench together.",
+            help="fio --output-format=json+, cyclictest or oslat --json, what rtla … hist or hwlatdetect printed, "
+            "jitterdebugger's results.json, logs of pgbench -l, or JSON results of TRex, NFVbench or CSIT; each a "
+            "repetition, and the logs of one pgbench together.",
             show_default=False,
         ),
     ],
@@ -113,7 +114,7 @@ def import_results(
     label: Annotated[str | None, typer.Option(help="What reports call a new arm.")] = None,
     emulated: Annotated[bool, typer.Option("--emulated", help="A new arm's figures are never ranked.")] = False,
 ) -> None:
-    """Record what fio, cyclictest, pgbench or TRex measured as trials that count like others in reports."""
+    """Record what other tools measured as trials that count like others in reports."""
     from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions, read_requirements
 
     if into is not None and new is None:

@@ -35,13 +35,18 @@ def imported_measures() -> Iterator[Measure]:
         ("trex.throughput", frames, higher, meaning, field("throughput_pps")),
         ("trex.received", frames, higher, "frames that came back at a fixed load", field("received_pps")),
         ("trex.lost", share, lower, "frames that did not come back", field("lost_percent")),
-        headline=("fio.iops", "pgbench.throughput", "trex.throughput", "trex.received"),
+        ("hwlatdetect.gaps", quantities.COUNT, lower, "gaps above the threshold of hwlatdetect", field("gaps")),
+        headline=("fio.iops", "pgbench.throughput", "trex.throughput", "trex.received", "hwlatdetect.gaps"),
     )
     for name, meaning, histogram, first in (
         ("fio.completion", "the time from submission to completion, by fio", "clat", "p99"),
         ("fio.submission", "the time that submitting took, by fio", "slat", ""),
         ("fio.total", "the time from when fio made an operation to its completion", "lat", ""),
         ("cyclictest.latency", "how late a thread woke, by cyclictest", "latency", "p99 max"),
+        ("jitterdebugger.latency", "how late a thread woke, by jitterdebugger", "latency", "p99 max"),
+        ("oslat.latency", "gaps in a thread that never sleeps, by oslat", "latency", "p99 max"),
+        ("rtla.latency", "how late a timer came, or how long a noise was, by rtla", "latency", "p99 max"),
+        ("hwlatdetect.latency", "gaps above its threshold with interrupts off, by hwlatdetect", "latency", "max"),
         ("pgbench.latency", "a transaction's time, by pgbench", "transaction", "p99"),
         ("trex.latency", "a frame's latency, by TRex", "latency", "p99"),
     ):

@@ -146,3 +146,8 @@ def moment(seconds: float) -> str:
     if not 0 <= seconds < _LAST_MOMENT:
         raise UsageError(f"a time of {seconds:g} s since 1970 is no date; nothing was imported", "check the file")
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def undated(path: Path, elapsed_s: float) -> str:
+    """When a measurement began whose output has no date: by the file's own, which is that of its end."""
+    return moment(max(path.stat().st_mtime - elapsed_s, 0))

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from virtgauge import __version__
 from virtgauge.decisions.requirements import resolve
 from virtgauge.errors import UsageError
-from virtgauge.exchange.imports.cyclictest import read_cyclictest
 from virtgauge.exchange.imports.fio import read_fio
 from virtgauge.exchange.imports.foreign_trial import ForeignTrial, Repetition
+from virtgauge.exchange.imports.latencies import LATENCIES
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
 from virtgauge.exchange.imports.trex import read_trex
 from virtgauge.execution.run import run_to_ourselves
@@ -96,7 +96,7 @@ def read_repetitions(tool: str, paths: Sequence[Path]) -> list[Repetition]:
     if tool == "pgbench":
         found = [read_pgbench(together) for together in logs_together(paths)]
     else:
-        read = {"fio": read_fio, "cyclictest": read_cyclictest, "trex": read_trex}[tool]
+        read = {"fio": read_fio, "trex": read_trex, **LATENCIES}[tool]
         found = [read(path) for path in paths]
     for repetition in found:
         if any(trial.elapsed_ns >= 2**63 for trial in repetition.trials):

@@ -25,6 +25,7 @@ from virtgauge.exchange.imports.foreign_trial import (
     moment,
     read_document,
     refused,
+    undated,
     validated,
 )
 from virtgauge.ledger.records import Histogram
@@ -156,7 +157,7 @@ def _testbed(path: Path, document: Any) -> tuple[str, list[ForeignTrial]]:
     found = validated(path, document, _Bench, REMEDY)
     factors = _search(found.title, "pdr" if found.allowed_percent else "ndr", found.allowed_percent)
     factors["direction"] = "both" if found.bi_dir else "one"
-    started = _undated(path, found.elapsed_s)
+    started = undated(path, found.elapsed_s)
     # Where no rate met the criteria, the figures are those of the last one tried.
     if not found.rate_percent or found.lost_percent > found.allowed_percent or not found.valid_latency:
         return "TRex", [_trial(factors, {}, started, found.elapsed_s, error=_NOTHING_FOUND)]
@@ -169,7 +170,7 @@ def _stats(path: Path, document: Any) -> tuple[str, list[ForeignTrial]]:
     found = validated(path, document, _Stats, REMEDY)
     groups = {name: one.latency for name, one in found.latency.items() if one.latency is not None}
     result = {"lost_percent": 100 * max(found.sent - found.came, 0) / found.sent}
-    return "TRex", [_trial({"test": "get_stats"}, result, _undated(path, 0), 0, _of_groups(path, "latency", groups))]
+    return "TRex", [_trial({"test": "get_stats"}, result, undated(path, 0), 0, _of_groups(path, "latency", groups))]
 
 
 def _nfvbench(path: Path, document: Any) -> tuple[str, list[ForeignTrial]]:
@@ -231,11 +232,6 @@ def _csit(path: Path, document: Any) -> tuple[str, list[ForeignTrial]]:
 def _search(test: str, kind: str, allowed_percent: float | None) -> dict[str, str]:
     allowed = {} if allowed_percent is None else {"allowed_loss_percent": f"{allowed_percent:g}"}
     return {"test": test, "search": kind} | allowed
-
-
-def _undated(path: Path, elapsed_s: float) -> str:
-    """When it began, by the file's own date: TRex writes none."""
-    return moment(max(path.stat().st_mtime - elapsed_s, 0))
 
 
 def _trial(
