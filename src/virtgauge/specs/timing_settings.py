@@ -130,8 +130,9 @@ def _bought(
 ) -> Iterator[Bought]:
     if not (context.measured(*test) and context.measured(*base)):
         return
-    place, figures = context.place(*test, against), {}
-    for name in _COLUMNS if test[0].probe == "cycle" else [one for one in _COLUMNS if one != "missed"]:
+    place = context.place(*test, against)
+    figures: dict[str, Value] = {}
+    for name in (one for one in _COLUMNS if one != "missed" or test[0].probe == "cycle"):
         measure = context.spec.measure(f"{test[0].probe}.{name}")
         compare = context.table.differed if measure.by_difference else context.table.compared
         figures[name] = Value(
