@@ -87,6 +87,7 @@ def test_a_setting_that_helps_is_ranked_and_one_that_changes_nothing_is_not_show
         ("2", "SCHED_FIFO", "bare"),
     ]
     assert {row.heads[0] for row in table.rows[2:]} == {"–"}
+    assert table.caption.startswith("14 figures are judged") and "up to 0.35 of them" in table.caption
 
     def effect(arm, *levels):
         return told(report, "timing", "setting.effect", arm, *levels).text

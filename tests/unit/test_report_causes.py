@@ -6,9 +6,15 @@ import synthetic
 from shown import tables
 
 from virtgauge import report
+from virtgauge.analysis.comparison import compare
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.results.measure import Better
+from virtgauge.results.quantities import DURATION
+from virtgauge.specs.blocks import Place, Value
 from virtgauge.specs.timing_causes import Arm, causes, steal_shares, summary
+from virtgauge.specs.timing_settings import Bought
 
 HEALTHY = {
     "hypervisor": {"present": True, "signature": "KVMKVMKVM"},
@@ -288,3 +294,21 @@ def test_a_platforms_tuning_is_told_beside_the_same_platform_with_less_of_it(tmp
     assert all(row.cells[0].text.startswith("helps: ") for row in found.values())
     slacks = [row.arm for row in table.rows if row.heads[1] == "minimal slack"]
     assert sorted(slacks) == sorted(["host", *(name for name, *_ in guests)])
+
+
+def test_a_setting_is_ranked_by_what_was_shown_and_not_by_a_p99_that_only_seems_lower():
+    aa, base = Estimate(1.0, 0.99, 1.01, 0.95, 10, "ratio", ""), dict.fromkeys(range(10), 1.0)
+    place = Place("timing", "cycle")
+
+    def bought(p99, most):
+        compared = {
+            name: compare(dict(enumerate(of)), base, aa, "ns", 0.95) for name, of in (("p99", p99), ("max", most))
+        }
+        missing = Estimate.missing("ns", "of no interest here")
+        figures = {name: Value(name, place, missing, DURATION, one, Better.LOWER) for name, one in compared.items()}
+        return Bought("", "", synthetic.arm_record("host", "host", "Host"), place, figures)
+
+    shown, seeming = bought([0.8] * 10, [1.0] * 10), bought([0.1, 2.0] * 5, [0.5] * 10)
+    assert (shown.verdict, seeming.verdict) == ("helps: p99", "helps: max")
+    assert seeming.figures["p99"].compared.ratio.point < 0.8
+    assert shown.order < seeming.order

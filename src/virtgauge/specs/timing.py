@@ -177,9 +177,9 @@ TIMING = SuiteSpec(
         SectionSpec(
             *("bought", "What settings buy", (what_settings_buy,)),
             "Each setting beside the same guest and cell without it, in pairs within a block. What helps is ranked by "
-            "its ratio of the p99, else of the first figure that has one. “Not shown” is not “nothing”: a difference "
-            "counts if its interval excludes none and it exceeds what identical arms (A/A) differ by; each figure is "
-            "judged by itself. Emulated platforms are neither judged nor ranked.",
+            "the ratio of the first figure shown to be lower (p99, max, median). “Not shown” is not “nothing”; "
+            "a difference counts if its interval excludes none and it exceeds what identical arms (A/A) differ by. "
+            "Emulated platforms are neither judged nor ranked.",
         ),
         SectionSpec(
             *("factors", "Which factors matter", (what_matters,)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.analysis.comparison import Comparison
@@ -68,11 +68,13 @@ class Bought:
         return "; ".join(said) or "not shown"
 
     @property
-    def order(self) -> tuple[bool, int, float]:
-        """What helps first, by the ratio of the first statistic that has one."""
-        ratios = (one.compared.ratio.point for one in self.figures.values() if isinstance(one.compared, Comparison))
-        ratio = next((point for point in ratios if point is not None), 1.0)
-        return not self.ranked, (not self.better) + bool(self.worse), ratio
+    def order(self) -> tuple[bool, int, int, float]:
+        """What helps first, by the ratio of the first statistic that was shown to be lower; others by the p99's."""
+        first = next(iter(self.better or self.figures))
+        found = self.figures[first].compared
+        ratio = found.ratio.point if isinstance(found, Comparison) else None
+        group = (not self.better) + bool(self.worse)
+        return not self.ranked, group, [*_COLUMNS].index(first), 1.0 if ratio is None else ratio
 
     @property
     def sentence(self) -> str:
@@ -97,8 +99,27 @@ def what_settings_buy(context: Context) -> Iterator[Block]:
         effect = Finding("setting.effect", one.place, one.verdict)
         figures = (one.figures.get(name) for name in _COLUMNS)
         rows.append(Row((f"{number}" if one.helps else "–", one.setting, one.by), one.arm.name, (effect, *figures)))
-    columns = (Column("shown", text=True), *_COLUMNS.values())
-    yield from table_of("", ("Rank", "Setting", "Measured by"), columns, rows, folded=len(rows) > _MOST_OPEN)
+    yield from table_of(
+        "",
+        ("Rank", "Setting", "Measured by"),
+        (Column("shown", text=True), *_COLUMNS.values()),
+        rows,
+        _by_chance(context, found),
+        folded=len(rows) > _MOST_OPEN,
+    )
+
+
+def _by_chance(context: Context, found: Sequence[Bought]) -> str:
+    """What judging many figures by themselves means for each; empty where none is judged."""
+    compared = (value.compared for one in found if one.ranked for value in one.figures.values())
+    judged = sum(one is not None and one.band is not None for one in compared)
+    chance = judged * (1 - context.table.confidence) / 2
+    return (
+        f"{judged} figures are judged, each by itself: if no setting changed anything, up to {chance:.2g} of them "
+        "would be expected to seem lower all the same. Of two whose intervals overlap it is not shown which buys more."
+        if judged
+        else ""
+    )
 
 
 def bought(context: Context) -> Iterator[Bought]:
