@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from shown import value
+from shown import tables, told, value
 from suites.simulated_runs import TIMERS, execute, plan_of, report_of, simulated
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
@@ -67,6 +67,41 @@ def test_cycles_tell_how_late_they_were_and_which_deadlines_were_missed(tmp_path
     assert point("max") == pytest.approx(2.6e6, rel=0.1)
     assert point("missed") == pytest.approx(100 * 0.02 / 1.02, rel=0.4)
     assert point("longest_missed") in {2, 4, 6}  # two for each stall, and stalls follow one another
+
+
+def test_a_setting_that_helps_is_ranked_and_one_that_changes_nothing_is_not_shown(tmp_path):
+    truth = {"*": {"median_ns": 1e5}, "cycle": {"median_ns": 8e5, "sigma": 0.3}}
+    known = {"truth": truth, "setting_factors": {"fifo": 0.25}}
+    idle_states = ["default", "shallow"]
+    design = {
+        **{"timers": [], "sleeps": ["usleep"], "slacks": ["default"], "sleep_samples": 2000},
+        **{"policies": ["other", "fifo"], "idle_states": idle_states},
+        "cycles": {"classes": ["other", "fifo"], "idle_states": idle_states, "seconds": 3},
+    }
+    arms = simulated("bare", seed=1, **known), simulated("slow", seed=2, emulated=True, **known)
+    assert execute(plan_of(*arms, repetitions=10, aa=True, design=design), tmp_path / "run")[0]
+    report = report_of(tmp_path / "run")
+    (table,) = tables(report, "timing", "bought")
+    assert [(row.heads[0], row.heads[1], row.arm) for row in table.rows[:2]] == [
+        ("1", "SCHED_FIFO", "bare"),
+        ("2", "SCHED_FIFO", "bare"),
+    ]
+    assert {row.heads[0] for row in table.rows[2:]} == {"–"}
+    assert table.caption.startswith("14 figures are judged") and "up to 0.35 of them" in table.caption
+
+    def effect(arm, *levels):
+        return told(report, "timing", "setting.effect", arm, *levels).text
+
+    assert effect("bare", "cycle", "policy=fifo") == "helps: p99, max, median, missed"
+    assert effect("bare", "sleep_lateness", "policy=fifo") == "helps: p99, max, median"
+    for probe in ("cycle", "sleep_lateness"):
+        assert effect("bare", probe, "idle_states=shallow") == "not shown"
+        assert effect("slow", probe, "policy=fifo") == "not judged: emulated"
+    for row in table.rows[:2]:
+        p99 = row.cells[1].compared.ratio
+        assert p99.low < p99.point < p99.high and p99.point == pytest.approx(0.25, rel=0.05)
+    (missed,) = (row.cells[-1].compared.estimate for row in table.rows[:2] if row.cells[-1] is not None)
+    assert missed.high < -10  # of 19 in a hundred deadlines
 
 
 def test_load_multiplies_what_it_was_told_to(tmp_path):

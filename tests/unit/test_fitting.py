@@ -13,7 +13,7 @@ from virtgauge.execution.fitting import Fitted, duration_of, fitted
 from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.plan.load import parse_plan
+from virtgauge.plan.load import load_plan, parse_plan
 from virtgauge.plan.model import Plan
 
 SOURCE = "my.toml"
@@ -330,3 +330,9 @@ def run(of: Plan, clock: RemainingTime, slow: dict[str, float], bench_s: float) 
             took += bench_s
     clock.keep()
     return took
+
+
+def test_the_preset_for_real_time_advice_takes_half_an_hour_with_emulated_guests_too() -> None:
+    advice, source = load_plan("realtime-advice")
+    guests = [arm_record(one.name, one.kind, one.name, emulated=one.kind == "qemu") for one in advice.platform[1:]]
+    assert duration_of(advice, check_plan(advice, source), [*ARMS[:2], *guests]).expected <= 30 * 60

@@ -79,6 +79,7 @@ def test_the_papers_design_has_its_two_clocks_and_its_loads():
         ("confidence = 1.5\n" + MINIMAL, ["confidence = 1.5", "less than 1"]),
         ('reference = "xen"\n' + MINIMAL, ["reference = 'xen'", "choose one of ['host']"]),
         (MINIMAL + 'timers = ["rdtcs"]', ["suite.timing[0].timers[0] = 'rdtcs'", "'rdtscp'"]),
+        (MINIMAL + '[suite.timing.cycles]\nidle_states = ["deep"]', ["cycles.idle_states[0] = 'deep'", "'shallow'"]),
         (MINIMAL + "reads = 10", ["suite.timing[0].reads = 10", "1000"]),
         (MINIMAL + "targets_us = []", ["suite.timing[0].targets_us", "at least 1"]),
         (MINIMAL + "read = 5000", ["suite.timing[0].read: unknown field", "did you mean 'reads'"]),

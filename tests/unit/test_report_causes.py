@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 import synthetic
+from shown import tables
 
 from virtgauge import report
+from virtgauge.analysis.comparison import compare
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.results.measure import Better
+from virtgauge.results.quantities import DURATION
+from virtgauge.specs.blocks import Place, Value
 from virtgauge.specs.timing_causes import Arm, causes, steal_shares, summary
+from virtgauge.specs.timing_settings import Bought
 
 HEALTHY = {
     "hypervisor": {"present": True, "signature": "KVMKVMKVM"},
@@ -260,3 +267,48 @@ def test_an_arms_refusals_are_those_of_its_trials(tmp_path):
     ledger.add_trial(synthetic.trial(HOST, "sleep_lateness", levels | {"idle_states": "shallow"}, 0, **refused))
     page = report.render_html(report.build(ledger))
     assert "Only the host can hold them off: no such device." in page
+
+
+def test_a_platforms_tuning_is_told_beside_the_same_platform_with_less_of_it(tmp_path):
+    fifo = {"vcpu_cpus": [1], "vcpu_scheduling": "fifo:1"}
+    guests = [
+        ("plain", "q35", {}, 1.0),
+        ("pinned", "q35", {"vcpu_cpus": [1]}, 0.5),
+        ("fifo", "q35", fifo, 0.2),
+        ("other", "microvm", fifo, 0.2),  # of which there is none without it
+    ]
+    arms = synthetic.usual_arms()[:2]
+    for name, machine, tuning, factor in guests:
+        record = synthetic.arm_record(name, "qemu", name, settings={"machine": machine, "tuning": tuning})
+        arms.append(synthetic.SyntheticArm(record, sleep_factor=factor))
+    design = list(synthetic.cells((), [("usleep", "default"), ("usleep", "minimal")], ["idle"]))
+    built = report.build(synthetic.synthetic_ledger(tmp_path / "run", arms, design=design))
+    (table,) = tables(built, "timing", "bought")
+    found = {row.arm: row for row in table.rows if "vcpu" in row.heads[1]}
+    assert {arm: row.heads[1:] for arm, row in found.items()} == {
+        "pinned": ("vcpu_cpus = [1]", "usleep 100 µs, idle\nbeside plain"),
+        "fifo": ('vcpu_scheduling = "fifo:1"', "usleep 100 µs, idle\nbeside pinned"),
+    }
+    ratios = {arm: row.cells[3].compared.ratio.point for arm, row in found.items()}
+    assert ratios == {"pinned": pytest.approx(0.5, rel=0.1), "fifo": pytest.approx(0.4, rel=0.1)}
+    assert all(row.cells[0].text.startswith("helps: ") for row in found.values())
+    slacks = [row.arm for row in table.rows if row.heads[1] == "minimal slack"]
+    assert sorted(slacks) == sorted(["host", *(name for name, *_ in guests)])
+
+
+def test_a_setting_is_ranked_by_what_was_shown_and_not_by_a_p99_that_only_seems_lower():
+    aa, base = Estimate(1.0, 0.99, 1.01, 0.95, 10, "ratio", ""), dict.fromkeys(range(10), 1.0)
+    place = Place("timing", "cycle")
+
+    def bought(p99, most):
+        compared = {
+            name: compare(dict(enumerate(of)), base, aa, "ns", 0.95) for name, of in (("p99", p99), ("max", most))
+        }
+        missing = Estimate.missing("ns", "of no interest here")
+        figures = {name: Value(name, place, missing, DURATION, one, Better.LOWER) for name, one in compared.items()}
+        return Bought("", "", synthetic.arm_record("host", "host", "Host"), place, figures)
+
+    shown, seeming = bought([0.8] * 10, [1.0] * 10), bought([0.1, 2.0] * 5, [0.5] * 10)
+    assert (shown.verdict, seeming.verdict) == ("helps: p99", "helps: max")
+    assert seeming.figures["p99"].compared.ratio.point < 0.8
+    assert shown.order < seeming.order

@@ -148,3 +148,11 @@ def test_cycles_are_cells_of_their_own_that_take_the_machine_as_it_is():
     ]
     assert not any(cell.in_peace for cell in cells)
     assert all(suite.sliced(cell, None, lambda _: None) is None for cell in cells)
+
+
+def test_cycles_name_their_idle_states_where_they_are_not_the_default_and_a_stall_has_the_first():
+    cycles = {"kinds": ["cycle", "stall"], "idle_states": ["default", "shallow"]}
+    cells = TimingSuite.create({"timers": [], "sleeps": [], "loads": ["idle"], "cycles": cycles}).cells()
+    assert [
+        (cell.factors["function"], cell.factors.get("idle_states"), cell.params["idle_states"]) for cell in cells
+    ] == [("cycle", None, "default"), ("cycle", "shallow", "shallow"), ("stall", None, "default")]

@@ -182,18 +182,24 @@ fn idle_states_are_held_off_for_one_trial_or_refused_with_the_reason() {
     let mut controller = Controller::greeted();
     let in_force = || std::fs::read("/dev/cpu_dma_latency").ok().map(|bytes| bytes[..4].to_vec());
     let before = in_force();
-    let Value::Map(mut entries) = sleep_lateness("usleep", 100_000, 20) else { unreachable!() };
-    entries.retain(|(key, _)| key.as_str() != Some("idle_states"));
-    entries.push(("idle_states".into(), "shallow".into()));
-    let answer = controller.ask(1, "probe", &[("name", "sleep_lateness".into()), ("params", Value::Map(entries))]);
-    if text(&answer, "type") == "result" {
-        assert_eq!(text(&answer, "value.idle_states"), "shallow");
-    } else {
-        assert_eq!(text(&answer, "code"), "unsupported");
-        let message = text(&answer, "message");
-        assert!(message.contains("idle states"), "{answer}");
+    let probes = [
+        ("sleep_lateness", sleep_lateness("usleep", 100_000, 20)),
+        ("cycle", cycle("sleep", "other", vec![])),
+    ];
+    for (id, (name, params)) in (1..).zip(probes) {
+        let Value::Map(mut entries) = params else { unreachable!() };
+        entries.retain(|(key, _)| key.as_str() != Some("idle_states"));
+        entries.push(("idle_states".into(), "shallow".into()));
+        let answer = controller.ask(id, "probe", &[("name", name.into()), ("params", Value::Map(entries))]);
+        if text(&answer, "type") == "result" {
+            assert_eq!(text(&answer, "value.idle_states"), "shallow");
+        } else {
+            assert_eq!(text(&answer, "code"), "unsupported");
+            let message = text(&answer, "message");
+            assert!(message.contains("idle states"), "{answer}");
+        }
+        assert_eq!(in_force(), before, "the request must not outlive the trial");
     }
-    assert_eq!(in_force(), before, "the request must not outlive the trial");
 }
 
 #[test]
@@ -219,6 +225,7 @@ fn cycle(kind: &str, class: &str, cpus: Vec<Value>) -> Value {
         ("period_ns", 1_000_000.into()),
         ("class", class.into()),
         ("priority", 50.into()),
+        ("idle_states", "default".into()),
         ("staggered", true.into()),
         ("work_permille", 100.into()),
         ("worst", 5.into()),

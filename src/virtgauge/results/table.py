@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 from virtgauge.analysis.comparison import (
     Comparison,
     Difference,
+    aa_band,
     band_of,
     compare,
     compare_differences,
@@ -52,7 +54,7 @@ class ResultTable:
         self._statistics: dict[str, dict[str, Column]] = {}
         self._figures: dict[str, Column] = {}
         self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
-        self._comparisons: dict[tuple[str, Cell, str], Comparison] = {}
+        self._comparisons: dict[tuple[str, Cell, str, tuple[Cell, str]], Comparison] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
         self._pooled: dict[tuple[str, Cell, str], tuple[Distribution, float] | None] = {}
 
@@ -172,21 +174,29 @@ class ResultTable:
                 self._estimates[key] = median_estimate([*values.values()], unit, self.confidence)
         return self._estimates[key]
 
-    def compared(self, measure: Measure, cell: Cell, arm: str) -> Comparison:
-        """The ratio to the reference, guarded by what identical arms (A/A) differ by."""
-        key = measure.full_name, cell, arm
+    def compared(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Comparison:
+        """The ratio to the reference, or to another place, guarded by what identical arms (A/A) differ by.
+
+        Of two cells it is that where these differ more; nothing where they are not known to in both.
+        """
+        there = base or (cell, self.reference)
+        key = measure.full_name, cell, arm, there
         if key not in self._comparisons:
-            own, other = self.values(measure, cell, arm), self.values(measure, cell, self.reference)
-            aa = self.aa_ratio(measure, cell)
+            own, other = self.values(measure, cell, arm), self.values(measure, *there)
+            identical = (self.aa_ratio(measure, one) for one in {cell, there[0]})
+            aa = max(identical, key=lambda one: aa_band(one) or math.inf)
             self._comparisons[key] = compare(own, other, aa, measure.quantity.unit, self.confidence)
         return self._comparisons[key]
 
-    def differed(self, measure: Measure, cell: Cell, arm: str) -> Difference:
-        """The difference from the reference, guarded by what identical arms (A/A) differ by."""
-        unit = measure.quantity.unit
-        own, aa, reference = (self.values(measure, cell, one) for one in (arm, self.aa, self.reference))
-        identical = paired_difference(aa, reference, unit, self.confidence)
-        return compare_differences(own, reference, band_of([identical]), unit, self.confidence)
+    def differed(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Difference:
+        """The difference from the reference, or from another place, guarded likewise."""
+        unit, there = measure.quantity.unit, base or (cell, self.reference)
+        own, other = self.values(measure, cell, arm), self.values(measure, *there)
+        aa, reference = (
+            {one: self.values(measure, one, of) for one in {cell, there[0]}} for of in (self.aa, self.reference)
+        )
+        identical = [paired_difference(aa[one], reference[one], unit, self.confidence) for one in aa]
+        return compare_differences(own, other, band_of(identical), unit, self.confidence)
 
     def aa_ratio(self, measure: Measure, cell: Cell) -> Estimate | None:
         """What identical arms differ by in a cell; None where there are no figures of both."""

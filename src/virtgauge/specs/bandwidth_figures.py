@@ -356,12 +356,7 @@ _WIDTH = "searches.half_iqr"
 
 def _spread(context: Context, arm: str, cell: Cell, other: Cell) -> Comparison:
     """The band is what the A/A pair's spreads differ by in the cell where they do most; none unless both tell it."""
-    measure, table = context.spec.measure(_WIDTH), context.table
-    ratios = [table.ratio(measure, (one, table.aa), (one, table.reference)) for one in (cell, other)]
-    known = all(one.has_interval for one in ratios)
-    widest = max(ratios, key=lambda one: max(one.high or 1.0, 1 / (one.low or 1.0))) if known else None
-    own, base = (table.values(measure, one, arm) for one in (cell, other))
-    return compare(own, base, widest, BIT_RATE.unit, table.confidence)
+    return context.table.compared(context.spec.measure(_WIDTH), cell, arm, (other, arm))
 
 
 def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], base: str) -> Comparison:

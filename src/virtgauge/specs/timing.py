@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from virtgauge.results.columns import Cell
@@ -14,6 +15,7 @@ from virtgauge.specs.context import Context
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
 from virtgauge.specs.timing_causes import why
 from virtgauge.specs.timing_factors import what_matters
+from virtgauge.specs.timing_settings import what_settings_buy
 
 
 def timing_measures() -> Iterator[Measure]:
@@ -23,7 +25,7 @@ def timing_measures() -> Iterator[Measure]:
     resolution, overhead = (field(f"{name}_ps", factor=1e-3) for name in ("resolution", "overhead"))
     lower, neither, taken_off = Better.LOWER, Better.NEITHER, "what measuring costs, which was taken off"
     still, zero = "reads between which the clock did not step", field("zero_share", factor=100)
-    yield from measures(
+    found = measures(
         *("timing", None),
         ("timer_cost.resolution", DURATION, lower, "the smallest step of a clock that was seen", resolution),
         ("timer_cost.overhead", DURATION, neither, taken_off, overhead),
@@ -34,6 +36,8 @@ def timing_measures() -> Iterator[Measure]:
         ("cycle.longest_missed", COUNT, lower, "most deadlines missed in a row", field("longest_missed")),
         ("cycle.own", DURATION, neither, "what counting a cycle takes of its period at worst", field("own_ns")),
     )
+    # None is missed, as a rule, and to that there is no ratio.
+    yield from (dataclasses.replace(one, by_difference=one.name == "cycle.missed") for one in found)
 
 
 _MISSED = Derived((field("missed"), field("cycles")), lambda missed, cycles: 100 * missed / (missed + cycles))
@@ -169,6 +173,13 @@ TIMING = SuiteSpec(
             "The first thing to do on each platform, by measured effect; below it, what each guest says of itself, "
             "what the figures say about that, and the effect of a remedy where this run measured both with and without "
             "it: time saved, paired by block, with its interval. Where it did not, what a plan must hold for it.",
+        ),
+        SectionSpec(
+            *("bought", "What settings buy", (what_settings_buy,)),
+            "Each setting beside the same guest and cell without it, in pairs within a block. What helps is ranked by "
+            "the ratio of the first figure shown to be lower (p99, max, median). “Not shown” is not “nothing”; "
+            "a difference counts if its interval excludes none and it exceeds what identical arms (A/A) differ by. "
+            "Emulated platforms are neither judged nor ranked.",
         ),
         SectionSpec(
             *("factors", "Which factors matter", (what_matters,)),

@@ -60,6 +60,8 @@ class CycleSettings(BaseModel):
     """Scheduling class of the threads."""
     priority: Annotated[int, Field(ge=1, le=98)] = 90
     """Of the class ``fifo``."""
+    idle_states: Levels[IdleStates] = ("default",)
+    """``shallow``: the guest's kernel enters no idle state that takes time to leave. A ``stall`` has the first."""
     cpus: Distinct[Annotated[int, Field(ge=0, le=1023)]] = ()
     """The guest's CPUs, with one thread each; none: one thread that its kernel places."""
     staggered: bool = False
@@ -168,18 +170,24 @@ class TimingSuite(Suite):
         s = self._settings.cycles
         if s is None:
             return
-        for kind, policy, period_us, load in itertools.product(s.kinds, s.classes, s.periods_us, self._settings.loads):
-            if kind == "stall" and (policy == "deadline" or period_us != s.periods_us[0]):
-                continue  # which has no period
+        for kind, policy, period_us, idle_states, load in itertools.product(
+            s.kinds, s.classes, s.periods_us, s.idle_states, self._settings.loads
+        ):
+            further = (period_us, idle_states) != (s.periods_us[0], s.idle_states[0])
+            if kind == "stall" and (policy == "deadline" or further):
+                continue  # which has no period, and never idles
             factors: dict[str, str] = {"function": kind, "policy": policy, "load": load}
             if kind == "cycle":
                 factors["period_ns"] = str(period_us * 1000)
+            if idle_states != "default":
+                factors["idle_states"] = idle_states
             params = {
                 "kind": "sleep" if kind == "cycle" else kind,
                 "cpus": list(s.cpus),
                 "period_ns": period_us * 1000,
                 "class": policy,
                 "priority": s.priority,
+                "idle_states": idle_states,
                 "staggered": s.staggered,
                 "work_permille": round(s.work_share * 1000),
                 "worst": s.worst,

@@ -19,7 +19,7 @@ use bandwidth::pacing::placement::Placement;
 use hptime::{OsClock, Scale, tsc};
 use serde::{Deserialize, Serialize};
 
-use super::sleep_lateness::sleep_until;
+use super::sleep_lateness::{IdleStates, sleep_until};
 use super::{MaxNs, Measured, Probe, Trial};
 use crate::clocks::Timebase;
 use crate::distribution::{Distribution, Summary};
@@ -56,6 +56,7 @@ pub struct Asked {
     period_ns: Int<50_000, 1_000_000_000>,
     class: Class,
     priority: Int<1, 98>,
+    idle_states: IdleStates,
     /// Whether the threads' deadlines are spread over the period, or the same.
     staggered: bool,
     /// Of the period, in thousandths, for which each cycle works after it has woken.
@@ -86,6 +87,7 @@ pub struct CycleResult {
     kind: Kind,
     class: Class,
     period_ns: u64,
+    idle_states: IdleStates,
     /// Whether the agent's memory was locked meanwhile.
     locked: bool,
     distribution: Summary,
@@ -210,6 +212,8 @@ impl Probe for CycleResult {
                     .to_owned(),
             ));
         }
+        let idle_states = asked.idle_states;
+        let _held_off = idle_states.hold()?;
         let count = cpus.len();
         let common = Arc::new(Common { asked, gate: Gate::default(), first_ns: OnceLock::new() });
         let clocks_start = trial.start()?;
@@ -266,6 +270,7 @@ impl Probe for CycleResult {
             kind,
             class,
             period_ns,
+            idle_states,
             locked: memory.held,
             distribution: all.summary()?,
             cycles: each.iter().map(|one| one.cycles).sum(),

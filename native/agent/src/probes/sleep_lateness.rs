@@ -100,9 +100,16 @@ enum Policy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum IdleStates {
+pub(super) enum IdleStates {
     Default,
     Shallow,
+}
+
+impl IdleStates {
+    /// Holds those off that take time to leave, where that is asked for, as long as what is returned lives.
+    pub(super) fn hold(self) -> Result<Option<Shallow>, Failure> {
+        (self == Self::Shallow).then(Shallow::hold).transpose()
+    }
 }
 
 /// One way to sleep; false when a signal ended it.
@@ -180,7 +187,7 @@ impl Probe for SleepLateness {
         let mut random = SplitMix64::new(asked.seed.0);
         set_slack(asked.slack_ns.0)?;
         set_policy(asked.policy)?;
-        let _held_off = (asked.idle_states == IdleStates::Shallow).then(Shallow::hold).transpose()?;
+        let _held_off = asked.idle_states.hold()?;
 
         let reads_cpu_ns = cpu_ns_of_reads();
         let (mut done, mut interrupted, mut early, mut cpu_ns) = (0, 0, 0_u64, 0);

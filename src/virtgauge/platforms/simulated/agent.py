@@ -61,6 +61,7 @@ class SimulatedAgent:
         *,
         truth: Mapping[str, Distribution],  # by function, with ``*`` for any other
         load_factor: float,  # what the CPU-bound load multiplies the values with
+        setting_factors: Mapping[str, float],  # what levels of settings multiply them with
         forwarding: ForwardingTruth,  # of the device that answers ``packet_trial``
         storage: StorageTruth,  # of the database that answers the load generator, which is all that can be run
         tenant: Tenant,  # the guest's place on the machine that its kernels work on
@@ -72,6 +73,7 @@ class SimulatedAgent:
         seed: int,
     ) -> None:
         self._truth, self._load_factor, self._faults, self._sha256 = truth, load_factor, faults, sha256
+        self._setting_factors = setting_factors
         self._random = np.random.default_rng(seed)
         self._guest_factors = {name: lognormal(truth[name].guest_sigma, self._random) for name in sorted(truth)}
         self._forwarding = ForwardingDevice(forwarding, seed)
@@ -173,6 +175,8 @@ class SimulatedAgent:
         name = function if function in self._truth else "*"
         loaded = message.get("load") is not None
         factor = self._guest_factors[name] * (self._load_factor if loaded else 1.0)
+        for setting in ("policy", "class", "idle_states"):
+            factor *= self._setting_factors.get(params.get(setting), 1.0)
         cycles = message["name"] == "cycle"
         n, elapsed_ns = (cycles_of(params) if cycles else int(params["samples"])), 0
         values = self._truth[name].draw(min(n, _MOST_SAMPLES), factor, self._random)

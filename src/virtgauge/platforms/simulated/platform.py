@@ -49,6 +49,8 @@ class SimulatedSettings(Truth):
     """Distribution by function; ``*`` stands for every function that is not named."""
     load_factor: Positive = 1.0
     """The CPU-bound load multiplies every value by this."""
+    setting_factors: dict[str, Positive] = Field(default_factory=dict)
+    """The level of a setting (``fifo``, ``shallow``) multiplies every value of a sleep or a cycle by this."""
     forwarding: ForwardingTruth = ForwardingTruth()
     """A guest as a forwarding device."""
     storage: StorageTruth = StorageTruth()
@@ -173,6 +175,7 @@ class SimulatedPlatform(Platform):
         agent = SimulatedAgent(
             truth=settings.truth,
             load_factor=settings.load_factor,
+            setting_factors=settings.setting_factors,
             forwarding=settings.forwarding,
             storage=settings.storage,
             tenant=tenant,
