@@ -1,7 +1,7 @@
 """The checks of ``virtgauge doctor --realtime`` as data: what is read, what it should be, what changes it, by whom.
 
 What should be is what the Linux kernel's documentation, or a guide of those who make real-time hosts and guests, says;
-docs/realtime.md has the addresses of the sources.
+docs/realtime-settings.md has the addresses.
 """
 
 from __future__ import annotations
