@@ -77,7 +77,7 @@ class Machine:
 
     @functools.cached_property
     def vcpus(self) -> list[Path]:
-        """The folders of the threads that run guests' processors, as QEMU names them under libvirt and virtgauge."""
+        """The folders of the threads that run guests' processors, as QEMU names them under libvirt."""
         found = []
         for threads in (self.root / "proc").glob("[0-9]*/task"):
             with contextlib.suppress(OSError):  # it has ended meanwhile
