@@ -276,7 +276,7 @@ def test_a_quota_of_version_1_is_found(machine, own):
     knob = "sys/fs/cgroup/cpu/slice/cpu.cfs_quota_us"
     assert wrong(machine(mounted | {knob: "-1\n"})) == set()
     told = found(machine(mounted | {knob: "25000\n"}), "quota of CPU time")
-    assert told == (State.WRONG, "0.25 CPUs in the group slice")
+    assert told == (State.WRONG, "0.25 CPUs in the group /slice")
 
 
 @pytest.mark.parametrize(

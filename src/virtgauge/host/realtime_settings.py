@@ -341,8 +341,8 @@ def quotas(machine: Machine) -> Found:
     if ".." in own.parts:
         return Found(State.UNKNOWN, f"its group {own} is outside of what this process sees")
     limits = ((group, Cgroup(str(group), here).applied_cpu_limit()) for group in (own, *own.parents))
-    words = [f"{limit:g} CPUs in the group {group}" for group, limit in limits if limit is not None]
-    return _judged(not words, ", ".join(words) or f"none from the group {own} upwards")
+    words = [f"{limit:g} CPUs in the group {Path('/') / group}" for group, limit in limits if limit is not None]
+    return _judged(not words, ", ".join(words) or f"none from the group {Path('/') / own} upwards")
 
 
 def clocksource(machine: Machine) -> Found:
