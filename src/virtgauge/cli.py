@@ -17,9 +17,9 @@ from virtgauge.errors import ExitCode, tell
 from virtgauge.shim import command as shim
 
 _EPILOG = (
-    "Exit codes: 0 done; 1 failed, incomplete, or not a single valid trial; 2 wrong option, plan or path (nothing was "
-    "started); 3 not possible on this machine; 4 a requirement is not met; 5 one is undecided; 70 a defect of "
-    "virtgauge; 130 interrupted (resume goes on)."
+    "Exit codes: 0 done; 1 failed, incomplete, no valid trial, or a wrong setting (doctor --realtime); 2 wrong option, "
+    "plan or path (nothing was started); 3 not possible on this machine; 4 a requirement is not met; 5 one is "
+    "undecided; 70 a defect of virtgauge; 130 interrupted (resume goes on)."
 )
 
 app = typer.Typer(

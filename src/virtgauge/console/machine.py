@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json as json_module
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,16 +21,42 @@ from virtgauge.host.rights import missing_rights
 from virtgauge.provision.parts import GROUPS, PARTS, named, provide
 from virtgauge.provision.progress import SetUpDisplay, State
 
+if TYPE_CHECKING:
+    from virtgauge.host.realtime import Check
+    from virtgauge.results.table import ResultTable
+
 app = typer.Typer()
 
 
-@app.command(epilog="Example: virtgauge doctor --plan timing-2019")
+@app.command(epilog="Example: virtgauge doctor --plan timing-2019, virtgauge doctor --realtime --guest")
 def doctor(
     plan: Annotated[str, typer.Option(metavar="PLAN", help="Preset or file whose platforms are tried.")] = "platforms",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     again: Annotated[bool, typer.Option(help="Boot anew what was found out by booting before (KVM, UML).")] = False,
+    realtime: Annotated[
+        bool, typer.Option("--realtime", help="Judge this machine's settings for real-time work instead.")
+    ] = False,
+    guest: Annotated[bool, typer.Option("--guest", help="With --realtime: what a guest has and can set.")] = False,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="With --realtime: folder of a run that has measured what settings are worth. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Say of each platform and database whether it can be used here, why, and the command that would fix it."""
+    """Say of each platform and database whether it can be used here, why, and the command that would fix it.
+
+    With --realtime: say of each setting that decides on the worst case whether it is right; exit code 1 if one is not.
+    """
+    if realtime:
+        if again or plan != "platforms":
+            raise UsageError("--realtime looks at settings, and tries no platforms", "leave --plan and --again out")
+        _judge_settings(guest, runs or (), as_json=json)
+        return
+    if guest or runs:
+        raise UsageError("--guest and --runs say what --realtime is to look at", "add --realtime")
     from virtgauge.execution.prepare import probe_platforms
     from virtgauge.plan.load import load_plan
     from virtgauge.platforms import boot_probe
@@ -62,6 +90,69 @@ def doctor(
         _print_found(platforms, databases, output())
     if not any(one["usable"] for one in platforms):
         raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+def _judge_settings(guest: bool, runs: Sequence[Path], *, as_json: bool) -> None:
+    """Print what each check of real-time settings came to; ends the command with exit code 1 if one is wrong."""
+    from virtgauge.host.realtime import CHECKS, examine
+    from virtgauge.host.realtime_settings import Machine
+    from virtgauge.host.realtime_settings import State as Came
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.results.table import ResultTable
+
+    measured: dict[str, list[str]] = {check.name: [] for check in CHECKS}
+    for folder in runs:
+        with ReadOnlyLedger.for_command(folder) as ledger:
+            table = ResultTable(ledger)
+            for check in CHECKS:
+                measured[check.name] += _effects(check, table)
+    machine = Machine(guest=guest)
+    results = list(examine(machine))
+    if as_json:
+        told = [
+            {"name": one.name, "state": found.state, "found": found.words, "should": one.should, "fix": fix}
+            | {"source": one.source, "measured": measured[one.name]}
+            for one, found, fix in results
+        ]
+        print(json_module.dumps({"guest": guest, "isolated": sorted(machine.isolated), "checks": told}, indent=2))
+    else:
+        shown = Table("setting", "state", "found", box=None, pad_edge=False, header_style="bold")
+        shown.columns[2].overflow = "fold"
+        colours = {Came.RIGHT: "green", Came.WRONG: "red", Came.UNKNOWN: "yellow", Came.NOT_APPLICABLE: "dim"}
+        for one, (state, words), fix in results:
+            lines = [words, *(f"measured: {effect}" for effect in measured[one.name])]
+            if state in (Came.WRONG, Came.UNKNOWN):
+                lines.append(f"should be: {one.should} [{one.source}]")
+            if state is Came.WRONG:
+                lines.append(f"→ {fix}")
+            shown.add_row(one.name, Text(state, colours[state]), Text("\n".join(map(printable, lines))))
+        counts = Counter(found.state for _, found, _ in results)
+        output().print(shown)
+        output().print(f"\n{', '.join(f'{counts[state]} {state}' for state in Came)}", highlight=False)
+    if any(found.state is Came.WRONG for _, found, _ in results):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _effects(check: Check, table: ResultTable) -> Iterator[str]:
+    """By what a run's sleeps are late where a check is right, as a ratio to where it is wrong, paired by block."""
+    from virtgauge.measures.catalogue import find_measure
+    from virtgauge.results.formatting import ratio_with_interval
+
+    if check.shown is None:
+        return
+    factor, wrong, right = check.shown
+    measure = find_measure("timing", "sleep_lateness.p99")
+    for cell in table.cells("timing", "sleep_lateness", **{factor: right}):
+        rest = {name: level for name, level in cell.levels if name != factor}
+        base = table.find("timing", "sleep_lateness", rest | {factor: wrong})
+        base = base or table.find("timing", "sleep_lateness", rest)  # of which the level is the usual one
+        if base is None:
+            continue
+        for arm in table.arms:
+            found = table.ratio(measure, (cell, arm.name), (base, arm.name))
+            if found.point is not None:
+                mark = ", emulated" if arm.emulated else ""
+                yield f"p99 {ratio_with_interval(found)} that of {factor}={wrong}: {arm.label}{mark}, {cell.text}"
 
 
 def _print_found(

@@ -38,6 +38,17 @@ def assignable_cpus() -> frozenset[int]:
         os.sched_setaffinity(0, own)
 
 
+def isolated_cpus(root: Path = Path("/")) -> frozenset[int]:
+    """CPUs that the host's scheduler leaves alone: of its command line, and of isolated partitions of cpuset."""
+    found: frozenset[int] = frozenset()
+    for file in ("sys/devices/system/cpu/isolated", "sys/fs/cgroup/cpuset.cpus.isolated"):
+        try:
+            found |= cpu_list((root / file).read_text().strip())
+        except (OSError, ValueError):
+            continue
+    return found
+
+
 # Processes: named so that a recycled pid cannot be mistaken for an old one, started so that they cannot outlive us.
 
 _MOST_CPUS = 8192  # Of any Linux (NR_CPUS_RANGE_END of x86)

@@ -13,9 +13,9 @@ _BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_NET_ADMIN": 12, "CAP_IPC_LOCK": 14, "CAP_SY
 _LATENCY = Path("/dev/cpu_dma_latency")
 
 
-def lacking(*capabilities: str) -> str:
+def lacking(*capabilities: str, status: Path = Path("/proc/self/status")) -> str:
     """Which of these this process lacks, in words behind a refusal: `` (this user lacks CAP_NET_ADMIN)``; else none."""
-    effective = int(Path("/proc/self/status").read_text().partition("\nCapEff:")[2].split()[0], 16)
+    effective = int(status.read_text().partition("\nCapEff:")[2].split()[0], 16)
     missing = [name for name in capabilities if not effective >> _BITS[name] & 1]
     return f" (this user lacks {' and '.join(missing)})" if missing else ""
 

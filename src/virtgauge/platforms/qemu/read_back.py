@@ -19,12 +19,13 @@ from qemu.qmp import ExecuteError, QMPClient, QMPError
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.kernel_value import hold_value
-from virtgauge.host.process import cpu_list
+from virtgauge.host.process import cpu_list, isolated_cpus
+from virtgauge.host.realtime_settings import timer_advance
 from virtgauge.host.vfio import hold_device
 from virtgauge.network.macvtap import MACVTAP_FILE
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.qemu.command import Boot
-from virtgauge.platforms.qemu.refusals import HALT_POLL, Asked, isolated_cpus, refusals, timer_advance
+from virtgauge.platforms.qemu.refusals import HALT_POLL, Asked, refusals
 from virtgauge.platforms.qemu.tuning import CACHES, FIELD, IOTHREAD, MEMORY, PAGE_MIB, Tuning
 
 UNTOLD = "given; neither QEMU nor the host tells"

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from virtgauge.host.process import assignable_cpus, cpu_list
+from virtgauge.host.process import assignable_cpus, isolated_cpus
+from virtgauge.host.realtime_settings import timer_advance
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.host.vfio import DRIVER, PCI, driver_of, is_vfio, used_by_host
 from virtgauge.platforms.base import Availability
@@ -92,17 +93,6 @@ def _of_kvm(asked: Asked) -> Said:
         yield "timer_advance", f"KVM's module {found} (/{_ADVANCE})", remedy
 
 
-def timer_advance(root: Path = Path("/")) -> bool | None:
-    """Whether KVM starts timers early, as its module says; None where it does not."""
-    # Older kernels have a number of nanoseconds, 0 for never and −1 for as many as KVM finds best.
-    for name in ("lapic_timer_advance", _ADVANCE_NS):
-        try:
-            return (root / _ADVANCE / name).read_text().strip() not in ("N", "0")
-        except OSError:
-            continue
-    return None
-
-
 def _of_processors(asked: Asked) -> Said:
     tuning, allowed = asked.tuning, assignable_cpus()
     if any(tuning.topology):
@@ -125,17 +115,6 @@ def _of_processors(asked: Asked) -> Said:
         if set(tuning.vcpu_cpus) >= os.sched_getaffinity(0):  # of which virtgauge itself needs one
             remedy = "leave a CPU of vcpu_cpus to the host"
             yield "vcpu_scheduling", "vCPUs that are busy would stop this machine, and virtgauge with it", remedy
-
-
-def isolated_cpus(root: Path = Path("/")) -> frozenset[int]:
-    """CPUs that the host's scheduler leaves alone: of its command line, and of isolated partitions of cpuset."""
-    found: frozenset[int] = frozenset()
-    for file in ("sys/devices/system/cpu/isolated", "sys/fs/cgroup/cpuset.cpus.isolated"):
-        try:
-            found |= cpu_list((root / file).read_text().strip())
-        except (OSError, ValueError):
-            continue
-    return found
 
 
 def _of_memory(asked: Asked) -> Said:
