@@ -14,6 +14,7 @@ from virtgauge.specs.context import Context
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
 from virtgauge.specs.timing_causes import why
 from virtgauge.specs.timing_factors import what_matters
+from virtgauge.specs.timing_spikes import late_causes
 
 
 def timing_measures() -> Iterator[Measure]:
@@ -59,9 +60,10 @@ FACTORS = (
         "policy", "scheduling class", ("other", "fifo", "deadline"), "other", lambda level: f"SCHED_{level.upper()}"
     ),
     Factor("idle_states", levels=("default",), usual="default", words=lambda level: f"{level} idle states"),
+    Factor("trace", levels=("off", "on"), usual="off", words=lambda level: "traced" if level == "on" else ""),
     Factor("load", levels=("idle", "cpu", "io"), words=load_label),
 )
-_FUNCTION = ("function", "target_ns", "period_ns", "slack", "policy", "idle_states")
+_FUNCTION = ("function", "target_ns", "period_ns", "slack", "policy", "idle_states", "trace")
 _ALL = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max", "mean")
 _OWN = {
     "timer_cost": ("resolution", "overhead", "zero_share"),
@@ -169,6 +171,11 @@ TIMING = SuiteSpec(
             "The first thing to do on each platform, by measured effect; below it, what each guest says of itself, "
             "what the figures say about that, and the effect of a remedy where this run measured both with and without "
             "it: time saved, paired by block, with its interval. Where it did not, what a plan must hold for it.",
+        ),
+        SectionSpec(
+            *("spikes", "Why the worst cycles were late", (late_causes,)),
+            "Of the worst cycles of each trial that was traced. A cause is named if it explains at least half of the "
+            "lateness; tracing itself takes a little of each event's time.",
         ),
         SectionSpec(
             *("factors", "Which factors matter", (what_matters,)),
