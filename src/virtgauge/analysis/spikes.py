@@ -52,7 +52,7 @@ _WAKING = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+)")
 _IRQ = re.compile(r"irq=(\d+) (?:name|handler)=(.*)")
 _ACTION = re.compile(r"action=(\w+)")
 _REASON = re.compile(r"reason (\S+)")
-_REFILL = re.compile(r"function=(?:sched_cfs|sched_rt|dl_task)_\w*timer")
+_REFILL = re.compile(r"function=(sched_cfs|sched_rt|dl_task)_\w*timer")
 """Timers that give a throttled group, or thread, its time for the next period (kernel/sched/)."""
 
 
@@ -227,8 +227,8 @@ class _Course:
         self._passed_over = False  # whether it was given to another while the thread waited for it
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
-        refills = [event.at_ns for event in self._events if _REFILL.search(event.told)]
-        self._last_refill_ns = max(refills, default=-1)
+        refills = ((_REFILL.search(event.told), event.at_ns) for event in self._events)
+        self._refilled_ns = {found[1]: at_ns for found, at_ns in refills if found}  # the last time of each kind
 
     def parts(self) -> dict[tuple[str, str], int]:
         """How long it was late for each cause, and by whom."""
@@ -315,8 +315,9 @@ class _Course:
         """A thread that could run, and does not: the scheduler passes it over only if it may not run."""
         own, other = (self._urgency.get(pid, _FAIR) for pid in (self._pid, self._current))
         idle, real_time = self._current == _IDLE, own < _FAIR
+        kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
         may_not = self._passed_over and (idle or (real_time and other >= _FAIR))
-        if may_not or (idle and self._last_refill_ns >= at_ns):
+        if may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
             return THROTTLED, "bounds of its real-time class" if real_time else "quota"
         return (ABOVE, "idle") if idle else (PREEMPTED, current)
 
