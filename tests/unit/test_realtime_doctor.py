@@ -119,7 +119,7 @@ WRONG: list[tuple[str, Files, tuple[str, ...]]] = [
     ("interrupts", interrupt(24, "eth0", "0-3", "3"), ()),
     ("interrupts", interrupt(26, "nvme0q1", "1-2"), ()),
     ("interrupts", interrupt(25, "virtio0-input.0", "0-3", "2"), ()),
-    ("interrupts to come", {"proc/irq/default_smp_affinity": "f\n"}, ()),
+    ("interrupts of new devices", {"proc/irq/default_smp_affinity": "f\n"}, ()),
     ("unbound kernel work", {"sys/devices/virtual/workqueue/cpumask": "7\n"}, ()),
     ("lockup watchdogs", {"proc/sys/kernel/watchdog_cpumask": "0-2\n"}, ()),
     ("NMI watchdog", {"proc/sys/kernel/nmi_watchdog": "1\n"}, ()),
@@ -138,7 +138,7 @@ WRONG: list[tuple[str, Files, tuple[str, ...]]] = [
     ("NUMA balancing", {"proc/sys/kernel/numa_balancing": "1\n"}, ()),
     ("swap", {"proc/swaps": "Filename Type Size Used Priority\n/dev/sda2 partition 999 0 -2\n"}, ()),
     ("locked memory", {"proc/self/limits": "Max locked memory         8388608   8388608   bytes\n"}, ()),
-    ("statistics of memory", {"proc/sys/vm/stat_interval": "1\n"}, ()),
+    ("memory statistics", {"proc/sys/vm/stat_interval": "1\n"}, ()),
     ("timer slack", {"proc/self/timerslack_ns": "50000\n"}, ()),
     ("quota of CPU time", {f"{GROUPS}/cpu.max": "50000 100000\n"}, ()),
     ("quota of CPU time", {"sys/fs/cgroup/machine/cpu.max": "150000 100000\n"}, ()),
@@ -307,7 +307,7 @@ def test_what_a_machine_does_not_have_is_not_applicable(machine, name, changes):
         ("fair server", {f"{FAIR}/cpu2/runtime": None}, f"{FAIR}/cpu2/runtime"),
         ("idle states", {**idle(3, off="0"), "dev/cpu_dma_latency": None}, "dev/cpu_dma_latency"),
         ("tick", {f"{CPU}/nohz_full": "all\n"}, "not understood"),
-        ("statistics of memory", {"proc/sys/vm/stat_interval": "soon\n"}, "not understood"),
+        ("memory statistics", {"proc/sys/vm/stat_interval": "soon\n"}, "not understood"),
         ("clock source", {f"{CLOCK}/current_clocksource": "sundial\n"}, "sundial"),
         ("quota of CPU time", {"proc/self/cgroup": "0::/../other\n"}, "../other"),
         ("quota of CPU time", {"proc/self/cgroup": "3:pids:/\n"}, "not understood"),
@@ -348,7 +348,7 @@ def test_masks_have_a_comma_before_each_eight_digits(mask, cpus):
 def test_commands_name_this_machines_cpus(machine):
     fixes = {check.name: fix for check, _, fix in examine(machine())}
     assert fixes["tick"] == "boot with nohz_full=2,3"
-    assert fixes["interrupts to come"] == "echo 3 > /proc/irq/default_smp_affinity, or boot with irqaffinity=0,1"
+    assert fixes["interrupts of new devices"] == "echo 3 > /proc/irq/default_smp_affinity, or boot with irqaffinity=0,1"
     assert fixes["placement of vCPUs"].count("0,1") == 1
 
 
