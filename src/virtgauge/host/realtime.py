@@ -143,8 +143,6 @@ CHECKS = (
     Check("clock source", settings.clocksource, "read without a device or the hypervisor: tsc; kvm-clock in a guest",
         "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource; where available_clocksource does "
         "not list it, dmesg says why", "Red Hat, Tuning Guide for Real Time, 2.6"),
-    Check("watchdog of the clock source", settings.clock_watchdog, "none",
-        "boot with tsc=reliable, where you know that it is", _LATENCY),
     Check("steal", settings.steal, "none", "on the host: give each vCPU a CPU that nothing else uses", _LIBVIRT,
         "guest"),
     Check("polling of halted vCPUs", says(f"{KVM}/halt_poll_ns", lambda said: int(said) > 0),

@@ -30,8 +30,6 @@ _SMI_COUNT = 0x34  # MSR_SMI_COUNT of Intel's processors
 _FIFO, _ROUND_ROBIN, _DEADLINE = 1, 2, 6  # Of sched(7)
 _FAST_CLOCKS = {"tsc", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
 _SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
-_SOUND_TSC = {"constant_tsc", "nonstop_tsc", "tsc_adjust"}
-"""With these, on at most two nodes, Linux watches over no TSC since 5.16 (check_system_tsc_reliable)."""
 
 
 class State(enum.StrEnum):
@@ -68,12 +66,6 @@ class Machine:
     @functools.cached_property
     def isolated(self) -> frozenset[int]:
         return isolated_cpus(self.root)
-
-    @functools.cached_property
-    def booted(self) -> dict[str, str]:
-        """The words of the kernel's command line, by name."""
-        words = (word.partition("=") for word in self.text("proc/cmdline").split())
-        return {name: value for name, _, value in words}
 
     @functools.cached_property
     def vcpus(self) -> list[Path]:
@@ -205,7 +197,8 @@ def tick(machine: Machine) -> Found:
 
 def callbacks(machine: Machine) -> Found:
     """Whether RCU's callbacks of the isolated CPUs are offloaded, as those of CPUs without a tick are."""
-    offloaded = _cpus(machine.booted.get("rcu_nocbs", ""))
+    given = re.findall(r"\brcu_nocbs=(\S+)", machine.text("proc/cmdline"))
+    offloaded = _cpus(given[-1] if given else "")
     with contextlib.suppress(FileNotFoundError):
         offloaded |= _cpus(machine.text(f"{CPU}/nohz_full"))
     return _judged(offloaded >= machine.isolated, listed(offloaded))
@@ -351,21 +344,6 @@ def clocksource(machine: Machine) -> Found:
     if current not in _FAST_CLOCKS | _SLOW_CLOCKS:
         return Found(State.UNKNOWN, f"{current}, which virtgauge does not know")
     return _judged(current in _FAST_CLOCKS, current)
-
-
-def clock_watchdog(machine: Machine) -> Found:
-    """Whether the kernel compares the processor's counter with another clock, on each CPU by turns."""
-    if "tsc" not in machine.text(f"{_CLOCK}/available_clocksource").split():
-        return Found(State.NOT_APPLICABLE, "it watches over the TSC, which is no clock source here")
-    if (said := machine.booted.get("tsc", "")) in ("reliable", "nowatchdog"):
-        return Found(State.RIGHT, f"none: booted with tsc={said}")
-    flags = re.search(r"^flags\s*:(.*)$", machine.text("proc/cpuinfo"), re.MULTILINE)
-    release = re.findall(r"\d+", machine.text("proc/sys/kernel/osrelease"))
-    nodes = list((machine.root / "sys/devices/system/node").glob("node[0-9]*"))
-    sound = flags is not None and {*flags[1].split()} >= _SOUND_TSC and len(nodes) <= 2
-    if sound and (int(release[0]), int(release[1])) >= (5, 16):
-        return Found(State.RIGHT, "none: the kernel trusts this TSC")
-    return Found(State.WRONG, "twice a second, on each CPU by turns")
 
 
 # -- guests ----------------------------------------------------------------------------------------------
