@@ -26,6 +26,7 @@ CLOCK = "sys/devices/system/clocksource/clocksource0"
 THP = "sys/kernel/mm/transparent_hugepage"
 KVM = "sys/module/kvm/parameters"
 FAIR = "sys/kernel/debug/sched/fair_server"
+BEFORE_FAIR = {"proc/sys/kernel/osrelease": "6.11.0\n", f"{FAIR}/cpu2/runtime": None}
 GROUPS = "sys/fs/cgroup/machine/virtgauge"
 NEVER = "always madvise [never]\n"
 Files = Mapping[str, str | bytes | None]
@@ -75,6 +76,7 @@ RIGHT: Files = {
     "proc/sys/kernel/watchdog": "1\n",
     "proc/sys/kernel/watchdog_cpumask": "0-1\n",
     "proc/sys/kernel/sched_rt_runtime_us": "-1\n",
+    "proc/sys/kernel/sched_rt_period_us": "1000000\n",
     "proc/sys/kernel/timer_migration": "0\n",
     "proc/sys/kernel/numa_balancing": "0\n",
     "proc/sys/vm/stat_interval": "10\n",
@@ -122,8 +124,8 @@ WRONG: list[tuple[str, Files, tuple[str, ...]]] = [
     ("unbound kernel work", {"sys/devices/virtual/workqueue/cpumask": "7\n"}, ()),
     ("lockup watchdogs", {"proc/sys/kernel/watchdog_cpumask": "0-2\n"}, ()),
     ("NMI watchdog", {"proc/sys/kernel/nmi_watchdog": "1\n"}, ()),
-    ("real-time throttling", {"proc/sys/kernel/sched_rt_runtime_us": "950000\n"}, ()),
-    ("fair server", {f"{FAIR}/cpu3/runtime": "50000000\n"}, ()),
+    ("real-time throttling", {f"{FAIR}/cpu3/runtime": "50000000\n"}, ()),
+    ("real-time throttling", BEFORE_FAIR | {"proc/sys/kernel/sched_rt_runtime_us": "950000\n"}, ()),
     ("timer migration", {"proc/sys/kernel/timer_migration": "1\n"}, ()),
     ("kernel", {"proc/version": "Linux version 6.12.1 (b@h) #1 SMP PREEMPT_DYNAMIC Debian\n"}, ()),
     ("frequency governor", {f"{CPU}/cpufreq/policy2/scaling_governor": "schedutil\n"}, ()),
@@ -181,8 +183,8 @@ def found(machine: Machine, name: str) -> Found:
     return next(found for check, found, _ in examine(machine) if check.name == name)
 
 
-def wrong(machine: Machine) -> set[str]:
-    return {name for name, state in states(machine).items() if state is State.WRONG}
+def not_right(machine: Machine) -> set[str]:
+    return {name for name, state in states(machine).items() if state in (State.WRONG, State.TRADE_OFF)}
 
 
 def test_every_check_is_right_on_a_machine_that_is_set_up(machine):
@@ -192,7 +194,7 @@ def test_every_check_is_right_on_a_machine_that_is_set_up(machine):
 
 @pytest.mark.parametrize(("name", "changes", "others"), WRONG)
 def test_a_check_that_is_turned_round_is_wrong_and_no_other(machine, name, changes, others):
-    assert wrong(machine(changes)) == {name, *others}
+    assert not_right(machine(changes)) == {name, *others}
 
 
 def test_each_check_is_tried_both_ways():
@@ -215,13 +217,13 @@ def test_a_guest_is_asked_what_it_has_and_not_what_its_host_has(machine):
         host.keys() - guest.keys()
     )
     stolen = {"proc/stat": "cpu  100 0 50 800 0 0 10 40 0 0\n"}
-    assert wrong(machine(stolen, guest=True)) == {"steal"}
+    assert not_right(machine(stolen, guest=True)) == {"steal"}
     assert found(machine(stolen, guest=True), "steal").words == "4.00 % of the time since the boot"
 
 
 def test_virtio_s_interrupts_stand_apart_in_a_guest(machine):
     on_isolated = interrupt(25, "virtio0-input.0", "0-3", "3")
-    assert wrong(machine(on_isolated, guest=True)) == {"virtio interrupts"}
+    assert not_right(machine(on_isolated, guest=True)) == {"virtio interrupts"}
     assert found(machine(on_isolated, guest=True), "virtio interrupts").words == "25 (virtio0-input.0) on 3"
 
 
@@ -235,6 +237,10 @@ def test_a_hypervisor_that_may_be_silent_about_steal_is_not_believed(machine):
     [
         ("RCU callbacks", {"proc/cmdline": "quiet\n"}),  # nohz_full offloads them, too
         ("lockup watchdogs", {"proc/sys/kernel/watchdog": "0\n", "proc/sys/kernel/watchdog_cpumask": "0-3\n"}),
+        ("real-time throttling", BEFORE_FAIR),
+        ("real-time throttling", BEFORE_FAIR | {"proc/sys/kernel/sched_rt_runtime_us": "1000000\n"}),
+        ("frequency governor", {f"{CPU}/cpufreq/policy2/scaling_governor": "userspace\n"}),
+        ("idle states", {**idle(3, off="0"), f"{CPU}/online": "0-2\n"}),  # of an isolated CPU that is off
         ("kernel", {"proc/version": "Linux version 4.18.0-rt (b@h) #1 SMP PREEMPT RT Thu\n"}),
         ("idle states", {**idle(3, off="0"), "dev/cpu_dma_latency": bytes(4)}),
         ("idle states", {**idle(3, off="0"), f"{CPU}/cpu3/power/pm_qos_resume_latency_us": "n/a\n"}),
@@ -258,7 +264,7 @@ def test_a_quota_of_version_1_is_found(machine, own):
         "sys/fs/cgroup/cpu/slice/cpu.cfs_period_us": "100000\n",
     }
     knob = "sys/fs/cgroup/cpu/slice/cpu.cfs_quota_us"
-    assert wrong(machine(mounted | {knob: "-1\n"})) == set()
+    assert not_right(machine(mounted | {knob: "-1\n"})) == set()
     told = found(machine(mounted | {knob: "25000\n"}), "quota of CPU time")
     assert told == (State.WRONG, "0.25 CPUs in the group /slice")
 
@@ -287,7 +293,7 @@ def test_what_a_machine_does_not_have_is_not_applicable(machine, name, changes):
     ("name", "changes", "why"),
     [
         ("system management interrupts", {"dev/cpu/0/msr": None}, "dev/cpu/0/msr"),
-        ("fair server", {f"{FAIR}/cpu2/runtime": None}, f"{FAIR}/cpu2/runtime"),
+        ("real-time throttling", {f"{FAIR}/cpu2/runtime": None}, f"{FAIR}/cpu2/runtime"),
         ("idle states", {**idle(3, off="0"), "dev/cpu_dma_latency": None}, "dev/cpu_dma_latency"),
         ("tick", {f"{CPU}/nohz_full": "all\n"}, "not understood"),
         ("memory statistics", {"proc/sys/vm/stat_interval": "soon\n"}, "not understood"),
@@ -362,7 +368,16 @@ def test_the_exit_code_is_1_where_a_setting_is_wrong(invoke, machine):
     told = invoke(machine({"dev/cpu/0/msr": None, "proc/sys/kernel/timer_migration": "1\n"}))
     assert told.exit_code == ExitCode.FAILED
     assert "→ sysctl -w kernel.timer_migration=0" in told.stdout
-    assert "1 wrong, 1 unknown" in told.stdout
+    assert "1 wrong, 0 trade-off, 1 unknown" in told.stdout
+
+
+def test_a_trade_off_is_told_with_its_command_and_is_not_wrong(invoke, machine):
+    without = {f"{CPU}/nohz_full": "\n", f"{FAIR}/cpu3/runtime": "50000000\n", f"{KVM}/halt_poll_ns": "0\n"}
+    without["proc/swaps"] = "Filename Type Size Used Priority\n/dev/sda2 partition 999 0 -2\n"
+    told = invoke(machine(without))
+    assert told.exit_code == ExitCode.OK
+    assert "0 wrong, 4 trade-off, 0 unknown" in told.stdout
+    assert "→ echo 200000 > " in told.stdout
 
 
 def test_json_has_every_check_with_its_source(invoke, machine):

@@ -28,6 +28,7 @@ class Check:
     source: str  # of what it should be
     only: str = ""  # ``host`` or ``guest``, where it is asked of these alone
     isolating: bool = False  # whether it is about isolated CPUs, so that without any there is nothing to ask
+    trade_off: bool = False  # whether it also costs speed, safety or power: who does without is not wrong
     shown: tuple[str, str, str] | None = None  # what in a run shows its effect: factor, wrong level, right level
 
 
@@ -56,7 +57,7 @@ def _carried_out(check: Check, machine: Machine) -> Found:
     if check.isolating and not machine.isolated:
         return Found(State.NOT_APPLICABLE, "no CPU is isolated")
     try:
-        return check.read(machine)
+        found = check.read(machine)
     except FileNotFoundError as error:
         visible = str(error.filename).removeprefix(str(machine.root)).lstrip("/").startswith(_MADE_VISIBLE)
         return Found(State.UNKNOWN if visible else State.NOT_APPLICABLE, f"there is no {error.filename}")
@@ -65,6 +66,7 @@ def _carried_out(check: Check, machine: Machine) -> Found:
         return Found(State.UNKNOWN, f"{error.filename or check.name}: {error.strerror}{remedy}")
     except (ValueError, LookupError) as error:
         return Found(State.UNKNOWN, f"not understood: {error}")
+    return Found(State.TRADE_OFF, found.words) if check.trade_off and found.state is State.WRONG else found
 
 
 def _sysctl(name: str, key: str, right: str, why: str, source: str) -> Check:
@@ -88,7 +90,7 @@ CHECKS = (
         _ISOLATION),
     Check("tick", settings.tick, "none on isolated CPUs (nohz_full), for vCPUs and loops that never sleep; loops that "
         "sleep in each period are better off with it", "boot with nohz_full={isolated}",
-        f"{_VIRTUAL}; {_CONFIGURATION}", isolating=True),
+        f"{_VIRTUAL}; {_CONFIGURATION}", isolating=True, trade_off=True),
     Check("RCU callbacks", settings.callbacks, "those of isolated CPUs run elsewhere", "boot with rcu_nocbs={isolated}",
         f"{_VIRTUAL}; Linux, kernel-per-CPU-kthreads", isolating=True),
     Check("interrupts", settings.interrupts(virtio=False), _AWAY, _MOVE, _ISOLATION, isolating=True),
@@ -101,10 +103,10 @@ CHECKS = (
     Check("lockup watchdogs", settings.lockup_watchdogs, "off, or not on isolated CPUs",
         "sysctl -w kernel.watchdog_cpumask={others}", f"Linux, lockup-watchdogs; {_CONFIGURATION}", isolating=True),
     _sysctl("NMI watchdog", "kernel.nmi_watchdog", "0", "off", _LATENCY),
-    _sysctl("real-time throttling", "kernel.sched_rt_runtime_us", "-1", "none", f"{_REALTIME}; Linux, sched-rt-group"),
-    Check("fair server", settings.fair_server, "0 where real-time threads never sleep, and nothing else stops them",
-        "echo 0 > /sys/kernel/debug/sched/fair_server/cpuN/runtime, for N in {isolated}", "Linux, sched-rt-group",
-        isolating=True),
+    Check("real-time throttling", settings.throttling, "none, for threads that never sleep; a runaway one then has "
+        "its CPU for good", "sysctl -w kernel.sched_rt_runtime_us=-1; since Linux 6.12 instead: echo 0 > "
+        "/sys/kernel/debug/sched/fair_server/cpuN/runtime, for N in {isolated}",
+        f"{_REALTIME}; Linux, sched-rt-group", trade_off=True),
     _sysctl("timer migration", "kernel.timer_migration", "0", "timers fire on the CPU that set them", _LATENCY),
     Check("kernel", settings.kernel, "PREEMPT_RT", "install one (Debian: linux-image-rt-amd64) and boot it; until then "
         "boot with preempt=full, or echo full > /sys/kernel/debug/sched/preempt",
@@ -128,7 +130,8 @@ CHECKS = (
         "echo 2 > /sys/kernel/mm/ksm/run", "TuneD, realtime-virtual-host; Linux, ksm", "host"),
     _sysctl("NUMA balancing", "kernel.numa_balancing", "0", "no page moves to another node", _LATENCY),
     Check("swap", settings.swap, "none, unless real-time programs and guests lock all of their memory",
-        "mlockall in the program, <locked/> in libvirt's XML; or swapoff -a, and no swap in /etc/fstab", _ISOLATION),
+        "mlockall in the program, <locked/> in libvirt's XML; or swapoff -a, and no swap in /etc/fstab", _ISOLATION,
+        trade_off=True),
     Check("locked memory", settings.locking, "unlimited for whoever starts real-time programs",
         "ulimit -l unlimited (memlock in limits.conf, LimitMEMLOCK=infinity in a unit of systemd)",
         f"{_ISOLATION}; mlock(2)"),
@@ -147,7 +150,7 @@ CHECKS = (
         "guest"),
     Check("polling of halted vCPUs", says(f"{KVM}/halt_poll_ns", lambda said: int(said) > 0),
         "above 0, for guests that wake often: a vCPU that wakes soon was not put to sleep; it costs power",
-        f"echo 200000 > /{KVM}/halt_poll_ns", "Linux, halt-polling", "host"),
+        f"echo 200000 > /{KVM}/halt_poll_ns", "Linux, halt-polling", "host", trade_off=True),
     Check("early timers of guests", settings.advance, "on", "load kvm with lapic_timer_advance=Y; of an older one: "
         f"echo -1 > /{KVM}/lapic_timer_advance_ns", "Linux, arch/x86/kvm/lapic.c", "host"),
     Check("placement of vCPUs", settings.placement, "each alone on an isolated CPU, and QEMU's other threads elsewhere",

@@ -37,6 +37,7 @@ class State(enum.StrEnum):
 
     RIGHT = "right"
     WRONG = "wrong"
+    TRADE_OFF = "trade-off"  # not as the source says, which has its price and is not for all real-time work
     UNKNOWN = "unknown"  # it could not be read
     NOT_APPLICABLE = "not applicable"
 
@@ -65,7 +66,8 @@ class Machine:
 
     @functools.cached_property
     def isolated(self) -> frozenset[int]:
-        return isolated_cpus(self.root)
+        found = isolated_cpus(self.root)
+        return found & self.online if found else found
 
     @functools.cached_property
     def vcpus(self) -> list[Path]:
@@ -211,13 +213,16 @@ def lockup_watchdogs(machine: Machine) -> Found:
     return apart("proc/sys/kernel/watchdog_cpumask", _cpus)(machine)
 
 
-def fair_server(machine: Machine) -> Found:
-    """What real-time threads of isolated CPUs lose to others, since Linux 6.12 has this in place of throttling."""
-    folder = "sys/kernel/debug/sched"
-    if not any(one.name == "fair_server" for one in (machine.root / folder).iterdir()):
-        return Found(State.NOT_APPLICABLE, "this kernel has none (before Linux 6.12)")
-    most_ns = max(int(machine.text(f"{folder}/fair_server/cpu{cpu}/runtime")) for cpu in machine.isolated)
-    return _judged(most_ns == 0, f"{most_ns / 1e6:g} ms of each period")
+def throttling(machine: Machine) -> Found:
+    """What real-time threads lose to others: since Linux 6.12 to a server on each CPU instead (5f6bd380c7bd)."""
+    release = re.match(r"(\d+)\.(\d+)", machine.text("proc/sys/kernel/osrelease"))
+    if release and (int(release[1]), int(release[2])) >= (6, 12):
+        file = "sys/kernel/debug/sched/fair_server/cpu{}/runtime"
+        lost_ms = max(int(machine.text(file.format(cpu))) for cpu in machine.isolated or machine.online) / 1e6
+    else:
+        runtime, period = (int(machine.text(f"proc/sys/kernel/sched_rt_{one}_us")) for one in ("runtime", "period"))
+        lost_ms = 0 if runtime < 0 else (period - runtime) / 1e3
+    return _judged(lost_ms == 0, f"{lost_ms:g} ms of each period")
 
 
 def kernel(machine: Machine) -> Found:
@@ -236,7 +241,7 @@ def governors(machine: Machine) -> Found:
     found = sorted({policy.read_text().strip() for policy in policies})
     if not found:
         return Found(State.NOT_APPLICABLE, "firmware or a hypervisor chooses the frequency")
-    return _judged(found == ["performance"], ", ".join(found))
+    return _judged({*found} <= {"performance", "userspace"}, ", ".join(found))
 
 
 def idle_states(machine: Machine) -> Found:
