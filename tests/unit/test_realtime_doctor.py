@@ -63,6 +63,7 @@ RIGHT: Files = {
     **interrupt(11, "arch_timer", "0-3"),  # each CPU's own: see `machine`
     **interrupt(24, "eth0", "0-3", "0"),
     **interrupt(25, "virtio0-input.0", "0-1", ""),  # that is not started
+    **interrupt(27, "nvme0q3", "3", "3"),  # of what isolated CPUs ask for, and nobody can move it: see `machine`
     "proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units     \n"
     "Max locked memory         unlimited            unlimited            bytes     \n",
     "proc/self/status": "Name:\tpython\nCapEff:\t0000000000000000\n",
@@ -103,7 +104,7 @@ RIGHT: Files = {
     f"{CLOCK}/available_clocksource": "tsc kvm-clock hpet acpi_pm \n",
     f"{KVM}/halt_poll_ns": "200000\n",
     f"{KVM}/lapic_timer_advance": "Y\n",
-    "proc/700/status": "Name:\tqemu\nCpus_allowed_list:\t0-1\n",
+    "proc/700/task/700/status": "Name:\tqemu\nCpus_allowed_list:\t0-1\n",
     "proc/700/task/700/comm": "qemu-system-x86\n",
     "proc/700/task/701/comm": "CPU 0/KVM\n",
     "proc/700/task/701/status": "Cpus_allowed:\t4\nCpus_allowed_list:\t2\n",
@@ -111,6 +112,8 @@ RIGHT: Files = {
     "proc/700/task/702/comm": "CPU 1/KVM\n",
     "proc/700/task/702/status": "Cpus_allowed:\t8\nCpus_allowed_list:\t3\n",
     "proc/700/task/702/stat": stat(2),
+    "proc/700/task/703/comm": "IO iothread0\n",
+    "proc/700/task/703/status": "Cpus_allowed_list:\t1\n",
 }
 
 WRONG: list[tuple[str, Files, tuple[str, ...]]] = [
@@ -119,6 +122,7 @@ WRONG: list[tuple[str, Files, tuple[str, ...]]] = [
     ("RCU callbacks", {"proc/cmdline": "quiet\n", f"{CPU}/nohz_full": "3\n"}, ("tick",)),
     ("interrupts", interrupt(24, "eth0", "0-3", "3"), ()),
     ("interrupts", interrupt(26, "nvme0q1", "1-2"), ()),
+    ("interrupts", interrupt(27, "nvme0q3", "1-3", "3"), ()),
     ("interrupts", interrupt(25, "virtio0-input.0", "0-3", "2"), ()),
     ("interrupts of new devices", {"proc/irq/default_smp_affinity": "f\n"}, ()),
     ("unbound kernel work", {"sys/devices/virtual/workqueue/cpumask": "7\n"}, ()),
@@ -146,7 +150,7 @@ WRONG: list[tuple[str, Files, tuple[str, ...]]] = [
     ("clock source", {f"{CLOCK}/current_clocksource": "hpet\n"}, ()),
     ("polling of halted vCPUs", {f"{KVM}/halt_poll_ns": "0\n"}, ()),
     ("early timers of guests", {f"{KVM}/lapic_timer_advance": "N\n"}, ()),
-    ("placement of vCPUs", {"proc/700/status": "Cpus_allowed_list:\t0-2\n"}, ()),
+    ("placement of vCPUs", {"proc/700/task/703/status": "Cpus_allowed_list:\t0-2\n"}, ()),
     ("placement of vCPUs", {"proc/700/task/702/status": "Cpus_allowed_list:\t2\n"}, ()),
     ("placement of vCPUs", {"proc/700/task/702/status": "Cpus_allowed_list:\t1\n"}, ()),
     ("placement of vCPUs", {"proc/700/task/702/status": "Cpus_allowed_list:\t2-3\n"}, ()),
@@ -169,7 +173,8 @@ def machine(tmp_path: Path) -> Callable[..., Machine]:
             if content is not None:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content.encode() if isinstance(content, str) else content)
-        (tmp_path / "proc/irq/11/smp_affinity_list").chmod(0o444)
+        for number in (11, 27):
+            (tmp_path / f"proc/irq/{number}/smp_affinity_list").chmod(0o444)
         return Machine(tmp_path, **({"pause": lambda seconds: None} | fields))
 
     return made

@@ -81,7 +81,8 @@ _LIBVIRT = "libvirt, KVM Real Time Guest Config"
 _AWAY = "none on isolated CPUs, but one that real-time work there waits for"
 _MOVE = (
     "echo {others} > /proc/irq/N/smp_affinity_list, for each; where that is refused, boot with "
-    "isolcpus=managed_irq,domain,{isolated}; keep irqbalance off them (IRQBALANCE_BANNED_CPULIST={isolated})"
+    "isolcpus=managed_irq,domain,{isolated} (a disk's queue of isolated CPUs alone stays, and answers these alone); "
+    "keep irqbalance off them (IRQBALANCE_BANNED_CPULIST={isolated})"
 )
 
 CHECKS = (

@@ -168,12 +168,13 @@ def interrupts(virtio: bool) -> Reader:
             handler = next((one.name for one in folder.iterdir() if one.is_dir()), "")
             if not handler or (machine.guest and handler.startswith("virtio") is not virtio):
                 continue
-            allowed, effective = folder / "smp_affinity_list", folder / "effective_affinity_list"
-            text = effective.read_text().strip() if effective.exists() else ""  # empty of one that is not started
-            cpus = cpu_list(text or allowed.read_text().strip())
-            # One of each CPU's own, as its timer, is on all of them, and nobody can change that.
-            own = cpus >= machine.online and not allowed.stat().st_mode & 0o200
-            if cpus & machine.isolated and not own:
+            file, told = folder / "smp_affinity_list", folder / "effective_affinity_list"  # empty of one not started
+            allowed = cpu_list(file.read_text().strip())
+            cpus = cpu_list(told.read_text().strip() if told.exists() else "") or allowed
+            # Nobody can move what has no writable file: it is each CPU's own, as its timer, or of a queue that serves
+            # isolated CPUs alone, and then interrupts these only for what they ask for (isolcpus in kernel-parameters).
+            stays = not file.stat().st_mode & 0o200 and (cpus >= machine.online or allowed <= machine.isolated)
+            if cpus & machine.isolated and not stays:
                 there.append((int(folder.name), f"{folder.name} ({handler}) on {listed(cpus)}"))
         words = "; ".join(one for _, one in sorted(there)[:3]) + (f" and {len(there) - 3} more" if there[3:] else "")
         return _judged(not there, words or "none there")
@@ -361,7 +362,7 @@ def steal(machine: Machine) -> Found:
         return Found(State.WRONG, f"{times[7] / sum(times):.2%} of the time since the boot".replace("%", " %"))
     if {"kvm-clock", "xen"} & {*machine.text(f"{_CLOCK}/available_clocksource").split()}:
         return Found(State.RIGHT, "none since the boot")
-    return Found(State.UNKNOWN, "none is told, which may be the hypervisor's silence")
+    return Found(State.UNKNOWN, "none is told, and the hypervisor may not tell it")
 
 
 def advance(machine: Machine) -> Found:
@@ -372,33 +373,27 @@ def advance(machine: Machine) -> Found:
     return _judged(found, "on" if found else "off")
 
 
-def _of_vcpus(read: Reader) -> Reader:
-    @functools.wraps(read)
-    def asked(machine: Machine) -> Found:
-        if machine.vcpus:
-            return read(machine)
-        return Found(State.NOT_APPLICABLE, "no guest of KVM runs, or QEMU names no threads (-name debug-threads=on)")
-
-    return asked
+_NO_VCPUS = Found(State.NOT_APPLICABLE, "no guest of KVM runs, or QEMU names no threads (-name debug-threads=on)")
 
 
-@_of_vcpus
 def placement(machine: Machine) -> Found:
-    """Whether each vCPU has an isolated CPU of its own, without the threads that emulate devices."""
+    """Whether each vCPU has an isolated CPU of its own, without QEMU's other threads, which emulate devices."""
 
-    def places(of: Path) -> frozenset[int]:
-        return cpu_list(_field("Cpus_allowed_list", (of / "status").read_text()))
+    def places(threads: Iterable[Path]) -> list[frozenset[int]]:
+        return [cpu_list(_field("Cpus_allowed_list", (one / "status").read_text())) for one in threads]
 
-    each = [places(thread) for thread in machine.vcpus]
-    own = frozenset[int]().union(*each)
-    beside = frozenset[int]().union(*(places(process) for process in {one.parents[1] for one in machine.vcpus}))
-    right = len(own) == len(each) == sum(map(len, each)) and own <= machine.isolated and not own & beside
-    return _judged(right, f"{len(each)} vCPUs on CPUs {listed(own)}, emulators on {listed(beside)}")
+    if not machine.vcpus:
+        return _NO_VCPUS
+    own = places(machine.vcpus)
+    others = places({one for vcpu in machine.vcpus for one in vcpu.parent.iterdir()} - {*machine.vcpus})
+    on, beside = (frozenset[int]().union(*each) for each in (own, others))
+    right = len(on) == len(own) == sum(map(len, own)) and on <= machine.isolated and not on & beside
+    return _judged(right, f"{len(own)} vCPUs on CPUs {listed(on)}, QEMU's other threads on {listed(beside)}")
 
 
-@_of_vcpus
 def classes(machine: Machine) -> Found:
     """Whether each vCPU is in a real-time class."""
     policies = [_policy((thread / "stat").read_text()) for thread in machine.vcpus]
     real_time = sum(policy in (_FIFO, _ROUND_ROBIN) for policy in policies)
-    return _judged(real_time == len(policies), f"{real_time} of {len(policies)} vCPUs in a real-time class")
+    found = _judged(real_time == len(policies), f"{real_time} of {len(policies)} vCPUs in a real-time class")
+    return found if policies else _NO_VCPUS
