@@ -319,8 +319,8 @@ def test_who_may_not_read_is_told_to_be_root(machine, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied", "/proc/secret")
 
     monkeypatch.setattr(realtime, "CHECKS", (dataclasses.replace(CHECKS[0], read=refused),))
-    (result,) = examine(machine())
-    assert result.found == (State.UNKNOWN, f"/proc/secret: Permission denied; {AS_ROOT}")
+    ((_, told, _),) = examine(machine())
+    assert told == (State.UNKNOWN, f"/proc/secret: Permission denied; {AS_ROOT}")
 
 
 def test_a_kernel_that_can_be_switched_says_how_it_preempts(machine):

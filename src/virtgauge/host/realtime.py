@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from virtgauge.host import realtime_settings as settings
 from virtgauge.host.realtime_settings import CPU, KVM, QUICK_US, Found, Machine, Reader, State, apart, masked, says
@@ -32,24 +31,16 @@ class Check:
     shown: tuple[str, str, str] | None = None  # what in a run shows its effect: factor, wrong level, right level
 
 
-class Result(NamedTuple):
-    """What a check came to here."""
-
-    check: Check
-    found: Found
-    fix: str  # with this machine's CPUs
-
-
-def examine(machine: Machine) -> Iterator[Result]:
-    """Carry out the checks of a host, or of a guest, in the order in which to look at them."""
+def examine(machine: Machine) -> Iterator[tuple[Check, Found, str]]:
+    """What each check of a host, or of a guest, came to, and its fix with this machine's CPUs; begin with the first."""
     names = {"isolated": "CPUS", "others": "OTHERS", "mask": "MASK"}
     if machine.isolated:
         others = machine.online - machine.isolated
-        names = {"others": settings.listed(others), "mask": settings.hex_mask(others)}
-        names["isolated"] = settings.listed(machine.isolated)
+        names = {"isolated": settings.listed(machine.isolated), "others": settings.listed(others)}
+        names["mask"] = settings.hex_mask(others)
     for check in CHECKS:
         if check.only in ("", "guest" if machine.guest else "host"):
-            yield Result(check, _carried_out(check, machine), check.fix.format(**names))
+            yield check, _carried_out(check, machine), check.fix.format(**names)
 
 
 def _carried_out(check: Check, machine: Machine) -> Found:
@@ -87,8 +78,7 @@ _MOVE = (
 
 CHECKS = (
     Check("isolated CPUs", settings.isolation, "the scheduler puts nothing on the CPUs of real-time work by itself",
-        "boot with isolcpus=managed_irq,domain,CPUS, or make an isolated partition (cpuset.cpus.partition)",
-        _ISOLATION),
+        "boot with isolcpus=managed_irq,domain,CPUS, or isolate a cpuset (cpuset.cpus.partition)", _ISOLATION),
     Check("tick", settings.tick, "none on isolated CPUs (nohz_full), for vCPUs and loops that never sleep; loops that "
         "sleep in each period are better off with it", "boot with nohz_full={isolated}",
         f"{_VIRTUAL}; {_CONFIGURATION}", isolating=True, trade_off=True),
@@ -131,11 +121,9 @@ CHECKS = (
         "echo 2 > /sys/kernel/mm/ksm/run", "TuneD, realtime-virtual-host; Linux, ksm", "host"),
     _sysctl("NUMA balancing", "kernel.numa_balancing", "0", "no page moves to another node", _LATENCY),
     Check("swap", settings.swap, "none, unless real-time programs and guests lock all of their memory",
-        "mlockall in the program, <locked/> in libvirt's XML; or swapoff -a, and no swap in /etc/fstab", _ISOLATION,
-        trade_off=True),
+        "mlockall, or <locked/> in libvirt's XML; or swapoff -a (and /etc/fstab)", _ISOLATION, trade_off=True),
     Check("locked memory", settings.locking, "unlimited for whoever starts real-time programs",
-        "ulimit -l unlimited (memlock in limits.conf, LimitMEMLOCK=infinity in a unit of systemd)",
-        f"{_ISOLATION}; mlock(2)"),
+        "ulimit -l unlimited (memlock in limits.conf, LimitMEMLOCK=infinity in a unit)", f"{_ISOLATION}; mlock(2)"),
     Check("memory statistics", says("proc/sys/vm/stat_interval", lambda said: int(said) >= 10),
         "gathered every 10 s or less often", "sysctl -w vm.stat_interval=10", _LATENCY),
     Check("timer slack", settings.slack, "1 ns for threads that are in no real-time class",
@@ -147,8 +135,7 @@ CHECKS = (
     Check("clock source", settings.clocksource, "read without a device or the hypervisor: tsc; kvm-clock in a guest",
         "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource; where available_clocksource does "
         "not list it, dmesg says why", "Red Hat, Tuning Guide for Real Time, 2.6"),
-    Check("steal", settings.steal, "none", "on the host: give each vCPU a CPU that nothing else uses", _LIBVIRT,
-        "guest"),
+    Check("steal", settings.steal, "none", "on the host: give each vCPU a CPU of its own", _LIBVIRT, "guest"),
     Check("polling of halted vCPUs", says(f"{KVM}/halt_poll_ns", lambda said: int(said) > 0),
         "above 0, for guests that wake often: a vCPU that wakes soon was not put to sleep; it costs power",
         f"echo 200000 > /{KVM}/halt_poll_ns", "Linux, halt-polling", "host", trade_off=True),

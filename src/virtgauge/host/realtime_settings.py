@@ -269,13 +269,14 @@ def management_interrupts(machine: Machine) -> Found:
     """Whether the firmware interrupts the first CPU within a second."""
     if "GenuineIntel" not in machine.text("proc/cpuinfo"):
         return Found(State.NOT_APPLICABLE, "only Intel's processors count them")
-    file = os.open(machine.root / f"dev/cpu/{min(machine.online)}/msr", os.O_RDONLY)
-    try:
-        before = int.from_bytes(os.pread(file, 8, _SMI_COUNT), sys.byteorder)
-        machine.pause(1.0)
-        after = int.from_bytes(os.pread(file, 8, _SMI_COUNT), sys.byteorder)
-    finally:
-        os.close(file)
+
+    def counted() -> int:
+        with (machine.root / f"dev/cpu/{min(machine.online)}/msr").open("rb", buffering=0) as file:
+            return int.from_bytes(os.pread(file.fileno(), 8, _SMI_COUNT), sys.byteorder)
+
+    before = counted()
+    machine.pause(1.0)
+    after = counted()
     return _judged(after == before, f"{after - before} in a second, {after} since the reset")
 
 
