@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command(epilog="Example: virtgauge doctor --plan timing-2019, virtgauge doctor --realtime --guest")
+@app.command(epilog="Examples: virtgauge doctor --plan timing-2019, virtgauge doctor --realtime --guest")
 def doctor(
     plan: Annotated[str, typer.Option(metavar="PLAN", help="Preset or file whose platforms are tried.")] = "platforms",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -48,7 +48,7 @@ def doctor(
 ) -> None:
     """Say of each platform and database whether it can be used here, why, and the command that would fix it.
 
-    With --realtime: say of each setting that decides on the worst case whether it is right; exit code 1 if one is not.
+    With --realtime: judge each setting that decides on the worst case; exit code 1 if one is wrong.
     """
     if realtime:
         if again or plan != "platforms":
@@ -118,14 +118,14 @@ def _judge_settings(guest: bool, runs: Sequence[Path], *, as_json: bool) -> None
     else:
         shown = Table("setting", "state", "found", box=None, pad_edge=False, header_style="bold")
         shown.columns[2].overflow = "fold"
-        colours = {Came.RIGHT: "green", Came.WRONG: "red", Came.UNKNOWN: "yellow", Came.NOT_APPLICABLE: "dim"}
+        colours = {Came.RIGHT: "green", Came.WRONG: "red", Came.TRADE_OFF: "cyan", Came.UNKNOWN: "yellow"}
         for one, (state, words), fix in results:
             lines = [words, *(f"measured: {effect}" for effect in measured[one.name])]
-            if state in (Came.WRONG, Came.UNKNOWN):
+            if state in colours and state is not Came.RIGHT:
                 lines.append(f"should be: {one.should} [{one.source}]")
-            if state is Came.WRONG:
+            if state in (Came.WRONG, Came.TRADE_OFF):
                 lines.append(f"→ {fix}")
-            shown.add_row(one.name, Text(state, colours[state]), Text("\n".join(map(printable, lines))))
+            shown.add_row(one.name, Text(state, colours.get(state, "dim")), Text("\n".join(map(printable, lines))))
         counts = Counter(found.state for _, found, _ in results)
         output().print(shown)
         output().print(f"\n{', '.join(f'{counts[state]} {state}' for state in Came)}", highlight=False)
@@ -151,7 +151,7 @@ def _effects(check: Check, table: ResultTable) -> Iterator[str]:
         for arm in table.arms:
             found = table.ratio(measure, (cell, arm.name), (base, arm.name))
             if found.point is not None:
-                mark = ", emulated" if arm.emulated else ""
+                mark = arm.mark and f", {arm.mark}"
                 yield f"p99 {ratio_with_interval(found)} that of {factor}={wrong}: {arm.label}{mark}, {cell.text}"
 
 

@@ -30,8 +30,6 @@ _SMI_COUNT = 0x34  # MSR_SMI_COUNT of Intel's processors
 _FIFO, _ROUND_ROBIN, _DEADLINE = 1, 2, 6  # Of sched(7)
 _FAST_CLOCKS = {"tsc", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
 _SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
-_SOUND_TSC = {"constant_tsc", "nonstop_tsc", "tsc_adjust"}
-"""With these, on at most two nodes, Linux watches over no TSC since 5.16 (check_system_tsc_reliable)."""
 
 
 class State(enum.StrEnum):
@@ -39,6 +37,7 @@ class State(enum.StrEnum):
 
     RIGHT = "right"
     WRONG = "wrong"
+    TRADE_OFF = "trade-off"  # not as the source says, which has its price and is not for all real-time work
     UNKNOWN = "unknown"  # it could not be read
     NOT_APPLICABLE = "not applicable"
 
@@ -67,13 +66,8 @@ class Machine:
 
     @functools.cached_property
     def isolated(self) -> frozenset[int]:
-        return isolated_cpus(self.root)
-
-    @functools.cached_property
-    def booted(self) -> dict[str, str]:
-        """The words of the kernel's command line, by name."""
-        words = (word.partition("=") for word in self.text("proc/cmdline").split())
-        return {name: value for name, _, value in words}
+        found = isolated_cpus(self.root)
+        return found & self.online if found else found
 
     @functools.cached_property
     def vcpus(self) -> list[Path]:
@@ -174,12 +168,13 @@ def interrupts(virtio: bool) -> Reader:
             handler = next((one.name for one in folder.iterdir() if one.is_dir()), "")
             if not handler or (machine.guest and handler.startswith("virtio") is not virtio):
                 continue
-            allowed, effective = folder / "smp_affinity_list", folder / "effective_affinity_list"
-            text = effective.read_text().strip() if effective.exists() else ""  # empty of one that is not started
-            cpus = cpu_list(text or allowed.read_text().strip())
-            # One of each CPU's own, as its timer, is on all of them, and nobody can change that.
-            own = cpus >= machine.online and not allowed.stat().st_mode & 0o200
-            if cpus & machine.isolated and not own:
+            file, told = folder / "smp_affinity_list", folder / "effective_affinity_list"  # empty of one not started
+            allowed = cpu_list(file.read_text().strip())
+            cpus = cpu_list(told.read_text().strip() if told.exists() else "") or allowed
+            # Nobody can move what has no writable file: it is each CPU's own, as its timer, or of a queue that serves
+            # isolated CPUs alone, and then interrupts these only for what they ask for (isolcpus in kernel-parameters).
+            stays = not file.stat().st_mode & 0o200 and (cpus >= machine.online or allowed <= machine.isolated)
+            if cpus & machine.isolated and not stays:
                 there.append((int(folder.name), f"{folder.name} ({handler}) on {listed(cpus)}"))
         words = "; ".join(one for _, one in sorted(there)[:3]) + (f" and {len(there) - 3} more" if there[3:] else "")
         return _judged(not there, words or "none there")
@@ -205,7 +200,8 @@ def tick(machine: Machine) -> Found:
 
 def callbacks(machine: Machine) -> Found:
     """Whether RCU's callbacks of the isolated CPUs are offloaded, as those of CPUs without a tick are."""
-    offloaded = _cpus(machine.booted.get("rcu_nocbs", ""))
+    given = re.findall(r"\brcu_nocbs=(\S+)", machine.text("proc/cmdline"))
+    offloaded = _cpus(given[-1] if given else "")
     with contextlib.suppress(FileNotFoundError):
         offloaded |= _cpus(machine.text(f"{CPU}/nohz_full"))
     return _judged(offloaded >= machine.isolated, listed(offloaded))
@@ -218,13 +214,16 @@ def lockup_watchdogs(machine: Machine) -> Found:
     return apart("proc/sys/kernel/watchdog_cpumask", _cpus)(machine)
 
 
-def fair_server(machine: Machine) -> Found:
-    """What real-time threads of isolated CPUs lose to others, since Linux 6.12 has this in place of throttling."""
-    folder = "sys/kernel/debug/sched"
-    if not any(one.name == "fair_server" for one in (machine.root / folder).iterdir()):
-        return Found(State.NOT_APPLICABLE, "this kernel has none (before Linux 6.12)")
-    most_ns = max(int(machine.text(f"{folder}/fair_server/cpu{cpu}/runtime")) for cpu in machine.isolated)
-    return _judged(most_ns == 0, f"{most_ns / 1e6:g} ms of each period")
+def throttling(machine: Machine) -> Found:
+    """What real-time threads lose to others: since Linux 6.12 to a server on each CPU instead (5f6bd380c7bd)."""
+    release = re.match(r"(\d+)\.(\d+)", machine.text("proc/sys/kernel/osrelease"))
+    if release and (int(release[1]), int(release[2])) >= (6, 12):
+        file = "sys/kernel/debug/sched/fair_server/cpu{}/runtime"
+        lost_ms = max(int(machine.text(file.format(cpu))) for cpu in machine.isolated or machine.online) / 1e6
+    else:
+        runtime, period = (int(machine.text(f"proc/sys/kernel/sched_rt_{one}_us")) for one in ("runtime", "period"))
+        lost_ms = 0 if runtime < 0 else (period - runtime) / 1e3
+    return _judged(lost_ms == 0, f"{lost_ms:g} ms of each period")
 
 
 def kernel(machine: Machine) -> Found:
@@ -243,7 +242,7 @@ def governors(machine: Machine) -> Found:
     found = sorted({policy.read_text().strip() for policy in policies})
     if not found:
         return Found(State.NOT_APPLICABLE, "firmware or a hypervisor chooses the frequency")
-    return _judged(found == ["performance"], ", ".join(found))
+    return _judged({*found} <= {"performance", "userspace"}, ", ".join(found))
 
 
 def idle_states(machine: Machine) -> Found:
@@ -270,13 +269,14 @@ def management_interrupts(machine: Machine) -> Found:
     """Whether the firmware interrupts the first CPU within a second."""
     if "GenuineIntel" not in machine.text("proc/cpuinfo"):
         return Found(State.NOT_APPLICABLE, "only Intel's processors count them")
-    file = os.open(machine.root / f"dev/cpu/{min(machine.online)}/msr", os.O_RDONLY)
-    try:
-        before = int.from_bytes(os.pread(file, 8, _SMI_COUNT), sys.byteorder)
-        machine.pause(1.0)
-        after = int.from_bytes(os.pread(file, 8, _SMI_COUNT), sys.byteorder)
-    finally:
-        os.close(file)
+
+    def counted() -> int:
+        with (machine.root / f"dev/cpu/{min(machine.online)}/msr").open("rb", buffering=0) as file:
+            return int.from_bytes(os.pread(file.fileno(), 8, _SMI_COUNT), sys.byteorder)
+
+    before = counted()
+    machine.pause(1.0)
+    after = counted()
     return _judged(after == before, f"{after - before} in a second, {after} since the reset")
 
 
@@ -353,21 +353,6 @@ def clocksource(machine: Machine) -> Found:
     return _judged(current in _FAST_CLOCKS, current)
 
 
-def clock_watchdog(machine: Machine) -> Found:
-    """Whether the kernel compares the processor's counter with another clock, on each CPU by turns."""
-    if "tsc" not in machine.text(f"{_CLOCK}/available_clocksource").split():
-        return Found(State.NOT_APPLICABLE, "it watches over the TSC, which is no clock source here")
-    if (said := machine.booted.get("tsc", "")) in ("reliable", "nowatchdog"):
-        return Found(State.RIGHT, f"none: booted with tsc={said}")
-    flags = re.search(r"^flags\s*:(.*)$", machine.text("proc/cpuinfo"), re.MULTILINE)
-    release = re.findall(r"\d+", machine.text("proc/sys/kernel/osrelease"))
-    nodes = list((machine.root / "sys/devices/system/node").glob("node[0-9]*"))
-    sound = flags is not None and {*flags[1].split()} >= _SOUND_TSC and len(nodes) <= 2
-    if sound and (int(release[0]), int(release[1])) >= (5, 16):
-        return Found(State.RIGHT, "none: the kernel trusts this TSC")
-    return Found(State.WRONG, "twice a second, on each CPU by turns")
-
-
 # -- guests ----------------------------------------------------------------------------------------------
 
 
@@ -378,7 +363,7 @@ def steal(machine: Machine) -> Found:
         return Found(State.WRONG, f"{times[7] / sum(times):.2%} of the time since the boot".replace("%", " %"))
     if {"kvm-clock", "xen"} & {*machine.text(f"{_CLOCK}/available_clocksource").split()}:
         return Found(State.RIGHT, "none since the boot")
-    return Found(State.UNKNOWN, "none is told, which may be the hypervisor's silence")
+    return Found(State.UNKNOWN, "none is told, and the hypervisor may not tell it")
 
 
 def advance(machine: Machine) -> Found:
@@ -389,33 +374,27 @@ def advance(machine: Machine) -> Found:
     return _judged(found, "on" if found else "off")
 
 
-def _of_vcpus(read: Reader) -> Reader:
-    @functools.wraps(read)
-    def asked(machine: Machine) -> Found:
-        if machine.vcpus:
-            return read(machine)
-        return Found(State.NOT_APPLICABLE, "no guest of KVM runs, or QEMU names no threads (-name debug-threads=on)")
-
-    return asked
+_NO_VCPUS = Found(State.NOT_APPLICABLE, "no guest of KVM runs, or QEMU names no threads (-name debug-threads=on)")
 
 
-@_of_vcpus
 def placement(machine: Machine) -> Found:
-    """Whether each vCPU has an isolated CPU of its own, without the threads that emulate devices."""
+    """Whether each vCPU has an isolated CPU of its own, without QEMU's other threads, which emulate devices."""
 
-    def places(of: Path) -> frozenset[int]:
-        return cpu_list(_field("Cpus_allowed_list", (of / "status").read_text()))
+    def places(threads: Iterable[Path]) -> list[frozenset[int]]:
+        return [cpu_list(_field("Cpus_allowed_list", (one / "status").read_text())) for one in threads]
 
-    each = [places(thread) for thread in machine.vcpus]
-    own = frozenset[int]().union(*each)
-    beside = frozenset[int]().union(*(places(process) for process in {one.parents[1] for one in machine.vcpus}))
-    right = len(own) == len(each) == sum(map(len, each)) and own <= machine.isolated and not own & beside
-    return _judged(right, f"{len(each)} vCPUs on CPUs {listed(own)}, emulators on {listed(beside)}")
+    if not machine.vcpus:
+        return _NO_VCPUS
+    own = places(machine.vcpus)
+    others = places({one for vcpu in machine.vcpus for one in vcpu.parent.iterdir()} - {*machine.vcpus})
+    on, beside = (frozenset[int]().union(*each) for each in (own, others))
+    right = len(on) == len(own) == sum(map(len, own)) and on <= machine.isolated and not on & beside
+    return _judged(right, f"{len(own)} vCPUs on CPUs {listed(on)}, QEMU's other threads on {listed(beside)}")
 
 
-@_of_vcpus
 def classes(machine: Machine) -> Found:
     """Whether each vCPU is in a real-time class."""
     policies = [_policy((thread / "stat").read_text()) for thread in machine.vcpus]
     real_time = sum(policy in (_FIFO, _ROUND_ROBIN) for policy in policies)
-    return _judged(real_time == len(policies), f"{real_time} of {len(policies)} vCPUs in a real-time class")
+    found = _judged(real_time == len(policies), f"{real_time} of {len(policies)} vCPUs in a real-time class")
+    return found if policies else _NO_VCPUS
