@@ -34,7 +34,7 @@ def too_few(held: int, runs: int, stated: float) -> bool:
 
 
 def clusters(moments: Moments) -> int:
-    return len(cluster_peaks(moments.tolist(), [1.0] * moments.size))
+    return len(cluster_peaks((moment, 1.0) for moment in moments.tolist()))
 
 
 # -- known values --------------------------------------------------------------------------------------------
@@ -76,8 +76,8 @@ def test_evidence_has_a_mean_of_one_where_the_number_is_true(
 
 
 def test_events_within_the_gap_are_one_cluster_of_its_largest() -> None:
-    assert cluster_peaks([10.0, 0.0, 0.9, 1.8, 13.0], [7.0, 1.0, 5.0, 2.0, 3.0]) == [5.0, 7.0, 3.0]
-    assert cluster_peaks([], []) == []
+    assert cluster_peaks([(10.0, 7.0), (0.0, 1.0), (0.9, 5.0), (1.8, 2.0), (13.0, 3.0)]) == [5.0, 7.0, 3.0]
+    assert cluster_peaks([]) == []
 
 
 def test_what_never_ends_is_not_one_event() -> None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -42,11 +42,11 @@ FEWEST_PEAKS, _MOST_PEAKS = 20, 200  # For a tail; of more the largest tell it
 _SHAPES = np.linspace(-0.5, 1.0, 120)  # Of that distribution; 0 is none of them, and its neighbours are as good
 
 
-def cluster_peaks(moments_s: Sequence[float], sizes: Sequence[float]) -> list[float]:
-    """The largest size of each cluster, in the order of time, of events in any order."""
+def cluster_peaks(events: Iterable[tuple[float, float]]) -> list[float]:
+    """The largest size of each cluster, in the order of time; an event is its moment in seconds and its size."""
     peaks: list[float] = []
     began_s = last_s = -math.inf
-    for moment_s, size in sorted(zip(moments_s, sizes, strict=True)):
+    for moment_s, size in sorted(events):
         if moment_s - last_s > GAP_S or moment_s - began_s > LONGEST_S:
             peaks.append(size)
             began_s = moment_s

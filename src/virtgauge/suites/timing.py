@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from virtgauge.agent.channel import Channel, Reply
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.specs.timing import watched_in
 from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock, merged
 from virtgauge.suites.base import Cell, Distinct, Levels, Measurement, Sliced, Suite
 from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
@@ -310,6 +311,8 @@ def _slice(cell: Cell, reply: Reply) -> Measurement:
         steal = value["usage"].get("steal_ns")
         if int(value["usage"]["elapsed_ns"]) < 0 or (steal is not None and int(steal) < 0):
             raise ValueError(f"usage is {value['usage']}")
+        if cell.probe == "cycle":
+            watched_in(value)
     return Measurement(
         result={k: v for k, v in value.items() if k not in _RAW} | {"n": histogram.n},
         histograms={cell.probe: histogram},
