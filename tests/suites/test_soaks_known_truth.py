@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from suites.simulated_runs import Recorder, execute, plan_of, report_of, simulat
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import Verdict
-from virtgauge.execution.run import resume_run
+from virtgauge.execution.progress import ProgressEvent, TrialEnded
+from virtgauge.execution.run import resume_run, start_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan
 from virtgauge.report.requirements import Decisions, more_text
@@ -113,3 +115,56 @@ def test_misses_whose_times_are_not_known_count_as_one_and_as_many(tmp_path: Pat
     found = verdict_on(decided(tmp_path / "run", plan), "stalling")
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "3 to " in found.reason
+
+
+# -- on one guest --------------------------------------------------------------------------------------------
+
+
+class Stopping(Recorder):
+    """Ends the run, as a kill would, after so many trials."""
+
+    def __init__(self, trials: int) -> None:
+        super().__init__()
+        self._left = trials
+
+    def show(self, event: ProgressEvent) -> None:
+        super().show(event)
+        self._left -= isinstance(event, TrialEnded)
+        if isinstance(event, TrialEnded) and not self._left:
+            raise RuntimeError("killed")
+
+
+def guests_of(folder: Path, arm: str) -> list[list[int]]:
+    """The blocks of each guest's trials, in the order of the guests."""
+    with Ledger.open(folder) as ledger:
+        trials = [one for one in ledger.trials() if one.arm == arm]
+    return [[one.block for one in own] for _, own in itertools.groupby(trials, key=lambda one: one.guest_id)]
+
+
+def test_repetitions_in_a_row_share_a_guest_and_platforms_take_turns(tmp_path: Path) -> None:
+    crash = [{"kind": "crash", "first_guests": 1}]
+    plan = soak(platform("calm"), platform("lost", faults=crash, seed=2), repetitions=7, repetitions_per_guest=3)
+    execute(plan, tmp_path / "run")
+    assert guests_of(tmp_path / "run", "calm") == [[0, 1, 2], [3, 4, 5], [6]]
+    assert guests_of(tmp_path / "run", "lost") == [[0], [0, 1, 2], [3, 4, 5], [6]]
+    with Ledger.open(tmp_path / "run") as ledger:
+        arms = [(one.arm, one.block // 3) for one in ledger.trials()]
+    assert len(list(itertools.groupby(arms))) == 6, "three turns of each"
+    assert any("Up to 3 repetitions share a guest" in one for one in report_of(tmp_path / "run").caveats)
+
+
+@pytest.mark.parametrize("trials", [1, 4, 8])
+def test_a_soak_that_was_killed_goes_on_on_a_fresh_guest(tmp_path: Path, trials: int) -> None:
+    budget = {"repetitions": 40}
+    plan = soak(platform("calm"), platform("other", seed=2), repetitions=2, repetitions_per_guest=3, budget=budget)
+    with pytest.raises(RuntimeError, match="killed"):
+        start_run(plan, "test", tmp_path / "run", Stopping(trials))
+    assert resume_run(tmp_path / "run", Recorder())
+    for arm in ("calm", "other"):
+        blocks = [block for own in guests_of(tmp_path / "run", arm) for block in own]
+        assert sorted(blocks) == list(range(9)), "each once, none lost, and no turn after nine"
+
+
+def test_what_takes_fresh_guests_takes_no_shared_ones() -> None:
+    with pytest.raises(ValueError, match=r"repetitions_per_guest = 3: budget\.claims takes a fresh guest"):
+        soak(platform("calm"), repetitions_per_guest=3, budget={"repetitions": 20, "claims": True})
