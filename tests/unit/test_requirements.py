@@ -159,10 +159,25 @@ def test_an_unknown_profile_is_refused_with_the_nearest() -> None:
 
 
 def test_every_profile_names_its_sources_and_has_a_preset_that_covers_it() -> None:
-    assert profile_names() == ["iiot-gateway", "multi-tenant-edge", "sensor-store", "time-critical-network"]
+    assert profile_names() == [
+        *("edge-soft-realtime", "iiot-gateway", "multi-tenant-edge", "sensor-store", "time-critical-network"),
+        *("vpac-substation", "vplc"),
+    ]
     for name in profile_names():
         assert all(one.source and one.name for one in load_profile(name).require)
         assert name in preset_names()
         plan, source = load_plan(name)
         assert plan.profile == (name,)
         assert len(check_plan(plan, source).requirements) == len(load_profile(name).require)
+
+
+@pytest.mark.parametrize("name", ["vplc", "vpac-substation", "edge-soft-realtime"])
+def test_a_profile_of_hours_has_a_short_form_of_ten_minutes_and_a_full_one_that_can_decide(name: str) -> None:
+    (short, source), (full, _) = load_plan(name), load_plan(f"full:{name}")
+    assert full.profile == short.profile == (name,)
+    seconds = sum(cell.expected_s for cell in check_plan(short, source).cells)
+    assert 8 * 60 < seconds * short.repetitions * len(short.platform) < 10 * 60
+    assert full.budget is not None and full.repetitions_per_guest > 1
+    (cell,) = check_plan(full, source).cells
+    watched_s = full.budget.repetitions * cell.params["max_ns"] / 1e9
+    assert all(watched_s >= (one.over_s or 0) * (4.6 if one.per else 1) for one in full.requirements)
