@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtgauge.plan.schedule import schedule
+from virtgauge.plan.schedule import schedule, turns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,3 +57,15 @@ def test_cells_share_a_batch_only_with_those_of_their_testbed_and_arms_stand_sid
     # within a block every testbed is gone through with all arms before the next begins
     testbeds = [batch.testbed for batch in batches]
     assert [testbeds[i] for i in range(0, len(testbeds), len(arms))] == list(dict.fromkeys(testbeds))
+
+
+@given(seed=st.integers(0, 2**63 - 1), repetitions=st.integers(1, 9), each=st.integers(1, 4), arms=names, cells=names)
+def test_repetitions_in_a_row_share_a_testbed_of_each_arm(seed, repetitions, each, arms, cells):
+    batches = list(schedule(seed, repetitions, arms, [Named(c) for c in cells], each=each))
+    assert Counter((s.block, s.arm) for s in batches) == Counter((n, arm) for n in range(repetitions) for arm in arms)
+    found = [[batch.block for batch in turn] for turn in turns(batches, each)]
+    starts = [blocks[0] for blocks in found]
+    assert starts == sorted(start for start in range(0, repetitions, each) for _ in arms)
+    assert all(blocks == list(range(blocks[0], min(blocks[0] + each, repetitions))) for blocks in found)
+    longer = list(schedule(seed, repetitions + each, arms, [Named(c) for c in cells], each=each))
+    assert set(batches) <= set(longer), "a run can be made longer"

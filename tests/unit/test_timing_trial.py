@@ -11,6 +11,7 @@ from virtgauge.agent.channel import AgentError, Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host import tracing
 from virtgauge.platforms.simulated.truth import cycle_fields, distribution_message
+from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
 from virtgauge.suites.base import Cell
 from virtgauge.suites.timing import CycleSettings, TimingSuite, TimingTrial
@@ -122,6 +123,25 @@ def test_simulated_misses_are_in_a_row_until_a_cycle_is_in_time_as_the_agent_cou
     params = {"kind": "sleep", "class": "fifo", "period_ns": 1_000_000, "worst": 1}
     found = cycle_fields(late_us * 1_000_000, params)
     assert (found["missed"], found["longest_missed"]) == (4, 3)
+
+
+@pytest.mark.parametrize(("kept", "clusters"), [(0, (1, 4)), (1, (1, 3)), (2, (2, 2)), (5, (2, 2))])
+def test_a_trial_of_cycles_tells_its_time_and_how_many_clusters_of_misses_it_may_have(kept, clusters):
+    """Misses of which nothing is kept came together, or each by itself."""
+    late_us = np.full(5000, 5)
+    late_us[[100, 4000]] = 2500, 2400  # 3.9 s apart
+    params = {"kind": "sleep", "class": "fifo", "period_ns": 1_000_000, "worst": kept}
+    told = watched_in(cycle_fields(late_us * 1_000_000, params) | {"usage": {"elapsed_ns": 1}})
+    assert told.seconds == pytest.approx(5.004)
+    assert (told.least, told.most) == clusters
+    assert told.floor == (0, 2_500_000, 2_400_000, 0, 0, 5000)[kept]
+    assert told.peaks[:1] == ((2_500_000,) if kept else ())
+
+
+def test_a_thread_that_never_sleeps_watches_as_long_as_it_runs():
+    params = {"kind": "stall", "class": "fifo", "period_ns": 1_000_000, "worst": 2}
+    told = watched_in(cycle_fields(np.array([5, 9_000]) * 1_000_000, params) | {"usage": {"elapsed_ns": 7 * 10**9}})
+    assert (told.seconds, told.least, told.most, told.peaks) == (7, 0, 0, (9_000_000,))
 
 
 @pytest.mark.parametrize(

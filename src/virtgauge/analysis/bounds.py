@@ -163,7 +163,7 @@ def decide(
     decisive = decisive_count if any_time_valid else sign_test_count
     estimate = interval(values, unit, confidence)
     violations = sum(not bound.holds(value) for value in values)
-    margin = _margin(bound, estimate.point)
+    margin = margin_of(bound, estimate.point)
 
     def decision(outcome: Outcome, reason: str, more: int | None = 0) -> Decision:
         return Decision(outcome, estimate, margin, more, reason)
@@ -199,7 +199,8 @@ def _of_every(n: int, violations: int, fewest: int, confidence: float) -> tuple[
     return Outcome.PASS, reason, 0
 
 
-def _margin(bound: Bound, point: float | None) -> float | None:
+def margin_of(bound: Bound, point: float | None) -> float | None:
+    """How far a figure is within a bound (negative: beyond it), as a share of the nearest end; None of an end of 0."""
     if point is None or (end := bound.nearest(point)) == 0:
         return None
     distance = abs(point - end) / abs(end)

@@ -26,9 +26,7 @@ Minutes = Annotated[
         min=0.1, max=100_000, help="Fit the plan into this time; what is left out of it is named.", show_default=False
     ),
 ]
-Full = Annotated[
-    bool, typer.Option("--full", help="The exhaustive form of a paper's design (full:NAME): hours to days.")
-]
+Full = Annotated[bool, typer.Option("--full", help="The exhaustive form of a preset (full:NAME): hours to days.")]
 
 
 def writable_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:

@@ -7,13 +7,14 @@ import itertools
 from collections.abc import Sequence
 
 from virtgauge.analysis.bounds import Bound
+from virtgauge.analysis.rare_events import LONGEST_S
 from virtgauge.errors import UsageError, nearest
-from virtgauge.measures.catalogue import find_measure
+from virtgauge.measures.catalogue import MEASURES, find_measure
 from virtgauge.plan.load import Problems
 from virtgauge.plan.requirements import Requirement
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Better, Measure
+from virtgauge.results.measure import Better, Measure, Watch
 from virtgauge.results.quantities import Quantity
 
 
@@ -34,6 +35,11 @@ class BoundRequirement:
     def relative(self) -> bool:
         """Whether the bound is on the ratio to the reference."""
         return self.required.compared_with == "reference"
+
+    @property
+    def watch(self) -> Watch | None:
+        """How trials are read where the bound is over hours; None of one on each repetition."""
+        return None if self.required.over_s is None else self.measure.watch
 
     @property
     def better(self) -> Better:
@@ -95,6 +101,8 @@ def _resolve(required: Requirement, platforms: Sequence[str], confidence: float)
     quantity = quantities.FACTOR if required.compared_with else measure.quantity
     if unknown := [name for name in required.platforms if name not in platforms]:
         raise UsageError(f"platforms: {unknown[0]!r} is no platform of the plan", f"use some of {', '.join(platforms)}")
+    if required.over_s is not None:
+        _require_watched(required, measure, required.over_s)
 
     def base(value: float | None) -> float | None:
         return None if value is None else quantity.to_base(value, required.unit)
@@ -113,6 +121,28 @@ def _resolve(required: Requirement, platforms: Sequence[str], confidence: float)
         confidence=required.confidence or confidence,
         platforms=required.platforms or tuple(platforms),
     )
+
+
+def _require_watched(required: Requirement, measure: Measure, over_s: float) -> None:
+    """Refuse what trials that watch for rare events cannot tell."""
+    where = f"per = {required.per!r}" if required.per else f"during = {required.during!r}"
+    known = [
+        one
+        for one in MEASURES[measure.suite].values()
+        if one.watch is not None and (one.watch.figure == "number" or not required.per)
+    ]
+    if measure not in known:
+        what = "counts no events" if required.per else "is of no trial that watches for a time"
+        names = ", ".join(one.name for one in known)
+        raise UsageError(
+            f"{where}: {measure.name} {what}",
+            f"leave it out, or require {names}" if known else "leave it out: no measure of the suite does",
+        )
+    if required.per and (required.at_most or 0) * 10 * LONGEST_S > over_s:
+        raise UsageError(
+            f"{where}: so many are not told apart, as a cluster may last {LONGEST_S:g} s",
+            "require at most 36 an hour, or another measure without per",
+        )
 
 
 def _require_covered(requirement: BoundRequirement, cells: Sequence[Cell], where: str) -> None:

@@ -1,6 +1,6 @@
 """Verdicts: each requirement judged for each platform, on the figures of a run, and what it has still to measure.
 
-A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Four
+A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Five
 guards stand above the interval:
 
 - **A/A.**  What identical arms still differ by on this machine is the least that a figure may be off; a margin within
@@ -8,6 +8,8 @@ guards stand above the interval:
 - **silence.**  Valid trials without the figure (too few values for a quantile, for they were cut short) are as a rule
   the slow ones.  Where more than a tenth of them are silent, the others do not stand for all, and more of them would
   not help.
+- **Trials in vain.**  What nothing may exceed for hours is not met where a trial that was begun told nothing: what it
+  met may have ended it.
 - **Emulation.**  Figures of an emulated machine say nothing of the hypervisor's speed: they are shown, not judged.
 - **Another computer.**  The ratio to a reference that ran on another computer is one of computers, too, and not judged.
 """
@@ -22,13 +24,14 @@ from typing import TypeVar
 from virtgauge.analysis.bounds import Decision, Outcome, decide
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.rare_events import decide_rate, decide_silence, return_level
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import ArmRecord, HostRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell
 from virtgauge.results.table import ResultTable
 
-Told = TypeVar("Told", int, float)
+Told = TypeVar("Told", int, float, str)
 
 _SILENT = 0.1  # Of the valid repetitions at most this part may be without the figure
 
@@ -137,15 +140,7 @@ class Judge:
             figures = {block: value / base[block] for block, value in own.items() if base.get(block, 0) > 0}
             numbers = table.numbers(cell, table.reference)
             trials += tuple(numbers[block] for block in figures)
-        decision = decide(
-            [*figures.values()],
-            requirement.bound,
-            requirement.quantity.unit,
-            requirement.confidence,
-            cells=cells,
-            every=requirement.required.of == "every",
-            any_time_valid=self._any_time_valid,
-        )
+        decision = self._decision(requirement, cell, arm, host, figures, cells)
         silence = None
         if decision.outcome is not Outcome.FAIL:
             silence = self._silence(requirement, cell, arm, host, figures)
@@ -165,10 +160,47 @@ class Judge:
             reason=guard or (decision.reason if figures else table.missing_reason(measure, cell, arm)),
         )
 
+    def _decision(
+        self, of: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, figures: dict[int, float], cells: int
+    ) -> Decision:
+        """What the figures alone say."""
+        values, unit, watch, over_s = [*figures.values()], of.quantity.unit, of.watch, of.required.over_s
+        at_any_time, every = self._any_time_valid, of.required.of == "every"
+        if watch is None or over_s is None:
+            return decide(values, of.bound, unit, of.confidence, cells=cells, every=every, any_time_valid=at_any_time)
+        table = self._table
+        told, numbers = table.details(cell.suite, cell.probe, watch.paths, watch.read), table.numbers(cell, arm)
+        watched = [told[numbers[block]] for block in figures]
+        seconds = sum(one.seconds for one in watched)
+        if of.required.per:
+            # What ended without a result may have had one more.
+            lost = len(_of_host(table.in_vain(cell, arm), host))
+            seen = sum(one.least for one in watched), sum(one.most for one in watched) + lost
+            most = of.bound.at_most or 0.0
+            return decide_rate(
+                seen, len(watched), seconds, most, over_s, of.confidence, cells=cells, any_time_valid=at_any_time
+            )
+        found = decide_silence(values, seconds, of.bound, over_s, unit, of.confidence)
+        if watch.figure != "size" or not seconds:
+            return found
+        peaks, floor = [peak for one in watched for peak in one.peaks], max(one.floor for one in watched)
+        level = return_level(peaks, floor, over_s / seconds, unit, of.confidence)
+        if level.point is None:
+            return found
+        point, low, high = (of.quantity.text(end) for end in (level.point, level.low, level.high))
+        expected = f"by its peaks it exceeds {point} once in {of.required.during} ({low} to {high})"
+        return dataclasses.replace(found, reason=f"{found.reason}; {expected}")
+
     def _silence(
         self, requirement: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, told: Collection[int]
     ) -> str | None:
         """Why the figures that there are do not stand for all repetitions; None where they do."""
+        if requirement.watch is not None:
+            lost = _of_host(self._table.in_vain(cell, arm), host)
+            if not lost or requirement.required.per:
+                return None
+            why = [*lost.values()][-1]
+            return f"{len(lost)} of its repetitions were begun in vain, and what happened then is not known ({why})"
         measure = requirement.measure
         valid = set(_of_host(self._table.numbers(cell, arm), host))
         levels = measure.relative_to(cell.factors) if measure.relative_to else None
@@ -190,7 +222,8 @@ class Judge:
     ) -> str | None:
         """Why identical arms forbid a verdict that the interval allows; None where they do not."""
         point = decision.estimate.point
-        if decision.outcome is Outcome.INCONCLUSIVE or point is None or requirement.required.of == "every":
+        no_estimate = requirement.required.of == "every" or requirement.watch is not None
+        if decision.outcome is Outcome.INCONCLUSIVE or point is None or no_estimate:
             return None
         table = self._table
         identical, reference = (

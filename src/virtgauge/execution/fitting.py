@@ -17,18 +17,19 @@ from virtgauge.execution.progress import duration_text
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, costs_file
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import schedule
+from virtgauge.plan.schedule import schedule, turns
 
 
 def duration_of(plan: Plan, design: Design, arms: Sequence[ArmRecord]) -> RemainingTime:
     """What a plan's run takes on these platforms, from its first trial on."""
     usable = {arm.name: arm for arm in arms if arm.usable}
     clock = RemainingTime(usable, RememberedCosts(costs_file()))
+    each = plan.repetitions_per_guest
     batches = schedule(
-        0, plan.repetitions, list(usable), design.cells, lambda cell, arm: design.is_for(cell, usable[arm])
+        0, plan.repetitions, list(usable), design.cells, lambda cell, arm: design.is_for(cell, usable[arm]), each
     )
-    for batch in batches:
-        clock.expect(batch.arm, batch.testbed, batch.cells)
+    for turn in turns(batches, each):
+        clock.expect(turn[0].arm, turn[0].testbed, [cell for batch in turn for cell in batch.cells])
     return clock
 
 

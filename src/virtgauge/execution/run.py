@@ -25,12 +25,13 @@ from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import STATE_VARIABLE, make_state_root, state_root
-from virtgauge.ledger.records import ArmRecord, Flag, HostRecord, Manifest
+from virtgauge.ledger.records import DOUBT, ArmRecord, Flag, HostRecord, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import AA_SUFFIX, Plan
 
 LOCK_NAME = "measuring.lock"  # In the folder of all scopes: held by whoever measures on this machine
+_SHARED = "intervals tell how figures vary with time, and not how guests differ"
 
 
 class InterruptedRunError(VirtgaugeError):
@@ -99,6 +100,8 @@ def start_run(
             for words in fit.left_out:
                 ledger.add_event("remark", f"left out to fit {minutes:g} minutes: {words}")
                 display.show(Notice(f"left out to fit {minutes:g} minutes: {words}"))
+            if plan.repetitions_per_guest > 1:
+                ledger.add_event(DOUBT, f"Up to {plan.repetitions_per_guest} repetitions share a guest: {_SHARED}.")
             own = design if fit is whole else check_plan(fit.plan, source)
             return await _execute(fit.plan, own, arms, agent, ledger, display, ())
 

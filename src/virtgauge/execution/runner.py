@@ -36,7 +36,7 @@ from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, TrialRecord, TrialS
 from virtgauge.ledger.rows import RowError, check_json
 from virtgauge.ledger.store import Ledger, UnfitError, utc_now
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Batch, schedule, schedule_block
+from virtgauge.plan.schedule import Batch, schedule, schedule_block, turns
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.remote import RemoteHost
 from virtgauge.suites.base import Cell
@@ -93,7 +93,10 @@ class Runner:
         self._scope, self._agent, self._display = scope, agent, display
         self._carried_flags = carried_flags
         self._arms = {arm.record.name: arm for arm in arms if arm.record.usable}
-        self._batches = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells, self._is_for))
+        self._each = plan.repetitions_per_guest
+        names = list(self._arms)
+        batches = schedule(plan.seed, plan.repetitions, names, design.cells, self._is_for, self._each)
+        self._batches = list(batches)
         self._progress = Progress(plan.attempts)
         self._launch_failures: Counter[str] = Counter()
         self._patience = RunPatience(plan.validity)
@@ -120,8 +123,8 @@ class Runner:
             asyncio.CancelledError: interrupted; the guest under way was ended, all finished trials are kept.
         """
         started = time.monotonic()
-        for batch in self._batches:
-            self._expect(batch)
+        for turn in turns(self._batches, self._each):
+            self._expect(turn)
         about, budget = str(self._clock), self._plan.budget
         if budget is not None and budget.repetitions > self._plan.repetitions:
             more_s = self._repetition_s(lambda arm, cell: True)
@@ -132,8 +135,8 @@ class Runner:
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:
-            for batch in self._batches:
-                await self._run_batch(batch)
+            for turn in turns(self._batches, self._each):
+                await self._run_turn(turn)
             await self._repeat_until_decided(started)
             complete = self._done == self._total
         finally:
@@ -155,8 +158,10 @@ class Runner:
         requirements, arms = self._design.requirements, self._ledger.manifest().arms
         claims: Names = {}
         never: Names = {}
-        first = max(self._plan.repetitions, self._newest_block)
+        first = max(self._plan.repetitions, self._newest_block // self._each * self._each)
         for block in range(first, budget.repetitions):
+            if block > first and block % self._each:
+                continue  # it was measured with the one before
             left = undecided(requirements, self._ledger)
             if budget.claims and block in budget.looks(self._plan.repetitions):
                 before, (claims, never) = never, open_claims(self._ledger, budget.repetitions)
@@ -183,12 +188,13 @@ class Runner:
             concluded = needed_for_claims(claims, self._ledger)
             added = list(self._further_batches(block, lambda *at, r=required, c=concluded: r(*at) or c(*at)))
             self._batches += added
-            for batch in added:
-                self._total += sum(batch.trial_key(cell) not in self._progress.known for cell in batch.cells)
-                self._expect(batch)
+            for turn in turns(added, self._each):
+                keys = [batch.trial_key(cell) for batch in turn for cell in batch.cells]
+                self._total += sum(key not in self._progress.known for key in keys)
+                self._expect(turn)
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
-            for batch in added:
-                await self._run_batch(batch)
+            for turn in turns(added, self._each):
+                await self._run_turn(turn)
         left = undecided(requirements, self._ledger)
         claims = open_claims(self._ledger, budget.repetitions)[0] if budget.claims else {}
         if left or claims:
@@ -215,13 +221,16 @@ class Runner:
         return sum(self._clock.of(batch.arm, batch.testbed, batch.cells) for batch in batches)
 
     def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
-        """What of a further block is needed."""
+        """What of a further block is needed, and of those that share its guests."""
+        budget, each = self._plan.budget, self._each
 
         def is_for(cell: Cell, arm: str) -> bool:
             return self._is_for(cell, arm) and needed(arm, cell.figures_key)
 
-        assert self._plan.seed is not None
-        return schedule_block(self._plan.seed, block, list(self._arms), self._design.cells, is_for)
+        assert self._plan.seed is not None and budget is not None
+        start = block // each * each
+        found = schedule_block(self._plan.seed, start, list(self._arms), self._design.cells, is_for, each)
+        return (batch for batch in found if block <= batch.block < budget.repetitions)
 
     async def run_one(
         self, batch: Batch[Cell], known: Iterable[tuple[str, int, TrialStatus]] = (), remote: RemoteHost | None = None
@@ -239,7 +248,7 @@ class Runner:
         self._remote = remote
         for attempt in known:
             self._done += self._progress.add(*attempt)
-        await self._run_batch(batch)
+        await self._run_turn([batch])
         keys = {batch.trial_key(cell) for cell in batch.cells}
         return [trial for trial in self._ledger.trials() if trial.key in keys]
 
@@ -248,15 +257,18 @@ class Runner:
     def _is_for(self, cell: Cell, arm: str) -> bool:
         return self._design.is_for(cell, self._arms[arm].record)
 
-    def _expect(self, batch: Batch[Cell]) -> None:
-        if pending := self._pending(batch):
-            self._clock.expect(batch.arm, batch.testbed, pending)
+    def _expect(self, turn: Sequence[Batch[Cell]]) -> None:
+        if pending := [cell for batch in turn for cell in self._pending(batch)]:
+            self._clock.expect(turn[0].arm, turn[0].testbed, pending)
 
-    async def _run_batch(self, batch: Batch[Cell]) -> None:
-        if not self._pending(batch):
+    async def _run_turn(self, turn: Sequence[Batch[Cell]]) -> None:
+        """Measure batches on one testbed, and on a further one what is left when it is lost, or has to be repeated."""
+        if not any(map(self._pending, turn)):
             return
-        self._refuse(batch)
-        while pending := self._pending(batch):
+        for batch in turn:
+            self._refuse(batch)
+        while left := [batch for batch in turn if self._pending(batch)]:
+            batch = left[0]
             watch = Stopwatch()
             self._testbeds_set_up += 1
             name = f"g{self._testbeds_set_up}"
@@ -264,14 +276,16 @@ class Runner:
             try:
                 testbed = await self._set_up(batch, stage)
                 if testbed is None:
-                    self._record_unlaunched(batch, pending)
+                    self._record_unlaunched(batch, self._pending(batch))
                     continue
                 self._clock.launched(batch.arm, batch.testbed, watch.elapsed)
-                await self._measure(batch, pending, *testbed, watch)
+                for one in left:
+                    if not await self._measure(one, self._pending(one), *testbed, watch):
+                        break
             finally:
                 await stage.close()
             self._clock.closed(batch.arm, batch.testbed, watch.own)
-        self._clock.over(batch.arm, batch.testbed)
+        self._clock.over(turn[0].arm, turn[0].testbed)
 
     async def _set_up(self, batch: Batch[Cell], stage: Stage) -> tuple[Testbed, int] | None:
         """A fresh testbed and the number of its first guest in the ledger; None when it did not come up."""
@@ -373,7 +387,8 @@ class Runner:
 
     async def _measure(
         self, batch: Batch[Cell], pending: Sequence[Cell], testbed: Testbed, guest_id: int, watch: Stopwatch
-    ) -> None:
+    ) -> bool:
+        """Measure cells of a batch; whether further ones can be on the same testbed."""
         for cell in pending:
             key, started_at, began = batch.trial_key(cell), utc_now(), watch.elapsed
             suite = self._design.suites[cell.key]
@@ -396,7 +411,8 @@ class Runner:
                 outcome = Outcome(TrialStatus.FAILED, (), {}, {}, error.message, took_ns, guest_lost=True)
                 record(outcome)
             if outcome.guest_lost or testbed.closed:
-                return  # what is still pending gets a fresh testbed
+                return False  # what is still pending gets a fresh testbed
+        return True
 
     # -- the ledger --------------------------------------------------------------------------------------
 

@@ -196,4 +196,4 @@ SCHEDULED = "scheduled"
 
 TESTER = "tester"  # The kind of the event that says which suite of a host has its tester on another
 ONE_MACHINE = "one-machine"  # The kind of the event that several hosts of a fleet may be one machine
-DOUBT = "doubt"  # The kind of the event that a guest may not be what the plan says
+DOUBT = "doubt"  # The kind of the event of what a reader must know of the guests: they may not be what the plan says

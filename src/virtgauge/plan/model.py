@@ -113,6 +113,9 @@ class Plan(BaseModel):
     """One sentence for `virtgauge plan list`."""
     repetitions: Annotated[int, Field(ge=1, le=10_000)] = 6
     """Independent repetitions; each starts a fresh guest of every platform."""
+    repetitions_per_guest: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Repetitions in a row on the same guest, before the turn of the next platform: a soak's. They are independent of
+    one another only as far as that guest is with time ([realtime.md](realtime.md))."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     """How often an invalid or failed trial is tried in all."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
@@ -165,6 +168,10 @@ class Plan(BaseModel):
             )
 
     def _budget_problems(self) -> Iterator[str]:
+        by_fresh = "[fleet]" if self.fleet else "budget.claims" if self.budget and self.budget.claims else ""
+        if self.repetitions_per_guest > 1 and by_fresh:
+            number = self.repetitions_per_guest
+            yield f"repetitions_per_guest = {number}: {by_fresh} takes a fresh guest for each; leave one of them out"
         if self.budget is None:
             return
         if not (self.require or self.profile or self.budget.claims):

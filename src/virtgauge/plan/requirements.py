@@ -6,15 +6,27 @@ This module knows the form.  Whether there is such a measure, unit or cell is ch
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib import resources
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from virtgauge.errors import UsageError, nearest
 
 Level = Annotated[str, Field(coerce_numbers_to_str=True)]
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+_TIME = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h|d)", re.ASCII)
+
+
+def _is_time(text: str) -> str:
+    if text and (not (found := _TIME.fullmatch(text)) or not float(found[1])):
+        raise ValueError("give a number above 0 and s, min, h or d, as in 24 h")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_is_time)]
 
 
 class Requirement(BaseModel):
@@ -40,6 +52,10 @@ class Requirement(BaseModel):
     """What is bounded: the median over repetitions, or every single repetition."""
     compared_with: Literal["", "reference"] = ""
     """``reference``: the bound is on the ratio to the reference's figure."""
+    during: Time = ""
+    """A time such as ``24 h``: for so long nothing may be beyond the bound ([realtime.md](realtime.md))."""
+    per: Time = ""
+    """A time such as ``1 h``, in which there may be at most so many clusters of what the measure counts."""
     confidence: Annotated[float, Field(ge=0.5, lt=1)] | None = None
     """Of this verdict; the plan's by default."""
     platforms: tuple[str, ...] = ()
@@ -62,13 +78,27 @@ class Requirement(BaseModel):
             raise ValueError(
                 f"at_least = {self.at_least:g} lies above at_most = {self.at_most:g}: nothing can meet both"
             )
+        if self.over_s is not None:
+            if self.during and self.per:
+                raise ValueError("during and per are two ways to require over a time; give one of them")
+            if self.at_least is not None or self.of != "median" or self.compared_with:
+                raise ValueError("during and per go with at_most; leave at_least, of and compared_with out")
+            if self.per and (self.at_most or 0) <= 0:
+                raise ValueError("per: that there is none can be shown for no time; at_most above 0, or during, can")
         return self
 
     @property
+    def over_s(self) -> float | None:
+        """Seconds that it is required over; None of one on each repetition."""
+        found = _TIME.fullmatch(self.during or self.per)
+        return None if found is None else float(found[1]) * _SECONDS[found[2]]
+
+    @property
     def bound_text(self) -> str:
-        """``≤ 100 µs``, ``≥ 0.9 ×``."""
+        """``≤ 100 µs``, ``≥ 0.9 ×``, ``≤ 1 per 1 h``."""
         ends = [(sign, end) for sign, end in (("≥", self.at_least), ("≤", self.at_most)) if end is not None]
-        return " and ".join(f"{sign} {end:g} {self.unit}".rstrip() for sign, end in ends)
+        bounds = " and ".join(f"{sign} {end:g} {self.unit}".rstrip() for sign, end in ends)
+        return bounds + (f" during {self.during}" if self.during else f" per {self.per}" if self.per else "")
 
 
 class Budget(BaseModel):

@@ -9,8 +9,9 @@ never on progress, so a resumed run goes on where it was.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 
@@ -47,19 +48,28 @@ def schedule(
     arms: Sequence[str],
     cells: Sequence[CellT],
     is_for: Callable[[CellT, str], bool] = lambda cell, arm: True,
+    each: int = 1,
 ) -> Iterator[Batch[CellT]]:
     """All batches of a run, in order.
 
     An arm appears once for every testbed in every block; without any cell of a testbed that is for it, it has no batch.
+    So many blocks as ``each`` says are made arm by arm; see :func:`turns`.
     """
-    for block in range(repetitions):
-        yield from schedule_block(seed, block, arms, cells, is_for)
+    for block in range(0, repetitions, each):
+        for batch in schedule_block(seed, block, arms, cells, is_for, each):
+            if batch.block < repetitions:
+                yield batch
 
 
 def schedule_block(
-    seed: int, block: int, arms: Sequence[str], cells: Sequence[CellT], is_for: Callable[[CellT, str], bool]
+    seed: int,
+    block: int,
+    arms: Sequence[str],
+    cells: Sequence[CellT],
+    is_for: Callable[[CellT, str], bool],
+    each: int = 1,
 ) -> Iterator[Batch[CellT]]:
-    """The batches of one block; the same however many blocks there are, so that a run can be made longer."""
+    """The batches of one block, or of ``each`` from it on; the same however many a run has, so that it can go on."""
     by_testbed: dict[str, list[CellT]] = {}
     for cell in sorted(cells, key=lambda cell: cell.key):
         by_testbed.setdefault(cell.testbed, []).append(cell)
@@ -67,6 +77,13 @@ def schedule_block(
     order = random.Random(f"{seed}/{block}")
     for testbed in order.sample(sorted(by_testbed), len(by_testbed)):
         for arm in order.sample(sorted(arms), len(arms)):
-            shuffled = order.sample(by_testbed[testbed], len(by_testbed[testbed]))
-            if own := tuple(cell for cell in shuffled if is_for(cell, arm)):
-                yield Batch(block=block, arm=arm, testbed=testbed, cells=own)
+            for number in range(block, block + each):
+                shuffled = order.sample(by_testbed[testbed], len(by_testbed[testbed]))
+                if own := tuple(cell for cell in shuffled if is_for(cell, arm)):
+                    yield Batch(block=number, arm=arm, testbed=testbed, cells=own)
+
+
+def turns(batches: Iterable[Batch[CellT]], each: int) -> Iterator[list[Batch[CellT]]]:
+    """Batches that share one testbed: those of an arm in so many repetitions, whose first one is a multiple of that."""
+    for _, turn in itertools.groupby(batches, key=lambda one: (one.block // each, one.arm, one.testbed)):
+        yield list(turn)

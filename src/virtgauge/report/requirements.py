@@ -35,6 +35,7 @@ class ReportedRequirement:
     # suite, probes: of the trials that its measure is taken from
     suite: str
     probes: tuple[str, ...]
+    over: str = ""  # the time that it is required over, where it is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +105,7 @@ def _reported(one: BoundRequirement) -> ReportedRequirement:
         one.quantity.unit,
         one.measure.suite,
         tuple(sorted(one.measure.probes)),
+        one.required.during or one.required.per,
     )
 
 
@@ -181,11 +183,12 @@ def print_decisions(decisions: Decisions, labels: Mapping[str, str], console: Co
 
 
 def _said(decisions: Decisions, verdict: Verdict) -> str:
-    """Figure, margin, and of what did not pass why."""
+    """Figure, margin, and why: of what did not pass, and of what is required over hours."""
     parts = [decisions.figure(verdict)] if verdict.decisive else []
     if verdict.outcome is not None and verdict.decisive is not None and verdict.decisive.margin is not None:
         parts.append(margin_text(verdict.decisive))
-    if verdict.outcome is not Outcome.PASS:
+    over = any(one.over for one in decisions.requirements if one.name == verdict.requirement)
+    if verdict.outcome is not Outcome.PASS or over:
         parts += filter(None, (verdict.reason, more_text(verdict)))
     return "; ".join(parts)
 

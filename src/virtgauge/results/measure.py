@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,26 @@ class Relation:
         return {**factors, **self.levels}
 
 
+class Watched(NamedTuple):
+    """What one trial tells of the rare events for which it watched."""
+
+    seconds: float  # so long
+    # clusters of events in it, at least and at most
+    least: int
+    most: int
+    peaks: tuple[float, ...]  # the largest of each cluster among those sizes that were kept, in the base unit
+    floor: float  # no larger size than this is missing among them
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """How trials that watch for rare events are read, so that a figure may be required over hours."""
+
+    paths: tuple[tuple[str, ...], ...]  # of the parts of a result that are needed
+    read: Callable[..., Watched]  # of those parts
+    figure: Literal["size", "number", "largest"]  # that of the largest event, how many there were, or another largest
+
+
 @dataclasses.dataclass(frozen=True)
 class Measure:
     """One kind of figure."""
@@ -122,6 +142,7 @@ class Measure:
     lacking: str = ""  # why a valid trial may have no such figure, and what would help, in a clause
     # whether it is compared with the reference by the difference, because its ratio says little
     by_difference: bool = False
+    watch: Watch | None = None  # None where a trial watches for no time
 
     def __post_init__(self) -> None:
         if self.relative_to is not None and self.quantity is not SHARE:

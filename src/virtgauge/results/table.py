@@ -406,9 +406,23 @@ class ResultTable:
         tried = self.attempts(cell, arm)
         if not tried:
             return "not tried"
-        last = tried[-1]
-        reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
-        return f"{last.status.value}: {reason}" if reason else last.status.value
+        return _ended(tried[-1])
+
+    def in_vain(self, cell: Cell, arm: str) -> dict[int, str]:
+        """How attempts ended that were begun and do not count, by block: nobody knows what happened meanwhile."""
+        rows = self.trials.tried_at(cell, arm)
+        places = zip(self.trials.number[rows].tolist(), self.trials.block[rows].tolist(), strict=True)
+        attempts = zip(places, self.attempts(cell, arm), strict=True)
+        return {block: _ended(one) for (number, block), one in attempts if number in self._begun_in_vain}
+
+    @functools.cached_property
+    def _begun_in_vain(self) -> frozenset[int]:
+        """By number."""
+        rows = self.ledger.rows(
+            "SELECT trial_id FROM trials WHERE status IN (?, ?) AND elapsed_ns > 0 AND block BETWEEN ? AND ?",
+            (TrialStatus.FAILED.value, TrialStatus.INVALID.value, *self.ledger.blocks),
+        )
+        return frozenset(number for (number,) in rows)
 
     def ways(self) -> tuple[Column, Column, Column]:
         """How every trial went, valid or not; NaN where that was not recorded.
@@ -477,6 +491,11 @@ class ResultTable:
         if at.start == at.stop:
             return {}
         return read_result(self.ledger, int(self.trials.number[self.trials.counted[at]].max()))
+
+
+def _ended(last: Tried) -> str:
+    reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
+    return f"{last.status.value}: {reason}" if reason else last.status.value
 
 
 def _leaves(source: Source | None) -> Iterator[Field | Statistic]:

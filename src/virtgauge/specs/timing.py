@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from virtgauge.analysis.rare_events import cluster_peaks
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import PROBES, exact_duration, load_label, probe_title
-from virtgauge.results.measure import Better, Derived, Measure, durations, field, measures
+from virtgauge.results.measure import Better, Derived, Measure, Watch, Watched, durations, field, measures
 from virtgauge.results.quantities import COUNT, DURATION, SHARE
 from virtgauge.specs import timing_insights as insights
 from virtgauge.specs import timing_paper as paper
@@ -20,7 +22,12 @@ from virtgauge.specs.timing_spikes import late_causes
 
 
 def timing_measures() -> Iterator[Measure]:
-    """Clock reads and sleeps."""
+    """Clock reads, sleeps and cycles; those of cycles that may be required over hours know how."""
+    for one in _measures():
+        yield dataclasses.replace(one, watch=_WATCHES.get(one.name))
+
+
+def _measures() -> Iterator[Measure]:
     for probe in insights.PROBES:
         yield from durations("timing", probe, PROBES[probe][1], frozenset({probe}), probe, "p50 p99")
     resolution, overhead = (field(f"{name}_ps", factor=1e-3) for name in ("resolution", "overhead"))
@@ -34,6 +41,7 @@ def timing_measures() -> Iterator[Measure]:
         ("sleep_lateness.cpu_per_sleep", DURATION, lower, "CPU time of one sleep", field("cpu_ns_per_sleep")),
         ("sleep_lateness.early", SHARE, lower, "sleeps that ended too early", field("early_share", factor=100)),
         ("cycle.missed", SHARE, lower, "deadlines that passed before the cycle before was over", _MISSED),
+        ("cycle.missed_count", COUNT, lower, "how many deadlines did", field("missed")),
         ("cycle.longest_missed", COUNT, lower, "most deadlines missed in a row", field("longest_missed")),
         ("cycle.own", DURATION, neither, "what counting a cycle takes of its period at worst", field("own_ns")),
     )
@@ -42,6 +50,39 @@ def timing_measures() -> Iterator[Measure]:
 
 
 _MISSED = Derived((field("missed"), field("cycles")), lambda missed, cycles: 100 * missed / (missed + cycles))
+
+
+def watched(period_ns: Any, cycles: Any, missed: Any, threads: Any, worst: Any, usage: Any) -> Watched:
+    """For how long a trial of cycles watched, the clusters of its misses, and of its latest cycles.
+
+    A cycle that is late by periods has missed as many deadlines.  What was missed otherwise, by work that took too
+    long or by cycles that are not among the worst, came at times that nobody knows: together, or each by itself.
+    """
+    late = [(one["monotonic_ns"] / 1e9, float(one["late_ns"])) for one in worst]
+    seconds = (cycles + (missed or 0)) * period_ns / 1e9 / len(threads)
+    if missed is None:  # by threads that never sleep
+        seconds = usage["elapsed_ns"] / 1e9
+    late_enough = [(at, ns) for at, ns in late if missed is not None and ns >= period_ns]
+    known, number = len(cluster_peaks(late_enough)), missed or 0
+    unknown = max(number - sum(int(ns // period_ns) for _, ns in late_enough), 0)
+    floor = min((ns for _, ns in late), default=0.0)
+    return Watched(seconds, max(known, min(number, 1)), known + unknown, tuple(cluster_peaks(late)), floor)
+
+
+_PARTS = ("period_ns", "cycles", "missed", "threads", "worst", "usage")
+
+
+def watched_in(result: Mapping[str, Any]) -> Watched:
+    """The same of a whole result. Raises LookupError, TypeError, ValueError or ArithmeticError: it is none."""
+    return watched(*(result[part] for part in _PARTS))
+
+
+_SIZE = Watch(tuple((part,) for part in _PARTS), watched, "size")
+_WATCHES = {
+    "cycle.max": _SIZE,
+    "cycle.longest_missed": dataclasses.replace(_SIZE, figure="largest"),
+    "cycle.missed_count": dataclasses.replace(_SIZE, figure="number"),
+}
 FACTORS = (
     Factor("probe", "", insights.PROBES, words=probe_title),
     Factor(
@@ -72,7 +113,7 @@ _ALL = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max",
 _OWN = {
     "timer_cost": ("resolution", "overhead", "zero_share"),
     "sleep_lateness": ("cpu_per_sleep", "early"),
-    "cycle": ("missed", "longest_missed", "own"),
+    "cycle": ("missed", "missed_count", "longest_missed", "own"),
 }
 _SHORT = {"p50": "median", "half_iqr": "half IQR", "mad": "MAD"}
 

@@ -23,6 +23,7 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host import tracing
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.platforms.base import Platform
+from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
 from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock, merged
 from virtgauge.suites.base import Cell, Distinct, Levels, Measurement, Sliced, Suite
@@ -350,6 +351,8 @@ def _slice(cell: Cell, reply: Reply) -> Measurement:
         steal = value["usage"].get("steal_ns")
         if int(value["usage"]["elapsed_ns"]) < 0 or (steal is not None and int(steal) < 0):
             raise ValueError(f"usage is {value['usage']}")
+        if cell.probe == "cycle":
+            watched_in(value)
     return Measurement(
         result={k: v for k, v in value.items() if k not in _RAW} | {"n": histogram.n},
         histograms={cell.probe: histogram},
