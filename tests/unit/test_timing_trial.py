@@ -1,6 +1,7 @@
 """Slices of a timing trial joined are what one piece would have told."""
 
 import asyncio
+import math
 import threading
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 from virtgauge.agent.channel import AgentError, Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host import tracing
+from virtgauge.measures.catalogue import find_measure
 from virtgauge.platforms.simulated.truth import cycle_fields, distribution_message
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
@@ -136,6 +138,24 @@ def test_a_trial_of_cycles_tells_its_time_and_how_many_clusters_of_misses_it_may
     assert (told.least, told.most) == clusters
     assert told.floor == (0, 2_500_000, 2_400_000, 0, 0, 5000)[kept]
     assert told.peaks[:1] == ((2_500_000,) if kept else ())
+
+
+def test_a_miss_whose_time_is_not_known_may_have_joined_two_clusters():
+    late_us = np.full(5000, 5)
+    late_us[[100, 900, 1600]] = 2500, 1500, 2400
+    params = {"kind": "sleep", "class": "fifo", "period_ns": 1_000_000}
+    told = [
+        watched_in(cycle_fields(late_us * 1_000_000, params | {"worst": kept}) | {"usage": {"elapsed_ns": 1}})
+        for kept in (2, 3)
+    ]
+    assert [(one.least, one.most) for one in told] == [(1, 3), (1, 1)]
+
+
+@pytest.mark.parametrize("part", [None, 0, "?", [], [{}]])
+def test_what_is_no_result_of_cycles_has_watched_for_no_time(part):
+    watch = find_measure("timing", "cycle.max").watch
+    told = watch.read(*[part] * len(watch.paths))
+    assert (told.seconds, told.most, told.peaks, told.floor) == (0, 0, (), math.inf)
 
 
 def test_a_thread_that_never_sleeps_watches_as_long_as_it_runs():

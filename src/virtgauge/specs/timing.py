@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ def _measures() -> Iterator[Measure]:
         ("cycle.own", DURATION, neither, "what counting a cycle takes of its period at worst", field("own_ns")),
     )
     # None is missed, as a rule, and to that there is no ratio.
-    yield from (dataclasses.replace(one, by_difference=one.name == "cycle.missed") for one in found)
+    yield from (dataclasses.replace(one, by_difference="missed" in one.name) for one in found)
 
 
 _MISSED = Derived((field("missed"), field("cycles")), lambda missed, cycles: 100 * missed / (missed + cycles))
@@ -66,7 +67,8 @@ def watched(period_ns: Any, cycles: Any, missed: Any, threads: Any, worst: Any, 
     known, number = len(cluster_peaks(late_enough)), missed or 0
     unknown = max(number - sum(int(ns // period_ns) for _, ns in late_enough), 0)
     floor = min((ns for _, ns in late), default=0.0)
-    return Watched(seconds, max(known, min(number, 1)), known + unknown, tuple(cluster_peaks(late)), floor)
+    least = max(known - unknown, min(number, 1))  # one whose time is not known may join two clusters to one
+    return Watched(seconds, least, known + unknown, tuple(cluster_peaks(late)), floor)
 
 
 _PARTS = ("period_ns", "cycles", "missed", "threads", "worst", "usage")
@@ -77,7 +79,15 @@ def watched_in(result: Mapping[str, Any]) -> Watched:
     return watched(*(result[part] for part in _PARTS))
 
 
-_SIZE = Watch(tuple((part,) for part in _PARTS), watched, "size")
+def _watched(*parts: Any) -> Watched:
+    """The same of a run from anywhere: what is no such result has watched for no time, and kept no size."""
+    try:
+        return watched(*parts)
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        return Watched(0.0, 0, 0, (), math.inf)
+
+
+_SIZE = Watch(tuple((part,) for part in _PARTS), _watched, "size")
 _WATCHES = {
     "cycle.max": _SIZE,
     "cycle.longest_missed": dataclasses.replace(_SIZE, figure="largest"),
