@@ -83,7 +83,7 @@ def test_a_trial_that_was_begun_in_vain_withholds_that_it_is_met(tmp_path: Path)
     decisions = decided(tmp_path / "run", plan)
     lost = verdict_on(decisions, "lost")
     assert lost.outcome is Outcome.INCONCLUSIVE
-    assert "1 of its repetitions were begun in vain" in lost.reason and "the guest was lost" in lost.reason
+    assert "trials begun in vain: 1" in lost.reason and "the guest was lost" in lost.reason
     assert not lost.open and more_text(lost) == "", "no further repetition would tell"
     assert verdict_on(decisions, "late").outcome is Outcome.PASS
 
@@ -100,6 +100,13 @@ def test_a_rate_is_judged_by_the_bounds_of_its_clusters(tmp_path: Path) -> None:
     assert 1 < found.estimate.low < 10 < found.estimate.high, "in ten minutes there are ten"
     short = decided(tmp_path / "short", soak(platform("calm"), require=SELDOM, repetitions=4))
     assert (verdict_on(short, "calm").outcome, verdict_on(short, "calm").more) == (Outcome.INCONCLUSIVE, 5)
+
+
+def test_each_trial_that_was_begun_in_vain_may_have_had_a_cluster(tmp_path: Path) -> None:
+    crash = [{"kind": "crash", "first_guests": 2}]  # two attempts at one repetition
+    found = verdict_on(decided(tmp_path / "run", soak(platform("lost", faults=crash), require=SELDOM)), "lost")
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "0 to 2 clusters in T = 0.5 h watched" in found.reason
 
 
 def test_a_rate_that_is_looked_at_again_and_again_takes_longer_silence(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell
 from virtgauge.results.table import ResultTable
 
-Told = TypeVar("Told", int, float, str)
+Told = TypeVar("Told", int, float)
 
 _SILENT = 0.1  # Of the valid repetitions at most this part may be without the figure
 
@@ -174,8 +174,8 @@ class Judge:
         seconds = sum(one.seconds for one in watched)
         if of.required.per:
             # What ended without a result may have had one more.
-            lost = len(_of_host(table.in_vain(cell, arm), host))
-            seen = sum(one.least for one in watched), sum(one.most for one in watched) + lost
+            lost = self._in_vain(cell, arm, host)
+            seen = sum(one.least for one in watched), sum(one.most for one in watched) + len(lost)
             most = of.bound.at_most or 0.0
             return decide_rate(
                 seen, len(watched), seconds, most, over_s, of.confidence, cells=cells, any_time_valid=at_any_time
@@ -191,16 +191,20 @@ class Judge:
         expected = f"by its peaks it exceeds {point} once in {of.required.during} ({low} to {high})"
         return dataclasses.replace(found, reason=f"{found.reason}; {expected}")
 
+    def _in_vain(self, cell: Cell, arm: str, host: HostRecord | None) -> list[str]:
+        """How each trial ended that was begun in vain."""
+        ended = self._table.in_vain(cell, arm)
+        return [how for block, how in ended if host is None or host.owns(block)]
+
     def _silence(
         self, requirement: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, told: Collection[int]
     ) -> str | None:
         """Why the figures that there are do not stand for all repetitions; None where they do."""
         if requirement.watch is not None:
-            lost = _of_host(self._table.in_vain(cell, arm), host)
+            lost = self._in_vain(cell, arm, host)
             if not lost or requirement.required.per:
                 return None
-            why = [*lost.values()][-1]
-            return f"{len(lost)} of its repetitions were begun in vain, and what happened then is not known ({why})"
+            return f"trials begun in vain: {len(lost)}, and what happened then is not known ({lost[-1]})"
         measure = requirement.measure
         valid = set(_of_host(self._table.numbers(cell, arm), host))
         levels = measure.relative_to(cell.factors) if measure.relative_to else None

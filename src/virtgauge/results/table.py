@@ -408,12 +408,12 @@ class ResultTable:
             return "not tried"
         return _ended(tried[-1])
 
-    def in_vain(self, cell: Cell, arm: str) -> dict[int, str]:
-        """How attempts ended that were begun and do not count, by block: nobody knows what happened meanwhile."""
+    def in_vain(self, cell: Cell, arm: str) -> list[tuple[int, str]]:
+        """Block and ending of attempts that were begun and do not count: nobody knows what happened meanwhile."""
         rows = self.trials.tried_at(cell, arm)
         places = zip(self.trials.number[rows].tolist(), self.trials.block[rows].tolist(), strict=True)
         attempts = zip(places, self.attempts(cell, arm), strict=True)
-        return {block: _ended(one) for (number, block), one in attempts if number in self._begun_in_vain}
+        return [(block, _ended(one)) for (number, block), one in attempts if number in self._begun_in_vain]
 
     @functools.cached_property
     def _begun_in_vain(self) -> frozenset[int]:
