@@ -277,17 +277,21 @@ def undecided(requirements: Sequence[BoundRequirement], ledger: Ledger) -> list[
 def needed_for(
     verdicts: Sequence[Verdict], requirements: Sequence[BoundRequirement], arms: Sequence[ArmRecord]
 ) -> Needed:
-    """What to measure for these: their platforms, and what they are judged against, in the cells left open."""
-    against = {arm.name for arm in arms if arm.role in ("reference", "aa") and arm.usable}
-    measures = {one.name: one.measure for one in requirements}
+    """What to measure for these: their platforms, and what they are judged against, in the cells left open.
+
+    What is required over hours is judged against nothing.
+    """
+    references = {arm.name for arm in arms if arm.role in ("reference", "aa") and arm.usable}
+    known = {one.name: one for one in requirements}
     places: set[tuple[str, object]] = set()
     for verdict in verdicts:
         for cell in verdict.cells:
             if cell.open:
                 # With the cell that its figure is divided by.
-                relative_to = measures[verdict.requirement].relative_to
+                relative_to = known[verdict.requirement].measure.relative_to
                 base = relative_to(cell.factors) if relative_to else None
                 bases = [] if base is None else [Cell(cell.suite, cell.probe, tuple(base.items()))]
+                against = references if known[verdict.requirement].watch is None else set()
                 for one in (cell.cell, *bases):
                     places |= {(arm, _loose(one)) for arm in {verdict.arm, *against}}
     return lambda arm, cell: (arm, _loose(cell)) in places
