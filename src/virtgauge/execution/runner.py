@@ -216,9 +216,13 @@ class Runner:
         self._display.show(Notice(text))
 
     def _repetition_s(self, needed: Needed) -> float:
-        """About how long a further repetition of what is needed takes."""
-        batches = self._further_batches(self._plan.repetitions, needed)
-        return sum(self._clock.of(batch.arm, batch.testbed, batch.cells) for batch in batches)
+        """About how long a further repetition of what is needed takes, with its share of a guest that several have."""
+        blocks: set[int] = set()
+        seconds = 0.0
+        for turn in turns(self._further_batches(self._plan.repetitions, needed), self._each):
+            blocks |= {batch.block for batch in turn}
+            seconds += self._clock.of(turn[0].arm, turn[0].testbed, [cell for batch in turn for cell in batch.cells])
+        return seconds / max(len(blocks), 1)
 
     def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
         """What of a further block is needed, and of those that share its guests."""
