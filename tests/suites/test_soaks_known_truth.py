@@ -96,8 +96,9 @@ def test_a_rate_is_judged_by_the_bounds_of_its_clusters(tmp_path: Path) -> None:
     assert "0 clusters in T = 0.5 h watched: at most 3/T = 5.99 an hour" in calm.reason
     assert stalling.outcome is Outcome.FAIL
     found = stalling.decisive
-    assert found is not None and found.estimate.low is not None and found.estimate.high is not None
-    assert 1 < found.estimate.low < 10 < found.estimate.high, "in ten minutes there are ten"
+    assert found is not None and found.estimate.low is not None and found.estimate.point is not None
+    assert 1 < found.estimate.low < found.estimate.point
+    assert 12 <= 3 * found.estimate.point <= 52, "of thirty that are expected; all but 2 in 10,000 runs have so many"
     short = decided(tmp_path / "short", soak(platform("calm"), require=SELDOM, repetitions=4))
     assert (verdict_on(short, "calm").outcome, verdict_on(short, "calm").more) == (Outcome.INCONCLUSIVE, 5)
 
@@ -118,7 +119,7 @@ def test_a_rate_that_is_looked_at_again_and_again_takes_longer_silence(tmp_path:
 
 def test_misses_whose_times_are_not_known_count_as_one_and_as_many(tmp_path: Path) -> None:
     design = DESIGN | {"cycles": DESIGN["cycles"] | {"worst": 0}}  # type: ignore[operator]
-    plan = plan_of(platform("stalling", stalls_a_minute=1, seed=2), repetitions=3, design=design, require=[SELDOM])
+    plan = plan_of(platform("stalling", stalls_a_minute=3, seed=2), repetitions=3, design=design, require=[SELDOM])
     found = verdict_on(decided(tmp_path / "run", plan), "stalling")
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "3 to " in found.reason
