@@ -87,7 +87,8 @@ class Decision:
     estimate: Estimate  # the median with the interval that decided
     # how far the point is within the bound (negative: beyond it), as a share of the bound's end; None of a bound of 0
     margin: float | None
-    # about how many more repetitions would decide it; 0 when it is decided, None when more than :data:`MOST_MORE`
+    # about how many more repetitions would decide it; 0 when it is decided, None when that cannot be told: of a median,
+    # when more than :data:`MOST_MORE`
     more: int | None
     reason: str
 

@@ -110,7 +110,7 @@ def decide_silence(
         return Decision(outcome, estimate, margin_of(bound, estimate.point), more, reason)
 
     if beyond:
-        often = f"{low / _hours(watched_s):.3g} to {high / _hours(watched_s):.3g} such an hour"
+        often = f"{low / _hours(watched_s):.3g} to {high / _hours(watched_s):.3g} of such repetitions an hour"
         return decision(
             Outcome.FAIL, 0, f"{beyond} of {n} repetitions have it beyond the bound, in {_text(watched_s)}: {often}"
         )

@@ -188,7 +188,7 @@ class Judge:
         if level.point is None:
             return found
         point, low, high = (of.quantity.text(end) for end in (level.point, level.low, level.high))
-        expected = f"by its peaks it exceeds {point} once in {of.required.during} ({low} to {high})"
+        expected = f"its peaks, extrapolated, exceed {point} once in {of.required.during} ({low} to {high})"
         return dataclasses.replace(found, reason=f"{found.reason}; {expected}")
 
     def _in_vain(self, cell: Cell, arm: str, host: HostRecord | None) -> list[str]:
