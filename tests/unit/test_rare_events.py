@@ -221,9 +221,10 @@ def test_looking_every_few_minutes_errs_no_more_often_than_stated_at_any_time_on
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [-0.25, 0.0, 0.2])
-def test_the_interval_of_a_return_level_holds_it_nearly_as_often_as_stated(shape: float) -> None:
-    """Of 100 peaks the level of a time ten times as long; the likelihood's own asymptotics cost a few per cent."""
-    random, runs, peaks, ratio = np.random.default_rng(8), 200, 100, 10.0
+@pytest.mark.parametrize("peaks", [FEWEST_PEAKS, 100])
+def test_the_interval_of_a_return_level_holds_it_nearly_as_often_as_stated(peaks: int, shape: float) -> None:
+    """The level of a time ten times as long; the likelihood's own asymptotics cost a few per cent."""
+    random, runs, ratio = np.random.default_rng(8), 200, 10.0
     threshold, scale, number = 40.0, 6.0, peaks * ratio
     truth = threshold + scale * (math.log(number) if shape == 0 else math.expm1(shape * math.log(number)) / shape)
     held = above = 0
@@ -235,7 +236,8 @@ def test_the_interval_of_a_return_level_holds_it_nearly_as_often_as_stated(shape
         held += found.low <= truth <= found.high
         above += found.point > truth
     assert not too_few(held, runs, 0.91)
-    assert 0.25 * runs < above < 0.75 * runs
+    fewest = 0.1 if peaks == FEWEST_PEAKS else 0.25  # of few peaks the level itself is too low as a rule
+    assert fewest * runs < above < 0.75 * runs
 
 
 def test_few_peaks_tell_no_level() -> None:

@@ -209,7 +209,7 @@ def return_level(peaks: Sequence[float], threshold: float, ratio: float, unit: s
     at = int(np.argmax([likelihood(one) for one in coarse]))
     fine = np.linspace(coarse[max(at - 1, 0)], coarse[min(at + 1, 59)], 30)
     best = max(fine.tolist(), key=likelihood)
-    least = likelihood(best) - special.ndtri(0.5 + confidence / 2) ** 2 / 2
+    least = likelihood(best) - float(special.ndtri(0.5 + confidence / 2)) ** 2 / 2
     ends = (
         _crossing(lambda one: likelihood(one) >= least, low, best),
         _crossing(lambda one: likelihood(one) < least, best, high),
