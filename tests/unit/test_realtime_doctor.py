@@ -330,7 +330,7 @@ def test_a_kernel_that_can_be_switched_says_how_it_preempts(machine):
 
 
 def test_an_old_kernels_word_for_no_mask_is_no_cpu(machine):
-    assert found(machine({f"{CPU}/nohz_full": "(null)\n"}), "tick") == (State.WRONG, "none")
+    assert found(machine({f"{CPU}/nohz_full": "(null)\n"}), "tick") == (State.TRADE_OFF, "none")
 
 
 @pytest.mark.parametrize(("mask", "cpus"), [("3", range(2)), ("ff,ffffffff", range(40)), ("1,00000000", (32,))])
