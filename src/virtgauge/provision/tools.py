@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ _TAIL_LINES = 12
 _TIME_LIMIT_S = 1800.0
 _ERROR = re.compile(r"E: |verifying .* checksum mismatch$|(.*: )?missing go\.sum entry")
 _running: set[subprocess.Popen[bytes]] = set()
+_starting = threading.Lock()
 
 
 class ToolError(ProvisionError):
@@ -49,17 +51,18 @@ def run_logged(
             output.write(f"$ {' '.join(map(str, argv))}\n".encode())
             output.flush()
             start = output.tell()
-            process = subprocess.Popen(
-                [str(word) for word in argv],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {"LC_ALL": "C.UTF-8"} | dict(environment or {}),
-                cwd=folder,
-                start_new_session=True,
-            )
-            if may_be_ended:
-                _running.add(process)
+            with _starting:  # else what has just begun would not be among those that are ended
+                process = subprocess.Popen(
+                    [str(word) for word in argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | {"LC_ALL": "C.UTF-8"} | dict(environment or {}),
+                    cwd=folder,
+                    start_new_session=True,
+                )
+                if may_be_ended:
+                    _running.add(process)
             try:
                 process.wait(_TIME_LIMIT_S)
             except subprocess.TimeoutExpired:
@@ -85,7 +88,9 @@ def run_logged(
 
 def end_running() -> None:
     """End what :func:`run_logged` is waiting for in other threads, whatever it started included."""
-    for process in tuple(_running):
+    with _starting:
+        running = tuple(_running)
+    for process in running:
         _end(process)
 
 
