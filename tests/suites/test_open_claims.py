@@ -95,7 +95,7 @@ def test_what_the_budget_is_too_small_to_decide_is_left_out_and_the_notice_says_
         assert FUNCTION not in open_claims(ledger, 4)[0].get("timing", [])
         assert FUNCTION in open_claims(ledger, 4)[1]["timing"]
         assert FUNCTION in open_claims(ledger, 14)[0]["timing"]
-    assert re.search(r"conclusions are left out of .* none within the budget could confirm them", notices(recorder))
+    assert re.search(r"conclusions are left out of .* none within the budget would decide them", notices(recorder))
 
 
 def test_the_looks_share_the_chance_of_an_error(tmp_path: Path) -> None:

@@ -205,43 +205,6 @@ def test_several_that_contradict_share_the_chance_among_fewer() -> None:
     assert judged(1) is UNDECIDED
 
 
-def test_how_many_have_to_contradict_is_told_by_the_repetitions_and_not_chosen_by_what_they_show() -> None:
-    """Half at the confidence of one, or one at that for eight: to take either rule is to err by both."""
-    noise = (1.0, 1.0, *[5.0] * 10)  # two are within: the interval of one leaves them out, and that of eight does not
-    figures = [figure(100, noise if number < 4 else SMALL * 2, load=str(number)) for number in range(8)]
-    assert verdict(BOUND, figures[0]) is CONTRADICTED
-    assert verdict(BOUND, *figures) is UNDECIDED
-
-    def fewest(number: int, repetitions: int) -> int:
-        return Figures(claim_file(BOUND), [figure(100, [1.0] * repetitions)], NOMINAL).fewest(number)
-
-    assert [fewest(8, repetitions) for repetitions in (6, 7, 12)] == [3, 2, 1]
-    assert [fewest(number, 6) for number in (1, 2, 3, 4)] == [1, 1, 1, 2]
-
-
-@pytest.mark.parametrize(("noise", "expected"), [(SMALL, UNDECIDED), (SMALL * 2, CONTRADICTED)])
-def test_a_spread_shares_the_chance_among_its_pairs_and_with_those_of_other_places(
-    noise: Sequence[float], expected: Verdict
-) -> None:
-    """Each of two had the chance of both, for their three pairs had taken what is a bound's other side already."""
-    spread = {"relation": "spread", "measure": "cost", "factor": "load", "at_most": 1.5}
-    costs = {("a", "idle"): 100, ("a", "io"): 110, ("a", "busy"): 120}
-    costs |= {("b", "idle"): 100, ("b", "io"): 110, ("b", "busy"): 300}
-    of = [figure(cost, noise, function=function, load=load) for (function, load), cost in costs.items()]
-    assert verdict(spread, *of) is expected
-    assert verdict(spread, *of[3:]) is CONTRADICTED
-
-
-@pytest.mark.parametrize(("noise", "expected"), [(SMALL, UNDECIDED), (SMALL * 2, CONTRADICTED)])
-def test_the_highest_is_not_said_to_be_beyond_a_window_by_those_that_lie_below_it(
-    noise: Sequence[float], expected: Verdict
-) -> None:
-    """They may: so no more than one of eight is beyond it, which was taken for eight."""
-    window = {"relation": "bound", "measure": "cost", "at_least": 120, "at_most": 140, "which": "highest"}
-    figures = [figure(value, noise, load=str(number)) for number, value in enumerate([100] * 7 + [150])]
-    assert verdict(window, *figures) is expected
-
-
 def test_how_many_more_repetitions_would_decide_is_told_by_those_that_there_are() -> None:
     def more(value: float, *noise: float) -> float:
         made = claim_file(BOUND)
@@ -1059,28 +1022,6 @@ def test_platforms_of_few_guests_contradict_only_by_what_data_could_give(pairs: 
     swapped = {"a": (1.0, 2.0, 3.0, 5.0), "b": (4.0, 6.0, 7.0, 8.0)}
     shown = heard({**test, "significant": ["cost"], "insignificant": []}, made(swapped, "idle"), **file)
     assert shown.verdict is UNDECIDED, shown.evidence
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {**BOUND, "measure": "late"},
-        {"relation": "significance", "factors": ["platform"], "significant": ["late"]},
-    ],
-    ids=lambda test: str(test["relation"]),
-)
-def test_a_rank_test_shares_the_chance_with_whatever_else_may_contradict_its_conclusion(other: dict[str, Any]) -> None:
-    """4 + 4 guests wholly apart have an exact p of 2/70; beside tests of another kind that was to be below 5 %."""
-    none = {"relation": "significance", "factors": ["platform"], "insignificant": ["cost"]}
-    slow = {"a": (1.0, 2.0, 3.0, 4.0), "b": (5.0, 6.0, 7.0, 8.0)}
-    of = [figure(1, noise, what, name, platform=name) for name, noise in slow.items() for what in ("cost", "late")]
-
-    def judged(*tests: Mapping[str, Any]) -> Verdict:
-        made = claim_file(*tests, of_arms=["platform"])
-        return judge(made.claim[0], Figures(made, of, NOMINAL)).verdict
-
-    assert judged(none) is CONTRADICTED
-    assert judged(none, other) is UNDECIDED
 
 
 @pytest.mark.slow

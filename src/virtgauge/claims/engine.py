@@ -38,7 +38,6 @@ from virtgauge.claims.verdicts import (
     Judged,
     Verdict,
     agreement_of,
-    each,
     evidence_of,
     of_extreme,
     others_permit,
@@ -77,32 +76,30 @@ def more_repetitions(claim: Claim, figures: Figures) -> float:
 
 
 def _surely(claim: Claim, figures: Figures) -> list[Evidence]:
-    """The evidence of every test.  What too few of the claim’s figures contradict may be there by chance.
+    """The evidence of every test.  What fewer than half of the claim’s figures contradict may be there by chance.
 
-    How few is for :meth:`Figures.fewest` to say.  Rank tests share the chance of an error among themselves already, and
-    with other tests of their claim by halves.
+    Of n figures m do so surely where each does with the confidence of one among n/m (R. J. Simes 1986, Biometrika
+    73(3): 751–754).  Rank tests share the chance of an error among themselves already.
     """
     heard = [[*_hear(test, figures, claim)] for test in claim.tests]
     found = [one for own in heard for one in own]
-    by_rank = [isinstance(test, model.Significance) for test in claim.tests]
-    if figures.exact or all(by_rank) or all(one.agrees is not False for one in found):
+    known = {one for one in found if one.measured}
+    against, number = sum(one.agrees is False for one in known), len(known)
+    if figures.exact or not 0 < 2 * against < number:
         return found
-    known = {one for own, rank in zip(heard, by_rank, strict=True) for one in own if one.measured and not rank}
-    number, part = max(len(known), 1), figures.stricter(len({*by_rank}))
-    least = part.fewest(number)
-    strictly = part.stricter(number / least)
-    again = [
-        (one, rank, sure.agrees is False and one.agrees is False)
-        for test, own, rank in zip(claim.tests, heard, by_rank, strict=True)
-        for one, sure in zip(own, _hear(test, part if rank else strictly, claim), strict=True)
-    ]
-    enough = len({one for one, rank, sure in again if sure and not rank}) >= least
+    for least in dict.fromkeys((against, 1)):
+        strictly = figures.stricter(number / least)
+        surely = [
+            one.agrees is False
+            for test, own in zip(claim.tests, heard, strict=True)
+            for one in (own if isinstance(test, model.Significance) else _hear(test, strictly, claim))
+        ]
+        if len({one for one, sure in zip(found, surely, strict=True) if sure and one.agrees is False}) >= least:
+            break
     text = f"; of {number} figures some may lie there by chance"
     return [
-        dataclasses.replace(one, text=one.text + text, agrees=None)
-        if one.agrees is False and not (sure and (rank or enough))
-        else one
-        for one, rank, sure in again
+        one if sure or one.agrees is not False else dataclasses.replace(one, text=one.text + text, agrees=None)
+        for one, sure in zip(found, surely, strict=True)
     ]
 
 
@@ -184,37 +181,28 @@ def _absent(test: model.Test, figures: Figures) -> Iterator[tuple[str, bool]]:
 
 
 def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
-    if not figures.select(test.measure, test.cells, test.which):
+    found = figures.select(test.measure, test.cells, test.which)
+    if not found:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells))
         return
-    yield from quantified(functools.partial(_bounded, test), figures, test.which)
-
-
-def _bounded(test: model.Bound, figures: Figures) -> list[Judged]:
-    measure, judged = figures.file.measures[test.measure], []
+    measure = figures.file.measures[test.measure]
     extreme = test.which in ("lowest", "highest")
     head = f"{test.which}: " if extreme else ""
     bounds, others = (test.at_least, test.at_most), figures.select(test.measure, test.cells)
-    least = figures.fewest(len(others)) if extreme else 1
-    among = len(others) / least
-
-    def sides(one: Figure) -> tuple[bool | None, bool | None]:
-        found = figures.firm(figures.estimate(one, among), among)
-        return within(found, bounds[0], None), within(found, None, bounds[1])
-
-    for one in figures.select(test.measure, test.cells, test.which):
+    among, said = len(others), [within(figures.firm(one.estimate), test.at_least, test.at_most) for one in others]
+    judged = []
+    for one in found:
         estimate = functools.partial(figures.estimate, one)
         agrees, sure, why = agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
-        if extreme:
-            enough = least == 1 or sum(sides(other) == sides(one) for other in others) >= least
-            agrees = of_extreme(agrees, sure if enough else None, test.which, bounds)
-        every = (figures.firm(figures.estimate(other)) for other in others)
-        if extreme and not others_permit(agrees, figures.firm(estimate()), every, test.which, bounds):
+        if extreme and 2 * said.count(agrees) < among:
+            agrees = of_extreme(agrees, sure, test.which, bounds)
+        every = (figures.firm(other.estimate) for other in others)
+        if extreme and not others_permit(agrees, figures.firm(one.estimate), every, test.which, bounds):
             agrees, why = None, why + f"; {_WIDER}"
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
         evidence = evidence_of(f"{head}{where}: {told(one.estimate, measure.unit)}{why}", agrees, figures, one)
-        judged.append(Judged(one.estimate.point, evidence))
-    return judged
+        judged.append(Judged(one.estimate.point, evidence, agrees if extreme else sure))
+    yield from quantified(judged, test.which)
 
 
 def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
@@ -231,13 +219,10 @@ def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
     counts = [1 if which == "each" else len(figures.select(test.measure, cells)) for cells, which in asked]
     # Of two highest, or two lowest, only the one is chosen in favour of a bound that the other is chosen against.
     among = len(pairs) * (max(counts) if test.of_which == test.to_which else math.prod(counts))
-    if not pairs:
+    judged = [_comparison(test, figures, one, other, among) for one, other in pairs]
+    if not judged:
         yield Evidence.none(_NOT_ALIKE)
-
-    def judged(figures: Figures) -> list[Judged]:
-        return [_comparison(test, figures, one, other, among) for one, other in pairs]
-
-    yield from quantified(judged, figures, test.which)
+    yield from quantified(judged, test.which)
 
 
 def _alike(
@@ -270,9 +255,10 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
         agrees = of_extreme(agrees, sure, end, bounds)
         if not others_permit(agrees, figures.firm(change), _rivals(test, figures, one, other), end, bounds):
             agrees, text = None, f"{text}; {_WIDER}"
+        sure = agrees
     elif ends:
         agrees = sure
-    return Judged(change.point, evidence_of(text, agrees, figures, one, other))
+    return Judged(change.point, evidence_of(text, agrees, figures, one, other), sure)
 
 
 def _rivals(test: model.Compared, figures: Figures, one: Figure, other: Figure) -> Iterator[Estimate]:
@@ -310,14 +296,14 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
         if not alike and (others or len(named) == 2):
             yield Evidence.none(_NOT_ALIKE)
         pairs += alike
-    yield from each(_above(test, figures, one, other) for one, other in pairs)
+    yield from quantified([_above(test, figures, one, other, len(pairs)) for one, other in pairs], "each")
 
 
-def _above(test: model.Order, figures: Figures, one: Figure, other: Figure) -> Judged:
+def _above(test: model.Order, figures: Figures, one: Figure, other: Figure, among: int) -> Judged:
     # Without a ratio something is zero, or early.
     relation, least = ("difference", 0.0) if figures.ratio(one, other).point is None else ("ratio", 1.0)
     above = model.Compared(measure=test.measure, relation=relation, of={}, to={}, at_least=least)
-    return _comparison(above, figures, one, other, 1)
+    return _comparison(above, figures, one, other, among)
 
 
 def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
@@ -330,7 +316,7 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
         yield Evidence.none(f"there are no two levels of {test.factor} whose figures decide")
     for group in several:
         high, low = (choose(group, key=lambda one: one.point) for choose in (max, min))
-        estimate: Callable[[float], Estimate] = functools.partial(figures.ratio, high, low)
+        estimate: Callable[[int], Estimate] = functools.partial(figures.ratio, high, low)
         among, used = len(group) * (len(group) - 1) // 2, [high, low]
         text = figures.pair_words(high, low, estimate(1))
         if test.than is not None:
@@ -357,7 +343,7 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
         yield evidence_of(text + why, agrees, figures, *used)
 
 
-def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: float) -> Estimate:
+def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: int) -> Estimate:
     return unpaired_ratio(figures.ratio(first[0], first[1], among), figures.ratio(second[0], second[1], among))
 
 
@@ -437,7 +423,7 @@ def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
     if not both:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.of))
     elif test.along:
-        yield from each(_bend(test.along, figures, own, rest) for own, rest in both)
+        yield from quantified([_bend(test.along, figures, own, rest, len(both)) for own, rest in both], "each")
     else:
         for own, rest in both:
             changes = [mean_change([figures.ratio(*pair) for pair in found], test.rising) for found in (own, rest)]
@@ -446,7 +432,7 @@ def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
             yield evidence_of(text, _beyond(*map(figures.firm, changes)), figures, *itertools.chain(*own, *rest))
 
 
-def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs) -> Judged:
+def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> Judged:
     """Whether figures grow faster, for each unit of a factor, over one range of it than over another.
 
     The slopes are compared within each block: two ranges may have a figure in common.
@@ -454,19 +440,19 @@ def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs) -> Judged:
     used, unit = [one for pair in (*own, *rest) for one in pair], own[0][0].estimate.unit
     blocks = sorted(set.intersection(*(set(one.values) for one in used)))
 
-    def grown(slope: Callable[[int | None], float], of: float = 1) -> Estimate:
+    def grown(slope: Callable[[int | None], float], of: int = 1) -> Estimate:
         values = {block: slope(block) for block in blocks}
         return exact(slope(None), unit) if figures.exact else measured(values, unit, figures.wanted(of))
 
     slopes = [functools.partial(_slope, along, pairs) for pairs in (own, rest)]
     more = functools.partial(grown, lambda block: slopes[0](block) - slopes[1](block))
-    agrees, _, why = agreement_of(figures, more, 1, (0.0, None), None, is_ratio=False)
+    agrees, sure, why = agreement_of(figures, more, among, (0.0, None), None, is_ratio=False)
     said = [
         f"{told(grown(slope), unit)} from {figures.words(to, only=(along,))} to {figures.words(of, only=(along,))}"
         for slope, (of, to) in zip(slopes, (own[0], rest[0]), strict=True)
     ]
     text = f"{figures.words(used[0], without=(along,))}: grew for each unit by {', beside '.join(said)}{why}"
-    return Judged(more().point, evidence_of(text, agrees, figures, *used))
+    return Judged(more().point, evidence_of(text, agrees, figures, *used), sure)
 
 
 def _slope(along: str, pairs: Pairs, block: int | None) -> float:

@@ -62,7 +62,6 @@ class Figures:
         figures: all.
         nominal: the confidence wanted of an interval; None of a paper's own figures, which are taken as they are.
         missing_reason: why there is no figure of a measure at some levels.
-        share: one among how many these decide as, of a conclusion (:meth:`stricter`).
     """
 
     def __init__(
@@ -71,9 +70,8 @@ class Figures:
         figures: Sequence[Figure],
         nominal: float | None = None,
         missing_reason: Callable[[str, Cells], str] = lambda measure, cells: NOT_PRINTED,
-        share: float = 1,
     ) -> None:
-        self.file, self._nominal, self.share = file, nominal, share
+        self.file, self._nominal = file, nominal
         self._figures = {group[0].measure: group for group in grouped(figures, lambda one: one.measure)}
         self.missing_reason = missing_reason
 
@@ -140,21 +138,8 @@ class Figures:
         return [best(found, key=lambda one: one.point)] if found else []
 
     def stricter(self, among: float) -> Figures:
-        """The same, to decide with the confidence of one among several, each of which may be of several itself."""
-        found = [one for some in self._figures.values() for one in some]
-        return Figures(self.file, found, self._nominal, self.missing_reason, self.share * among)
-
-    def fewest(self, number: int) -> int:
-        """How many of so many figures have to say what may be true of none: as few as the repetitions allow.
-
-        If it is true of none of n, m or more say so, each with the confidence of one among n/m, no more often than one
-        interval errs, however they depend on one another: on the average that share of m does (B. Rüger 1978, Metrika
-        25: 171–178; Bonferroni with m = 1).  Were m chosen by what they show (R. J. Simes 1986), it might depend.
-        """
-        if self.exact:
-            return 1
-        most = attainable_confidence(self.repetitions)
-        return next((m for m in range(1, number) if most >= self.wanted(number / m)), max(number, 1))
+        """The same, to decide with the confidence of one figure among several (:meth:`wanted`)."""
+        return self._each(lambda one: dataclasses.replace(one, estimate=self.estimate(one, among)), self.wanted(among))
 
     def repeated(self, times: int) -> Figures:
         """The same, as if every repetition had come out alike so many times."""
@@ -167,8 +152,11 @@ class Figures:
             estimate = measured(values, one.estimate.unit, self.wanted())
             return dataclasses.replace(one, estimate=estimate, values=values, identical=(tiled(aa), tiled(reference)))
 
-        found = [grown(one) for some in self._figures.values() for one in some]
-        return Figures(self.file, found, self._nominal, self.missing_reason)
+        return self._each(grown, self.wanted())
+
+    def _each(self, change: Callable[[Figure], Figure], nominal: float) -> Figures:
+        found = [change(one) for some in self._figures.values() for one in some]
+        return Figures(self.file, found, nominal, self.missing_reason)
 
     @property
     def repetitions(self) -> int:
@@ -181,7 +169,7 @@ class Figures:
         Its ends are values that were measured: between two ticks of a coarse clock there is none, and an end that lies
         there (the median of an even number) would surely exclude the tick below.
         """
-        if self.exact or among * self.share == 1:
+        if self.exact or among == 1:
             return one.estimate
         found, values = measured(one.values, one.estimate.unit, self.wanted(among)), sorted(one.values.values())
         if found.low is None or found.high is None:
@@ -209,7 +197,7 @@ class Figures:
         A bound is broken to one side, so that both tails of the nominal interval together are the chance to share.
         """
         assert self._nominal is not None, "a paper's figures have no repetitions"
-        return max(self._nominal, 1 - 2 * (1 - self._nominal) / (among * self.share))
+        return max(self._nominal, 1 - 2 * (1 - self._nominal) / among)
 
     def firm(self, estimate: Estimate, among: float = 1) -> Estimate:
         """An estimate to decide by: without its interval where so few repetitions do not give it the confidence."""

@@ -46,7 +46,9 @@ def significance(test: Significance, figures: Figures, tests: Sequence[Significa
     def part_of(one: Figure) -> Level | None:
         return one.level(test.within) if test.within else None
 
-    family = sum(_number_of_tests(one, figures) for one in tests)  # any of them may contradict the claim
+    families = {  # tests of which any would contradict the claim, where an effect is expected and where none is
+        wanted: max(sum(_number_of_tests(one, figures, wanted=wanted) for one in tests), 1) for wanted in (True, False)
+    }
     expected = [(name, True) for name in test.significant] + [(name, False) for name in test.insignificant]
     for measure, wanted in expected:
         missing = _missing(test, figures, measure)
@@ -59,14 +61,14 @@ def significance(test: Significance, figures: Figures, tests: Sequence[Significa
             continue
         for part in grouped(found, part_of):
             head = f"{_words(figures, test.within, part[0].level(test.within))}, " if test.within else ""
-            tested = _tested(test, figures, part, family * figures.share)
+            tested = _tested(test, figures, part, families[False])
             text = f"{head}{figures.file.measures[measure].title}: {tested.text}"
             if tested.shown is None:
                 yield Evidence.none(text, tested.needs)
             elif figures.exact:
                 yield Evidence(text, tested.shown is wanted)
             else:
-                alike, why, never = _alike(test, figures, part, family if wanted else 0)
+                alike, why, never = _alike(test, figures, part, families[True] if wanted else 0)
                 # a small effect that is shown is significant, as its author says it; one that is not shown is none
                 if wanted:
                     agrees = True if tested.shown else False if alike else None
@@ -75,9 +77,9 @@ def significance(test: Significance, figures: Figures, tests: Sequence[Significa
                 yield Evidence(text + why, agrees, needs=math.inf if agrees is None and never else 0)
 
 
-def _number_of_tests(test: Significance, figures: Figures) -> int:
-    """Of all its measures, at each level within which they are tested."""
-    measures = (*test.significant, *test.insignificant)
+def _number_of_tests(test: Significance, figures: Figures, *, wanted: bool) -> int:
+    """Of measures for which an effect is expected, or none is, at each level within which it is tested."""
+    measures = test.significant if wanted else test.insignificant
     parts = ({one.level(test.within or "") for one in figures.select(name, test.cells)} for name in measures)
     return sum(len(levels) for levels in parts)
 
@@ -105,7 +107,7 @@ class _Tested:
     needs: float = math.inf  # repetitions, to be tested at all
 
 
-def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family: float) -> _Tested:
+def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family: int) -> _Tested:
     """One test; ``family``: the tests of a claim, of which any would contradict it."""
     most = max(len(one.values) for one in part)
     if not figures.exact and most < FEWEST_REPETITIONS:
@@ -173,7 +175,7 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
         pairs = [[(named[0][i], named[0][j]) for i, j in sorted(meant)]]
     contrasts, single = list(itertools.product(*pairs)), bool(among and test.pairs)
 
-    def ratio(logs: Values, of: float = 1) -> Estimate:
+    def ratio(logs: Values, of: int = 1) -> Estimate:
         return figures.firm(median_estimate(logs.tolist(), "log", figures.wanted(of)).mapped(math.exp, "ratio"), of)
 
     found = [np.array([_log_ratios(contrast, cell, blocks) for cell in common]) for contrast in contrasts]
@@ -242,7 +244,7 @@ def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -
     return rank([[by_place[place] for place in common] for by_place in cells])
 
 
-def _kruskal(groups: Sequence[Values], alpha: float, family: float, *, within: bool, exact: bool) -> _Tested:
+def _kruskal(groups: Sequence[Values], alpha: float, family: int, *, within: bool, exact: bool) -> _Tested:
     """``within`` guests the test is Friedman's; ``exact`` where it need not be as the paper made it."""
     sizes = [len(group) for group in groups]
     least = ranks.least_attainable_p(sizes, blocked=within)
@@ -262,7 +264,7 @@ def _dunn(
     groups: Sequence[Values],
     labels: Sequence[str],
     alpha: float,
-    family: float,
+    family: int,
     *,
     within: bool,
     exact: bool,
@@ -303,7 +305,7 @@ def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set
     return meant
 
 
-def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float, family: float) -> _Tested:
+def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float, family: int) -> _Tested:
     """By the aligned rank transform of logarithms, and the ordinary analysis of variance: by both or not at all.
 
     A paper's single values take the interaction of all factors as their error.

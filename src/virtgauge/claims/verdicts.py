@@ -118,16 +118,17 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure)
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """One figure of a test."""
+    """One figure of a test: ``sure`` is what it says with the confidence for as many as the test has."""
 
     point: float | None
     evidence: Evidence
+    sure: bool | None
 
 
 def agreement_of(
     figures: Figures,
-    estimate: Callable[[float], Estimate],
-    among: float,
+    estimate: Callable[[int], Estimate],
+    among: int,
     bounds: tuple[float | None, float | None],
     of: Figure | None,
     *,
@@ -184,40 +185,32 @@ def others_permit(
     return True
 
 
-def each(judged: Iterable[Judged]) -> Iterator[Evidence]:
-    """Every figure must agree; whether those that do not may be there by chance is for all of a claim to say."""
-    yield from (Evidence.none(one.evidence.text) if one.point is None else one.evidence for one in judged)
-
-
-def quantified(judge: Callable[[Figures], Sequence[Judged]], figures: Figures, which: str) -> Iterator[Evidence]:
+def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:
     """Every figure must agree, or most of them, or any; what can decide nothing at all is none of those.
 
-    That k of n agree, or that k do not, is said where m - 1 more do, as surely as one of (n - k + 1)/m: were it fewer,
-    m of so many or more would say so by chance (:meth:`Figures.fewest`).
+    At least k of n agree, or do not, where k surely do, or where so many seem to that, were it fewer, half of the
+    rest or more would seem so by chance: that is as rare as that one interval errs (Markov’s inequality).
     """
-    judged = judge(figures)
     if which not in ("most", "any"):
-        yield from each(judged)
+        yield from (Evidence.none(one.evidence.text) if one.point is None else one.evidence for one in judged)
         return
     known = sorted(
         (one for one in judged if one.point is not None and math.isfinite(one.evidence.needs)),
         key=lambda one: one.point or 0.0,
     )
     if not known:
-        yield from each(judged[:1])
+        yield from (Evidence.none(one.evidence.text) for one in judged[:1])
         return
     n = len(known)
+    agreeing, open_ones = (sum(one.evidence.agrees is verdict for one in known) for verdict in (True, None))
 
     def shown(verdict: bool, least: int) -> bool:
-        others = n - least + 1
-        chance = figures.fewest(others)
-        surely = [one.evidence.agrees for one in judge(figures.stricter(others / chance))]
-        return surely.count(verdict) >= least - 1 + chance
+        said = [one.sure is verdict for one in known if one.evidence.agrees is verdict]
+        return sum(said) >= least or 2 * (len(said) - least + 1) > n - least
 
     least = 1 if which == "any" else n // 2 + 1
     agrees = True if shown(True, least) else False if shown(False, n - least + 1) else None
-    agreeing, open_ones = (sum(one.evidence.agrees is verdict for one in known) for verdict in (True, None))
-    text = f"within the bounds in {agreeing} of {n} cells, {open_ones} undecided"
+    yield Evidence(f"within the bounds in {agreeing} of {n} cells, {open_ones} undecided", agrees)
     # The two that are furthest apart; they decide nothing by themselves.
-    ends = (f"{name}: {one.evidence.text}" for name, one in (("lowest", known[0]), ("highest", known[-1])))
-    yield Evidence("; ".join((text, *ends)), agrees)
+    for name, one in {"lowest": known[0], "highest": known[-1]}.items():
+        yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees)

@@ -167,7 +167,7 @@ class Runner:
                 before, (claims, never) = never, open_claims(self._ledger, budget.repetitions)
                 if never and not before:
                     text = _counted("conclusion", "left out of further repetitions", _listed(never))
-                    self._display.show(Notice(f"{text}: none within the budget could confirm them", warning=False))
+                    self._display.show(Notice(f"{text}: none within the budget would decide them", warning=False))
             elif budget.claims and block == first:  # resumed between two looks, and one more would not be allowed for
                 claims = {suite: ["all, until the next look"] for suite in self._plan.suite}
             if not (left or claims):
