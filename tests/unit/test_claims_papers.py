@@ -9,8 +9,6 @@ import pytest
 from scipy import stats
 
 from virtgauge import reference
-from virtgauge.claims.engine import judge
-from virtgauge.claims.figures import Figure, Figures, measured
 from virtgauge.claims.model import claim_file
 from virtgauge.claims.papers import SOURCES, on_paper, paper_figures, printed_beside_table
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
@@ -136,20 +134,6 @@ def test_figures_that_the_text_prints_stand_beside_the_table_without_a_verdict()
     assert ("TSC", "VBox", "2.12 µs", "2.05 µs") in differing
     assert ("System Call", "VBox", "2.18 µs", "2.04 µs") in differing
     assert ("uSleep", "QEMU", "61.3 µs", "63.3 µs") in differing
-
-
-@pytest.mark.parametrize(("median_ns", "within"), [(79.3, False), (79.6, True), (116.4, True), (116.7, False)])
-def test_a_window_that_a_paper_prints_has_the_rounding_of_its_figures_at_either_end(
-    median_ns: float, within: bool
-) -> None:
-    """80 to 116 ns had it at the upper end alone."""
-    (said,) = (one for one in claim_file("timing").claim if one.name == "sleep-idle-range")
-    levels = {"table": "sleep_miss", "function": "HPTSleep", "load": "Idle System", "platform": "Host OS"}
-    values = {block: median_ns + block / 1000 for block in range(6)}
-    figure = Figure("median", levels, measured(values, "ns", 0.95), values, facts={"of_the_paper": True})
-    found = judge(said, Figures(claim_file("timing"), [figure], 0.95))
-    assert found.verdict is (Verdict.CONFIRMED if within else Verdict.CONTRADICTED)
-    assert "rounding" in found.note
 
 
 # -- storage -----------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ A paper's figure is taken as it is.  Emulated figures decide nothing, nor do tho
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -53,54 +52,13 @@ _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's
 
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
-    found = list(dict.fromkeys(_surely(claim, figures)))
+    found = list(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures, claim)))
     verdict = verdict_of(found)
     deciding = {Verdict.CONFIRMED: True, Verdict.CONTRADICTED: False}.get(verdict)
     evidence = tuple(sorted(found, key=lambda one: one.agrees is not deciding))  # a reader sees the first of them
     elsewhere = dict.fromkeys(reason for test in claim.tests for reason in _elsewhere(test, figures))
     note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *(f"{reason}." for reason in elsewhere))))
     return CheckedClaim(claim.name, claim.where, claim.text, note, verdict, evidence)
-
-
-_TIMES = (2, 3, 5)  # As many repetitions are tried, to tell how many would do
-
-
-def more_repetitions(claim: Claim, figures: Figures) -> float:
-    """About how many more would decide a claim that is open, should all come out as those so far did.
-
-    Infinite where five times as many in all would not.
-    """
-    undecided = (Verdict.UNDECIDED, Verdict.UNTESTABLE)
-    enough = (times for times in _TIMES if judge(claim, figures.repeated(times)).verdict not in undecided)
-    return (next(enough, math.inf) - 1) * figures.repetitions
-
-
-def _surely(claim: Claim, figures: Figures) -> list[Evidence]:
-    """The evidence of every test.  What fewer than half of the claim’s figures contradict may be there by chance.
-
-    Of n figures m do so surely where each does with the confidence of one among n/m (R. J. Simes 1986, Biometrika
-    73(3): 751–754).  Rank tests share the chance of an error among themselves already.
-    """
-    heard = [[*_hear(test, figures, claim)] for test in claim.tests]
-    found = [one for own in heard for one in own]
-    known = {one for one in found if one.measured}
-    against, number = sum(one.agrees is False for one in known), len(known)
-    if figures.exact or not 0 < 2 * against < number:
-        return found
-    for least in dict.fromkeys((against, 1)):
-        strictly = figures.stricter(number / least)
-        surely = [
-            one.agrees is False
-            for test, own in zip(claim.tests, heard, strict=True)
-            for one in (own if isinstance(test, model.Significance) else _hear(test, strictly, claim))
-        ]
-        if len({one for one, sure in zip(found, surely, strict=True) if sure and one.agrees is False}) >= least:
-            break
-    text = f"; of {number} figures some may lie there by chance"
-    return [
-        one if sure or one.agrees is not False else dataclasses.replace(one, text=one.text + text, agrees=None)
-        for one, sure in zip(found, surely, strict=True)
-    ]
 
 
 def _bounds(claim: Claim, figures: Figures) -> str:
@@ -506,30 +464,26 @@ def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells)
     wanted, rivals = test.cells.get(test.across), figures.file.needed.get(test.factor, ())
     for group in grouped(found, lambda one: figures.place(one, (test.factor, test.across))):
-        cells = [cell for cell in grouped(group, lambda one: one.level(test.across)) if len(cell) >= len(rivals)]
-
-        def best_of(cell: Sequence[Figure], among: int) -> set[Level | None]:
-            """Whichever no other was shown to exceed, by one of so many ratios."""
-            return {
-                one.level(test.factor)
-                for one in cell
-                if not any(
-                    within(figures.firm(figures.ratio(other, one, among), among), 1, None, strictly=True)
-                    for other in cell
-                    if other is not one
-                )
-            }
-
-        best = {figures.words(cell[0], only=(test.across,)): best_of(cell, 1) for cell in cells}
+        best: dict[str, set[Level | None]] = {}
+        for cell in grouped(group, lambda one: one.level(test.across)):
+            if len(cell) >= len(rivals):
+                # Whichever no other was shown to exceed.
+                best[figures.words(cell[0], only=(test.across,))] = {
+                    one.level(test.factor)
+                    for one in cell
+                    if not any(
+                        within(figures.firm(figures.ratio(other, one)), 1, None, strictly=True)
+                        for other in cell
+                        if other is not one
+                    )
+                }
         where = figures.words(group[0], without=(test.factor, test.across))
         if len(best) < (len(wanted) if isinstance(wanted, tuple) else 2):
             yield Evidence.none(f"{where}: not every one was measured in both")
         else:
             listed = ", ".join(f"{' or '.join(map(str, names))} at {across}" for across, names in best.items())
             in_all = set.intersection(*best.values())
-            chances = sum(len(cell) - 1 for cell in cells)  # for the best of all to be exceeded somewhere by chance
-            surely = set.intersection(*(best_of(cell, chances) for cell in cells))
-            agrees = True if not surely else False if all(names == in_all for names in best.values()) else None
+            agrees = True if not in_all else False if all(names == in_all for names in best.values()) else None
             yield evidence_of(f"{where}: {listed}", agrees if len(in_all) < 2 else None, figures, *group)
 
 

@@ -137,33 +137,7 @@ class Figures:
             return [best(stated, key=lambda one: one.point)] if stated else []
         return [best(found, key=lambda one: one.point)] if found else []
 
-    def stricter(self, among: float) -> Figures:
-        """The same, to decide with the confidence of one figure among several (:meth:`wanted`)."""
-        return self._each(lambda one: dataclasses.replace(one, estimate=self.estimate(one, among)), self.wanted(among))
-
-    def repeated(self, times: int) -> Figures:
-        """The same, as if every repetition had come out alike so many times."""
-
-        def tiled(values: Mapping[int, float]) -> dict[int, float]:
-            return {times * block + number: value for block, value in values.items() for number in range(times)}
-
-        def grown(one: Figure) -> Figure:
-            values, (aa, reference) = tiled(one.values), one.identical
-            estimate = measured(values, one.estimate.unit, self.wanted())
-            return dataclasses.replace(one, estimate=estimate, values=values, identical=(tiled(aa), tiled(reference)))
-
-        return self._each(grown, self.wanted())
-
-    def _each(self, change: Callable[[Figure], Figure], nominal: float) -> Figures:
-        found = [change(one) for some in self._figures.values() for one in some]
-        return Figures(self.file, found, nominal, self.missing_reason)
-
-    @property
-    def repetitions(self) -> int:
-        """The most that any figure has."""
-        return max((len(one.values) for some in self._figures.values() for one in some), default=0)
-
-    def estimate(self, one: Figure, among: float = 1) -> Estimate:
+    def estimate(self, one: Figure, among: int = 1) -> Estimate:
         """A figure, of a run with the interval that it has as one among several (:meth:`wanted`).
 
         Its ends are values that were measured: between two ticks of a coarse clock there is none, and an end that lies
@@ -178,20 +152,20 @@ class Figures:
         high = values[min(bisect.bisect_left(values, found.high), len(values) - 1)]
         return dataclasses.replace(found, low=low, high=high)
 
-    def ratio(self, one: Figure, other: Figure, among: float = 1) -> Estimate:
+    def ratio(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
         """Of two figures; of a run's, formed within each block."""
         if self.exact:
             return unpaired_ratio(one.estimate, other.estimate)
         return paired_ratio(one.values, other.values, self.wanted(among))
 
-    def difference(self, one: Figure, other: Figure, among: float = 1) -> Estimate:
+    def difference(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
         """Of two figures; of a run's, formed within each block."""
         unit = one.estimate.unit
         if self.exact:
             return exact(one.point - other.point, unit)
         return paired_difference(one.values, other.values, unit, self.wanted(among))
 
-    def wanted(self, among: float = 1) -> float:
+    def wanted(self, among: int = 1) -> float:
         """The confidence of an interval that decides by itself, where it is one among several that might have.
 
         A bound is broken to one side, so that both tails of the nominal interval together are the chance to share.
@@ -199,7 +173,7 @@ class Figures:
         assert self._nominal is not None, "a paper's figures have no repetitions"
         return max(self._nominal, 1 - 2 * (1 - self._nominal) / among)
 
-    def firm(self, estimate: Estimate, among: float = 1) -> Estimate:
+    def firm(self, estimate: Estimate, among: int = 1) -> Estimate:
         """An estimate to decide by: without its interval where so few repetitions do not give it the confidence."""
         if self.exact or estimate.reaches(self.wanted(among)):
             return estimate

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from virtgauge.claims.engine import judge, more_repetitions
+from virtgauge.claims.engine import judge
 from virtgauge.claims.figures import Figure, Figures, exact, told
 from virtgauge.claims.model import ClaimFile, Level, Printed, Range, claim_file
 from virtgauge.claims.verdicts import CheckedClaim, ClaimCheck, Hearing
@@ -52,10 +52,7 @@ def check_claims(suite: str, run: Mapping[str, Figures], at_one_level: Figures |
     return tuple(
         ClaimCheck(
             paper,
-            tuple(
-                Hearing(arm, judge(claim, figures), functools.partial(more_repetitions, claim, figures))
-                for arm, figures in run.items()
-            ),
+            tuple(Hearing(arm, judge(claim, figures)) for arm, figures in run.items()),
             judge(claim, at_one_level) if at_one_level is not None and claim.at_one_level else None,
         )
         for claim, paper in zip(claim_file(suite).claim, on_paper(suite), strict=True)

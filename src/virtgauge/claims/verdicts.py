@@ -57,8 +57,6 @@ class Hearing:
 
     arm: str
     checked: CheckedClaim
-    # about how many more repetitions would decide what is open; infinite where that cannot be told
-    more: Callable[[], float] = dataclasses.field(default=lambda: math.inf, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +116,7 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure)
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """One figure of a test: ``sure`` is what it says with the confidence for as many as the test has."""
+    """One figure of a test: ``sure`` is what it says with the confidence for as many as there are."""
 
     point: float | None
     evidence: Evidence
@@ -186,31 +184,29 @@ def others_permit(
 
 
 def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:
-    """Every figure must agree, or most of them, or any; what can decide nothing at all is none of those.
-
-    At least k of n agree, or do not, where k surely do, or where so many seem to that, were it fewer, half of the
-    rest or more would seem so by chance: that is as rare as that one interval errs (Markov’s inequality).
-    """
-    if which not in ("most", "any"):
-        yield from (Evidence.none(one.evidence.text) if one.point is None else one.evidence for one in judged)
-        return
-    known = sorted(
-        (one for one in judged if one.point is not None and math.isfinite(one.evidence.needs)),
-        key=lambda one: one.point or 0.0,
+    """Every figure must agree, or most of them, or any; what one alone decides it must do surely."""
+    known = sorted((one for one in judged if one.point is not None), key=lambda one: one.point or 0.0)
+    agreeing, against, open_ones = (
+        sum(one.evidence.agrees is verdict for one in known) for verdict in (True, False, None)
     )
+    if which not in ("most", "any"):
+        for one in judged:
+            if one.point is None:
+                yield Evidence.none(one.evidence.text)
+            elif one.evidence.agrees is False and one.sure is not False and 2 * against < len(known):
+                text = f"{one.evidence.text}; of {len(known)} figures some may lie there by chance"
+                yield dataclasses.replace(one.evidence, text=text, agrees=None)
+            else:
+                yield one.evidence
+        return
     if not known:
         yield from (Evidence.none(one.evidence.text) for one in judged[:1])
         return
-    n = len(known)
-    agreeing, open_ones = (sum(one.evidence.agrees is verdict for one in known) for verdict in (True, None))
-
-    def shown(verdict: bool, least: int) -> bool:
-        said = [one.sure is verdict for one in known if one.evidence.agrees is verdict]
-        return sum(said) >= least or 2 * (len(said) - least + 1) > n - least
-
-    least = 1 if which == "any" else n // 2 + 1
-    agrees = True if shown(True, least) else False if shown(False, n - least + 1) else None
-    yield Evidence(f"within the bounds in {agreeing} of {n} cells, {open_ones} undecided", agrees)
+    agrees = True if 2 * agreeing > len(known) else False if 2 * (agreeing + open_ones) <= len(known) else None
+    if which == "any" and agrees is not True:
+        surely = any(one.sure and one.evidence.agrees for one in known)
+        agrees = True if surely else None if agreeing + open_ones else False
+    yield Evidence(f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided", agrees)
     # The two that are furthest apart; they decide nothing by themselves.
     for name, one in {"lowest": known[0], "highest": known[-1]}.items():
         yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees)

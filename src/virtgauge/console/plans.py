@@ -50,7 +50,6 @@ def check(
     """
     from virtgauge.execution.fitting import duration_of, fitted
     from virtgauge.execution.prepare import check_plan, load_checked, probe_arms
-    from virtgauge.execution.progress import duration_text
     from virtgauge.plan.load import full_form
 
     loaded, source, design = load_checked(full_form(plan) if full else plan)
@@ -70,11 +69,6 @@ def check(
         why = f"which cannot be used here: `virtgauge doctor --plan {plan}` says why"
         without = f" (without {', '.join(unusable)}, {why})" if unusable else ""
         print(f"duration on this machine{without}: {duration_of(loaded, design, arms)}")
-        if loaded.budget is not None and loaded.budget.repetitions > loaded.repetitions:
-            longest = loaded.model_copy(update={"repetitions": loaded.budget.repetitions})
-            no_later = f", none begun after {loaded.budget.minutes:g} min" if loaded.budget.minutes else ""
-            whole = duration_text(duration_of(longest, design, arms).expected)
-            print(f"while anything is open, up to {longest.repetitions} repetitions{no_later}: {whole}")
         if minutes is not None:
             fit = fitted(loaded, source, arms, minutes)
             print(f"in {minutes:g} minutes: {duration_of(fit.plan, check_plan(fit.plan, source), arms)}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -47,9 +46,8 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
     What goes first: repetitions beyond the least that have an interval of the plan's confidence; platforms whose
     processor is emulated, which decide nothing; levels between the ends of numeric factors, one at a time, the last of
     them after all others, for a line needs three; designs, the last one of a suite.  Each time it is the smallest that
-    suffices, else the largest; and what there is room for in the end is put back, what went last before what went
-    first.  What a requirement needs stays, and no repetition is added beyond that time: open conclusions get no look
-    that there is no time for, and share their chance of an error with none.
+    suffices, else the largest; and what there is room for in the end is put back, what went last
+    before what went first.  What a requirement needs stays, and no repetition is added beyond that time.
 
     Raises:
         UsageError: even the least takes longer.
@@ -63,14 +61,12 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
             f"give {math.ceil(search.seconds(search.plan) / 60)} minutes, or fewer platforms (--platform)",
         )
     search.put_back()
-    fit = search.with_more_repetitions()
+    fit, budget = search.with_more_repetitions(), plan.budget
+    if budget is not None:
+        ended = min(budget.minutes or minutes, minutes)
+        fit = fit.model_copy(update={"budget": budget.model_copy(update={"minutes": ended})})
     fewer = plan.repetitions - fit.repetitions
     repetitions = [f"{fewer} of {plan.repetitions} repetitions"] if fewer else []
-    if plan.budget is not None and fit.budget is not None:
-        ended, further = min(plan.budget.minutes or minutes, minutes), plan.budget.repetitions - plan.repetitions
-        if (gone := further - (fit.budget.repetitions - fit.repetitions)) > 0:
-            repetitions.append(f"{gone} of {further} further repetitions while anything is open")
-        fit = fit.model_copy(update={"budget": fit.budget.model_copy(update={"minutes": ended})})
     return Fitted(fit, (*repetitions, *search.left_out()))
 
 
@@ -111,20 +107,19 @@ class _Search:
 
     def _fewest_repetitions(self) -> int:
         """As few as an interval of the median of all of them needs."""
-        confidence = self._given.confidence
+        budget, confidence = self._given.budget, self._given.confidence
+        if budget is not None:
+            confidence = budget.claims_confidence(confidence, self._given.repetitions)
         least = next(number for number in itertools.count(1) if attainable_confidence(number) >= confidence)
         if self._given.requirements:
             least = max(least, fewest_values(confidence))
         return min(least, self._given.repetitions)
 
     def with_more_repetitions(self) -> Plan:
-        """As many as there is time for, now that it is known what is measured; for open conclusions as many more."""
-        of_one, budget = self.seconds(self.plan) / self._least, self._given.budget
-        room = max(int(self._limit_s / of_one), self._least) if of_one else sys.maxsize
-        more: dict[str, Any] = {"repetitions": min(room, self._given.repetitions)}
-        if budget is not None and budget.claims:
-            more["budget"] = budget.model_copy(update={"repetitions": min(room, budget.repetitions)})
-        return self.plan.model_copy(update=more)
+        """As many as there is time for, now that it is known what is measured."""
+        of_one = self.seconds(self.plan) / self._least
+        number = min(max(int(self._limit_s / of_one), self._least), self._given.repetitions) if of_one else self._least
+        return self.plan.model_copy(update={"repetitions": number})
 
     def _without(self, cuts: Sequence[_Cut]) -> Plan:
         """The given plan, with fewest repetitions, without these."""

@@ -18,7 +18,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from virtgauge.execution.progress import duration_text
@@ -192,22 +192,16 @@ class RemainingTime:
     @property
     def expected(self) -> float:
         """Seconds to the end of the run, as well as they can be told by now."""
-        again, launches = map(self._again, ("attempts", "launches"))
+        repeats = {"attempts": 1.0, "launches": 1.0}
+        for name in repeats:
+            remembered = min(self._remembered.get(name) or 1.0, _MOST_REPEATS)
+            repeats[name] = max(self._repeats().get(name) or remembered, 1.0)
+        again, launches = repeats["attempts"], repeats["launches"]
         found = again * sum(number * self._cost(*key) for key, number in self._open_trials.items() if number > 0)
         found += launches * sum(
             number * self._testbed(*key) for key, number in self._open_batches.items() if number > 0
         )
         return max(found - (self._launched[2] if self._launched else 0.0), 0.0)
-
-    def of(self, arm: str, testbed: str, cells: Sequence[Cell]) -> float:
-        """Seconds that a batch takes, likewise, be it one of the run or not."""
-        self._cells |= {cell.key: cell for cell in cells}
-        trials = sum(self._cost(arm, cell.key) for cell in cells)
-        return self._again("attempts") * trials + self._again("launches") * self._testbed(arm, testbed)
-
-    def _again(self, name: str) -> float:
-        """How often a trial is made, or a testbed launched, before it counts."""
-        return max(self._repeats().get(name) or min(self._remembered.get(name) or 1.0, _MOST_REPEATS), 1.0)
 
     def __str__(self) -> str:
         """``about 12 min 30 s, as its parts took on this machine before``."""

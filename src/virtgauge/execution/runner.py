@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.decisions.open_claims import Names, needed_for_claims, open_claims, wanted_by
+from virtgauge.decisions.open_claims import Names, needed_for_claims, open_claims
 from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import (
@@ -27,7 +26,6 @@ from virtgauge.execution.progress import (
     RunStarted,
     TrialEnded,
     TrialProgress,
-    duration_text,
 )
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
@@ -125,13 +123,9 @@ class Runner:
         started = time.monotonic()
         for turn in turns(self._batches, self._each):
             self._expect(turn)
-        about, budget = str(self._clock), self._plan.budget
-        if budget is not None and budget.repetitions > self._plan.repetitions:
-            more_s = self._repetition_s(lambda arm, cell: True)
-            about += (
-                f"; each repetition more, of up to {budget.repetitions} while anything is open: {duration_text(more_s)}"
-            )
-        self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done, self._clock.seconds, about))
+        self._display.show(
+            RunStarted(self._ledger.folder.name, self._total, self._done, self._clock.seconds, str(self._clock))
+        )
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:
@@ -154,7 +148,7 @@ class Runner:
         budget = self._plan.budget
         if budget is None:
             return
-        told, spent = "", f"{budget.repetitions} repetitions"
+        told = ""
         requirements, arms = self._design.requirements, self._ledger.manifest().arms
         claims: Names = {}
         never: Names = {}
@@ -179,8 +173,8 @@ class Runner:
                 self._display.show(Notice(f"{said}: no further repetition would decide the rest"))
                 return
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
-                spent = f"{budget.minutes:g} minutes"
-                break
+                self._display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {said}"))
+                return
             if told != (told := said):
                 text = f"{said}: repetitions {block + 1} to at most {budget.repetitions} follow"
                 self._display.show(Notice(text, warning=False))
@@ -198,31 +192,8 @@ class Runner:
         left = undecided(requirements, self._ledger)
         claims = open_claims(self._ledger, budget.repetitions)[0] if budget.claims else {}
         if left or claims:
-            self._display.show(Notice(f"the budget of {spent} is spent: {_said(left, claims)}"))
-        if claims:
-            self._tell_open(claims)
-
-    def _tell_open(self, claims: Names) -> None:
-        """Say of each conclusion that is open about how many more repetitions, and how long, it would take."""
-        wanted, tested = wanted_by(claims, self._ledger)
-        each = {suite: self._repetition_s(needed_for_claims({suite: []}, self._ledger)) for suite in claims}
-        told = [
-            f"{suite}: {name} "
-            + (f"{more:g} ({duration_text(more * each[suite])})" if math.isfinite(more) else "far more")
-            for (suite, name), more in wanted.items()
-        ]
-        text = f"{len(told)} of {tested} conclusions that can be tested here are open, one in ten is aimed at; about so"
-        text += f" many more repetitions would decide them, should all come out as those so far did: {', '.join(told)}"
-        self._display.show(Notice(text))
-
-    def _repetition_s(self, needed: Needed) -> float:
-        """About how long a further repetition of what is needed takes, with its share of a guest that several have."""
-        blocks: set[int] = set()
-        seconds = 0.0
-        for turn in turns(self._further_batches(self._plan.repetitions, needed), self._each):
-            blocks |= {batch.block for batch in turn}
-            seconds += self._clock.of(turn[0].arm, turn[0].testbed, [cell for batch in turn for cell in batch.cells])
-        return seconds / max(len(blocks), 1)
+            text = f"the budget of {budget.repetitions} repetitions is spent: {_said(left, claims)}"
+            self._display.show(Notice(text))
 
     def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
         """What of a further block is needed, and of those that share its guests."""

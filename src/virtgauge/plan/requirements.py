@@ -114,7 +114,7 @@ class Budget(BaseModel):
     """Repeat for the papers' conclusions that are still open, too ([papers.md](papers.md))."""
 
     def looks(self, repetitions: int) -> tuple[int, ...]:
-        """After which repetitions conclusions are judged: the plan's, half as many more each, the last at the end."""
+        """After how many repetitions conclusions are judged: the plan's, every half as many more, and at the end."""
         step = max(repetitions // 2, 1)
         further = (self.repetitions - repetitions) // step
         return (*(repetitions + step * number for number in range(further)), self.repetitions)

@@ -322,8 +322,6 @@ def _published(x: float, y: float, shape: str, figure: ForwardingFigure) -> Mark
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
     """Of what was measured with the paper's load vectors, on platforms with interfaces of their own: T and L_tot."""
     arms = [arm for arm in context.all_arms if arm.usable and arm.role != "aa" and interfaces_of(arm) is not None]
-    real = {interfaces_of(arm) for arm in arms if not arm.emulated}  # beside one of these an emulated one only blurs
-    arms = [arm for arm in arms if not arm.emulated or interfaces_of(arm) not in real]
     cells = [cell for cell in context.where({"vector": two_level}) if jain_of(context, cell) is not None]
     found = [one for cell in cells for arm in arms for one in _claimed(context, cell, arm)]
 
