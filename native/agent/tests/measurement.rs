@@ -182,10 +182,8 @@ fn idle_states_are_held_off_for_one_trial_or_refused_with_the_reason() {
     let mut controller = Controller::greeted();
     let in_force = || std::fs::read("/dev/cpu_dma_latency").ok().map(|bytes| bytes[..4].to_vec());
     let before = in_force();
-    let probes = [
-        ("sleep_lateness", sleep_lateness("usleep", 100_000, 20)),
-        ("cycle", cycle("sleep", "other", vec![])),
-    ];
+    let probes =
+        [("sleep_lateness", sleep_lateness("usleep", 100_000, 20)), ("cycle", cycle("sleep", "other", vec![]))];
     for (id, (name, params)) in (1..).zip(probes) {
         let Value::Map(mut entries) = params else { unreachable!() };
         entries.retain(|(key, _)| key.as_str() != Some("idle_states"));
