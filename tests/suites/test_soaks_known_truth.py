@@ -11,7 +11,7 @@ from suites.simulated_runs import Recorder, execute, plan_of, report_of, simulat
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import Verdict
-from virtgauge.execution.progress import ProgressEvent, RunStarted, TrialEnded
+from virtgauge.execution.progress import ProgressEvent, TrialEnded
 from virtgauge.execution.run import resume_run, start_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan
@@ -159,16 +159,6 @@ def test_repetitions_in_a_row_share_a_guest_and_platforms_take_turns(tmp_path: P
         arms = [(one.arm, one.block // 3) for one in ledger.trials()]
     assert len(list(itertools.groupby(arms))) == 6, "three turns of each"
     assert any("Up to 3 repetitions share a guest" in one for one in report_of(tmp_path / "run").caveats)
-
-
-def test_a_further_repetition_is_expected_to_take_as_long_on_a_guest_that_several_share(tmp_path: Path) -> None:
-    told = []
-    for each in (1, 3):
-        plan = soak(platform("calm"), repetitions=3, repetitions_per_guest=each, budget={"repetitions": 6})
-        _, recorder = execute(plan, tmp_path / f"{each}")
-        (started,) = (event for event in recorder.events if isinstance(event, RunStarted))
-        told.append(started.about.partition("while anything is open: ")[2])
-    assert told[0] and told[0] == told[1]
 
 
 @pytest.mark.parametrize("trials", [1, 4, 8])
