@@ -40,6 +40,7 @@ aa = false
 attempts = {attempts}
 [validity]
 patience_s = 0
+steal = 1.0
 [[platform]]
 name = "far"
 kind = "attached"

@@ -56,6 +56,7 @@ reference = "pair"
 aa = false
 [validity]
 patience_s = 0
+steal = 1.0
 [[platform]]
 name = "pair"
 kind = "attached"

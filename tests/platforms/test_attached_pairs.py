@@ -31,6 +31,7 @@ aa = false
 attempts = 1
 [validity]
 patience_s = 0
+steal = 1.0
 [[platform]]
 name = "far"
 kind = "attached"
