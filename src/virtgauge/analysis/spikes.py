@@ -138,8 +138,14 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
     under_way: list[Window] = []
     names, switched = {spike.thread for spike in spikes}, dict[tuple[str, int], Event]()
     recorded, kept = Recorded(windows, {}, overwritten=False), 0
-    for event in _with_all_switches(_events(lines, recorded)):
-        at_ns = event.at_ns
+    for line in lines:
+        found = _LINE.match(line)
+        if found is None:
+            if counts := _COUNTS.match(line):
+                recorded.overwritten = int(counts[1]) < int(counts[2])
+            continue
+        at_ns = int(found[3]) * 1_000_000_000 + int(found[4]) * 1000
+        event = Event(at_ns, int(found[2]), int(found[1]), found[5], found[6])
         recorded.began_ns.setdefault(event.cpu, at_ns)
         while waiting and waiting[-1].spike.due_ns <= at_ns + _ROUNDED_NS:
             window = waiting.pop()
@@ -156,36 +162,6 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
                 if name in names:
                     switched[name, int(pid)] = event
     return recorded
-
-
-def _events(lines: Iterable[str], recorded: Recorded) -> Iterator[Event]:
-    for line in lines:
-        if found := _LINE.match(line):
-            at_ns = int(found[3]) * 1_000_000_000 + int(found[4]) * 1000
-            yield Event(at_ns, int(found[2]), int(found[1]), found[5], found[6])
-        elif counts := _COUNTS.match(line):
-            recorded.overwritten = int(counts[1]) < int(counts[2])
-
-
-def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
-    """With the switches from idle threads that are not among them, put where the thread is seen to have the processor.
-
-    Where an interrupt of another processor wakes an idle one, some kernels record none (seen with Linux 6.18).
-    """
-    threads, current = dict[int, tuple[str, str]](), dict[int, int]()  # name and priority by pid; pid by processor
-    for event in events:
-        if current.get(event.cpu) == _IDLE != event.pid and event.pid in threads:
-            name, priority = threads[event.pid]
-            told = f"prev_comm=swapper/{event.cpu} prev_pid={_IDLE} prev_prio=120 prev_state=R"
-            told += f" ==> next_comm={name} next_pid={event.pid} next_prio={priority}"
-            yield Event(event.at_ns, event.cpu, _IDLE, "sched_switch", told)
-        current[event.cpu] = event.pid
-        if event.name == "sched_switch" and (switch := _SWITCH.match(event.told)):
-            threads |= {int(switch[2]): (switch[1], switch[3]), int(switch[6]): (switch[5], switch[7])}
-            current[event.cpu] = int(switch[6])
-        elif event.name == "sched_waking" and (waking := _WAKING.match(event.told)):
-            threads[int(waking[2])] = waking[1], waking[3]
-        yield event
 
 
 def attributed(window: Window, recorded: Recorded) -> Attribution:
