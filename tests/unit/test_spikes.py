@@ -100,14 +100,6 @@ def test_an_interrupt_and_a_softirq_that_were_under_way_at_the_deadline_are_know
     assert named(why(ASLEEP, *late, *rest)) == ("interrupt", "softirq NET_RX")
 
 
-def test_a_softirq_that_was_preempted_with_its_thread_is_not_taken_for_what_preempted_it() -> None:
-    """As PREEMPT_RT does."""
-    asleep, woken = switch(-700, FAIR, "swapper/1"), waking(3, HOG, thread=FAIR)
-    switches = switch(-300, "swapper/1", HOG), switch(900, HOG, "stress"), switch(990, "stress", FAIR, "R")
-    end = line(950, "softirq_exit: vec=3 [action=NET_RX]", "stress")
-    assert named(why(asleep, woken, *switches, end, thread=FAIR)) == ("preempted", HOG)
-
-
 def test_an_interrupts_name_is_that_of_its_handler() -> None:
     irq = line(2, "irq_handler_entry: irq=24 name=nvme0q1"), line(800, "irq_handler_exit: irq=24 ret=handled")
     assert named(why(ASLEEP, *irq, waking(805), switch(990, "swapper/1", CYCLE, "R"))) == (

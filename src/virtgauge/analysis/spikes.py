@@ -366,7 +366,7 @@ def _handler(event: Event) -> str:
 def _unfinished(events: Sequence[Event]) -> Iterator[str]:
     """Handlers that ran before a processor's events began, the outermost first: those that end and never began."""
     depth, found = 0, list[str]()
-    for event in itertools.takewhile(lambda one: one.name != "sched_switch", events):  # then softirqs of threads end
+    for event in events:
         if handler := _handler(event):
             depth += 1 if event.name.endswith("_entry") else -1
             if depth < 0:
