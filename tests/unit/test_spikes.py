@@ -227,15 +227,6 @@ def test_a_guest_with_a_kernel_of_its_own_has_no_thread_here() -> None:
     assert named(why(interrupted(1, 5))) == ("unrecorded", "no thread of that name was seen")
 
 
-def test_of_two_threads_of_that_name_the_one_that_ran_at_the_end_was_late() -> None:
-    """Two runs at once have threads of the same names."""
-    hog = switch(-300, "swapper/1", HOG), waking(3, HOG), switch(990, HOG, CYCLE, "R")
-    other = switch(500, "swapper/1", CYCLE, "R", cpu=0), switch(994, CYCLE, "swapper/1", cpu=0)
-    other_on, other_off = (one.replace("4242", "5151") for one in other)
-    assert named(why(ASLEEP, *hog, other_on, other_off)) == ("preempted", HOG)
-    assert named(why(ASLEEP, *hog, other_on)) == ("unrecorded", "several threads of that name")
-
-
 def test_only_what_happens_around_a_spike_is_kept_and_not_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [interrupted(us, us + 1)[0] for us in range(-5000, 5000, 10)]
     spike = Spike(CYCLE, 1_000_000, 1_001_000_000)

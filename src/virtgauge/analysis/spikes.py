@@ -168,10 +168,7 @@ def attributed(window: Window, recorded: Recorded) -> Attribution:
     """Why one thread was late."""
     if not window.whole:
         return Attribution(UNRECORDED, "more events than are kept")
-    spike, places = window.spike, _places(window)
-    if len(places) > 1:
-        return Attribution(UNRECORDED, "several threads of that name")
-    place = next(iter(places.items()), None)
+    spike, place = window.spike, _ran(window)
     began_ns = recorded.began_ns.get(place[1]) if place else None
     if recorded.overwritten and (began_ns is None or began_ns > spike.due_ns):
         return _OVERWRITTEN
@@ -207,16 +204,14 @@ def clock_jumps(spikes: Sequence[Spike]) -> dict[Spike, float]:
     return {one: jump for one, jump in zip(ordered[1:], jumps, strict=True) if jump > 0}
 
 
-def _places(window: Window) -> dict[int, int]:
-    """The processors of the threads of that name that ran when the late one had woken; another run may have such."""
-    places = dict[int, int]()  # by pid
+def _ran(window: Window) -> tuple[int, int] | None:
+    """The pid of the thread that was late, and the processor on which it ran at the end: the last to be switched to."""
+    place = None
     for event in (*sorted(window.before), *window.events):
         switch = _SWITCH.match(event.told) if event.name == "sched_switch" else None
-        if switch and switch[1] == window.spike.thread and event.at_ns + _ROUNDED_NS <= window.spike.over_ns:
-            places.pop(int(switch[2]), None)
         if switch and switch[5] == window.spike.thread:
-            places[int(switch[6])] = event.cpu
-    return places
+            place = int(switch[6]), event.cpu
+    return place
 
 
 # What a thread does.
