@@ -22,10 +22,10 @@ HEAD = """\
 #              | |         |   |||||     |         |
 """
 IDLE, HOG = "<idle>", "hog-2 x"
-CYCLE, FAIR, DEADLINE = "cycle-0", "cycle-1", "cycle-2"
-PRIORITIES = {CYCLE: 9, FAIR: 120, DEADLINE: -1, HOG: 4, "migration/1": 0, "stress": 120, "swapper/1": 120}
+CYCLE, FAIR = "cycle-0", "cycle-1"
+PRIORITIES = {CYCLE: 9, FAIR: 120, HOG: 4, "stress": 120, "swapper/1": 120}
 """As the kernel counts: 99 less the real-time priority, and from 100 on what is none."""
-PIDS = {CYCLE: 4242, FAIR: 4243, DEADLINE: 4244, HOG: 77, "migration/1": 21, "stress": 88, "swapper/1": 0, IDLE: 0}
+PIDS = {CYCLE: 4242, FAIR: 4243, HOG: 77, "stress": 88, "swapper/1": 0, IDLE: 0}
 
 
 def line(us: int, event: str, by: str = IDLE, cpu: int = 1) -> str:
@@ -163,16 +163,6 @@ def test_a_real_time_thread_that_gives_way_to_an_ordinary_one_is_throttled() -> 
     running = switch(-700, "swapper/1", CYCLE, "R")
     found = why(running, switch(10, CYCLE, "stress", "R"), switch(980, "stress", CYCLE, "R"))
     assert named(found) == ("throttled", "bounds of its real-time class")
-    left_before = switch(-10, CYCLE, "stress", "R"), switch(980, "stress", CYCLE, "R")
-    assert named(why(*left_before)) == ("throttled", "bounds of its real-time class")
-
-
-def test_so_is_one_of_class_deadline_that_gives_way_to_a_fixed_priority_and_not_to_what_stops_its_processor() -> None:
-    def found(other: str) -> tuple[str, str]:
-        return named(why(switch(10, DEADLINE, other, "R"), switch(980, other, DEADLINE), thread=DEADLINE))
-
-    assert found(HOG) == ("throttled", "bounds of its real-time class")
-    assert found("migration/1") == ("preempted", "migration/1")
 
 
 def test_one_that_an_ordinary_thread_in_the_kernel_keeps_waiting_is_not() -> None:

@@ -234,8 +234,7 @@ class _Course:
         self._current = own[0].pid if own else pid  # whom the processor has
         self._handlers = list(_unfinished(own))  # of interrupts, that run on it, the innermost last
         self._alive = False  # whether it was seen to take interrupts since the deadline
-        # whether it was given to another while the thread waited for it
-        self._passed_over = bool(window.before) and self._state == _WAITING
+        self._passed_over = False  # whether it was given to another while the thread waited for it
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
         idle_until = [event.at_ns for event in own if event.name == "sched_switch" and event.pid == _IDLE]
@@ -338,8 +337,7 @@ class _Course:
         own, other = (self._urgency.get(pid, _FAIR) for pid in (self._pid, self._current))
         idle, real_time = self._current == _IDLE, own < _FAIR
         kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
-        less_urgent = real_time and other > max(own, 0)  # what stops a processor has 0, and precedes all
-        may_not = self._passed_over and (idle or less_urgent)
+        may_not = self._passed_over and (idle or (real_time and other >= _FAIR))
         if may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
             return THROTTLED, "bounds of its real-time class" if real_time else "quota"
         return (ABOVE, "idle") if idle else (PREEMPTED, current)
