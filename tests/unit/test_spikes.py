@@ -148,7 +148,6 @@ def test_a_thread_that_is_due_on_an_idle_processor_until_its_quota_is_filled_up_
     woken = interrupted(1, 5), waking(3, thread=FAIR), switch(990, "swapper/1", FAIR, "R")
     assert found(line(950, told, cpu=0), *woken) == ("throttled", "quota")
     assert found(*woken) == ("above", "idle")
-    assert found(line(300, told, cpu=0), *woken) == ("above", "idle")  # some other group's
     assert found(line(950, told.replace("cfs", "rt"), cpu=0), *woken) == ("above", "idle")
     # The group had run until then: the processor was given to nobody, though the thread could run.
     spent = (

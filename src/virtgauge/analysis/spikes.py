@@ -37,7 +37,6 @@ CAUSES = (ABOVE, PREEMPTED, INTERRUPT, VM_EXIT, FAULT, THROTTLED, TIMER, STOPPED
 _MOST_EVENTS = 200_000  # That are kept of all spikes
 _MOST_PARTS = 4  # That are told of one
 _ROUNDED_NS = 1000
-_PROMPT_NS = 500_000  # From a refill to an idle processor at work again: an interrupt, and the deepest idle state
 _APART_NS = 1_000_000  # Between two spikes whose times tell a rate of the counter
 _SLEWED = 5e-4  # The most by which Linux lets a clock be slewed (adjtimex(2): 500 ppm)
 _IDLE = 0  # The pid of every processor's idle thread
@@ -237,13 +236,8 @@ class _Course:
         self._passed_over = False  # whether it was given to another while the thread waited for it
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
-        idle_until = [event.at_ns for event in own if event.name == "sched_switch" and event.pid == _IDLE]
-        self._refilled_ns = {  # the last time of each kind upon which the processor went to work
-            found[1]: event.at_ns
-            for event in self._events
-            if (found := _REFILL.search(event.told))
-            and any(0 <= until_ns - event.at_ns <= _PROMPT_NS for until_ns in idle_until)
-        }
+        refills = ((_REFILL.search(event.told), event.at_ns) for event in self._events)
+        self._refilled_ns = {found[1]: at_ns for found, at_ns in refills if found}  # the last time of each kind
 
     def parts(self) -> dict[tuple[str, str], int]:
         """How long it was late for each cause, and by whom."""
