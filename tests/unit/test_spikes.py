@@ -131,15 +131,6 @@ def test_a_timer_is_late_if_the_processor_took_interrupts_meanwhile() -> None:
     assert found.cause == "timer"
 
 
-def test_a_timer_that_another_processor_has_is_late_there() -> None:
-    """As of a processor with nohz_full: its own silence, and its own interrupts, delay nothing."""
-    there = [line(us, f"local_timer_{end}: vector=236", cpu=0) for us, end in ((900, "entry"), (910, "exit"))]
-    rest = interrupted(100, 700), *there, waking(905, cpu=0), switch(915, "swapper/1", CYCLE, "R")
-    assert named(why(ASLEEP, *rest)) == ("timer", "of CPU 0")
-    own_ring_alone = ASLEEP, interrupted(912, 914), switch(915, "swapper/1", CYCLE, "R")
-    assert named(why(*own_ring_alone, written=1000)) == ("unrecorded", "overwritten by later events")
-
-
 def test_a_thread_that_is_due_on_an_idle_processor_until_its_quota_is_filled_up_was_throttled() -> None:
     def found(*lines: str | list[str]) -> tuple[str, str]:
         return named(why(switch(-700, FAIR, "swapper/1"), *lines, thread=FAIR))

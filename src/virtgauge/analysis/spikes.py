@@ -27,7 +27,7 @@ INTERRUPT = "interrupt"  # a handler of an interrupt or of a softirq ran
 VM_EXIT = "vm-exit"  # a virtual processor was out of its guest
 FAULT = "fault"  # of a page
 THROTTLED = "throttled"  # the thread might not run, for a quota or for the bounds of real-time threads
-TIMER = "timer"  # its timer fired late on a processor that took interrupts meanwhile, or on another processor
+TIMER = "timer"  # its timer fired late on a processor that took interrupts meanwhile
 STOPPED = "stopped"  # by a signal or a debugger
 CLOCK = "clock"  # the clock was ahead of the counter all at once
 UNKNOWN = "unknown"  # nothing explains half of it
@@ -96,9 +96,6 @@ class Attribution:
     by: str = ""  # see :class:`Part`; of what was not recorded, why
     share: float = 0.0  # of the lateness, that the cause explains; where it is unknown, that the largest part has
     parts: tuple[Part, ...] = ()  # the largest
-
-
-_OVERWRITTEN = Attribution(UNRECORDED, "overwritten by later events")
 
 
 @dataclasses.dataclass
@@ -170,13 +167,10 @@ def attributed(window: Window, recorded: Recorded) -> Attribution:
     spike, place = window.spike, _ran(window)
     began_ns = recorded.began_ns.get(place[1]) if place else None
     if recorded.overwritten and (began_ns is None or began_ns > spike.due_ns):
-        return _OVERWRITTEN
+        return Attribution(UNRECORDED, "overwritten by later events")
     if place is None:
         return Attribution(UNRECORDED, "no thread of that name was seen")
-    course = _Course(window, *place)
-    parts = Counter(course.parts())
-    if recorded.overwritten and course.unwoken:  # in the ring of another processor
-        return _OVERWRITTEN
+    parts = Counter(_Course(window, *place).parts())
     causes = Counter[str]()
     for (cause, _), ns in parts.items():
         causes[cause] += ns
@@ -226,9 +220,6 @@ class _Course:
         self._spike, self._events, self._pid, self._cpu = window.spike, window.events, pid, cpu
         self._names, self._urgency = {_IDLE: "idle"}, dict[int, int]()  # by pid; the lower, the more urgent
         self._state = self._first_state(window.before)
-        wakings = (event.cpu for event in self._events if event.name == "sched_waking" and self._change(event))
-        self._timer_cpu = next(wakings, cpu)  # the processor that woke the thread
-        self.unwoken = False  # whether it slept, and then ran without having been woken: that was not recorded
         own = [event for event in self._events if event.cpu == cpu]
         self._current = own[0].pid if own else pid  # whom the processor has
         self._handlers = list(_unfinished(own))  # of interrupts, that run on it, the innermost last
@@ -280,7 +271,6 @@ class _Course:
         change = self._change(event)
         woken_already = event.name == "sched_waking" and self._state == _RUNNING  # about to sleep: it will not
         if change is not None and not woken_already:
-            self.unwoken |= change == _RUNNING and self._state not in (_RUNNING, _WAITING)
             if change in (_ASLEEP, _STOPPED):
                 self._faulted = False
             self._state = change
@@ -312,8 +302,6 @@ class _Course:
         state, current = self._state, self._names.get(self._current, f"pid {self._current}")
         if state == _STOPPED:
             return STOPPED, ""
-        if state == _ASLEEP and self._timer_cpu != self._cpu and not self._exit:
-            return TIMER, f"of CPU {self._timer_cpu}"
         if self._handlers:
             return INTERRUPT, self._handlers[-1]
         if state == _BLOCKED:

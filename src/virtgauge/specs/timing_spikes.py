@@ -44,8 +44,7 @@ _WORDS = {
     ),
     spikes.TIMER: (
         "its timer fired late",
-        "Set the timer slack to 1 ns. The kernel needs high-resolution timers (highres=on). Of another CPU: nohz_full "
-        "leaves timers to others, which were late; kernel.timer_migration = 0 keeps them.",
+        "Set the timer slack to 1 ns. The kernel needs high-resolution timers (highres=on).",
     ),
     spikes.STOPPED: ("it was stopped", "Find who sends SIGSTOP or traces the process."),
     spikes.CLOCK: ("the clock jumped", "Find what sets the clock, or take another clock source; no thread was late."),
