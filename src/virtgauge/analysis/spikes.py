@@ -27,7 +27,7 @@ INTERRUPT = "interrupt"  # a handler of an interrupt or of a softirq ran
 VM_EXIT = "vm-exit"  # a virtual processor was out of its guest
 FAULT = "fault"  # of a page
 THROTTLED = "throttled"  # the thread might not run, for a quota or for the bounds of real-time threads
-TIMER = "timer"  # its timer fired late on a processor that took interrupts meanwhile
+TIMER = "timer"  # its timer fired late on a processor that had events meanwhile
 STOPPED = "stopped"  # by a signal or a debugger
 CLOCK = "clock"  # the clock was ahead of the counter all at once
 UNKNOWN = "unknown"  # nothing explains half of it
@@ -223,7 +223,7 @@ class _Course:
         own = [event for event in self._events if event.cpu == cpu]
         self._current = own[0].pid if own else pid  # whom the processor has
         self._handlers = list(_unfinished(own))  # of interrupts, that run on it, the innermost last
-        self._alive = False  # whether it was seen to take interrupts since the deadline
+        self._alive = False  # whether it has had an event since the deadline
         self._passed_over = False  # whether it was given to another while the thread waited for it
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
@@ -284,16 +284,13 @@ class _Course:
                 self._exit = ""
         if event.cpu != self._cpu:
             return
-        handler, switch = _handler(event), _SWITCH.match(event.told) if event.name == "sched_switch" else None
-        self._current = event.pid
-        if event.at_ns >= self._spike.due_ns and (handler or switch):  # others come where interrupts are off, too
-            self._alive = True
-        if handler and event.name.endswith("_entry"):
+        self._alive, self._current = self._alive or event.at_ns >= self._spike.due_ns, event.pid
+        if (handler := _handler(event)) and event.name.endswith("_entry"):
             self._handlers.append(handler)
         elif handler and self._handlers:
             self._handlers.pop()
-        if switch:
-            self._current = int(switch[6])
+        if event.name == "sched_switch" and (found := _SWITCH.match(event.told)):
+            self._current = int(found[6])
             self._handlers.clear()  # it leaves none behind, but where softirqs are threads'
             self._passed_over = self._state == _WAITING
 
