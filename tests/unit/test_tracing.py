@@ -61,16 +61,6 @@ def test_a_kernel_that_does_not_tell_of_switches_is_refused_and_stops(instance: 
     assert (instance / "tracing_on").read_text() == "0"
 
 
-def test_a_trace_that_somebody_has_removed_is_no_defect_of_ours(instance: Path, tmp_path: Path) -> None:
-    with tracing.traced(tmp_path / TAG) as trace:
-        (instance / "trace").unlink()
-        with pytest.raises(UnavailableError, match="trace: No such file"):
-            list(trace.lines())
-        (instance / "tracing_on").unlink()
-        with pytest.raises(UnavailableError, match="tracing_on: No such file"):
-            trace.stop()
-
-
 def test_an_instance_is_its_scopes_alone(instance: Path) -> None:
     assert tracing.instance_of(TAG) == instance
     assert tracing.instance_of("vg0000t2") is None

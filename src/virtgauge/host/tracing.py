@@ -46,13 +46,12 @@ class Trace:
     _abandoned: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def stop(self) -> None:
-        """What comes now is not recorded any more. Raises UnavailableError, as reading does: the kernel refuses."""
-        with _granted():
-            _write(self.folder / "tracing_on", "0")
+        """What comes now is not recorded any more."""
+        _write(self.folder / "tracing_on", "0")
 
     def lines(self) -> Iterator[str]:
         """All that the rings hold, as text, by time; every byte of a name is one character, and a name may have any."""
-        with _granted(), open(self.folder / "trace", encoding="ascii", errors="replace", newline="\n") as file:
+        with open(self.folder / "trace", encoding="ascii", errors="replace", newline="\n") as file:
             yield from itertools.takewhile(lambda _: not self._abandoned.is_set(), file)
 
     def abandon(self) -> None:
@@ -79,22 +78,15 @@ def traced(scope_folder: Path, cpus: Collection[int] = ()) -> Iterator[Trace]:
         UnavailableError: the kernel refuses.
     """
     with contextlib.ExitStack() as removal:
-        with _granted():
+        try:
             folder = _root(scope_folder) / _instance(scope_folder.name)
             folder.mkdir(exist_ok=True)
             removal.callback(_remove, folder)
             trace = _begun(folder, cpus)
+        except OSError as error:
+            words = f"{error.filename}: {error.strerror}{lacking('CAP_SYS_ADMIN', 'CAP_DAC_OVERRIDE')}"
+            raise UnavailableError(words, f"{AS_ROOT}, where the kernel is not locked down") from error
         yield trace
-
-
-@contextlib.contextmanager
-def _granted() -> Iterator[None]:
-    """What the kernel refuses in the block is an UnavailableError."""
-    try:
-        yield
-    except OSError as error:
-        words = f"{error.filename}: {error.strerror}{lacking('CAP_SYS_ADMIN', 'CAP_DAC_OVERRIDE')}"
-        raise UnavailableError(words, f"{AS_ROOT}, where the kernel is not locked down") from error
 
 
 def instance_of(tag: str) -> Path | None:
