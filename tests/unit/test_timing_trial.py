@@ -1,8 +1,6 @@
 """Slices of a timing trial joined are what one piece would have told."""
 
-import asyncio
 import math
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -241,22 +239,3 @@ def test_the_record_has_the_worst_cycles_with_their_causes():
     assert sum(ns for _, _, ns in first["parts"]) == 1_000_000
     with pytest.raises(ProtocolError, match="the result of cycle"):
         spikes.told({"worst": [{"late_ns": "?"}]}, SimpleNamespace(lines=lambda: lines, kib=64, absent=()))
-
-
-async def test_whoever_gives_a_trial_up_waits_until_nothing_reads_its_trace():
-    """The kernel removes none that is read."""
-    begun, given_up, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def lines():
-        begun.set()
-        given_up.wait(60)
-        ended.set()
-        yield "# the last\n"
-
-    trace = SimpleNamespace(lines=lines, abandon=given_up.set, kib=64, absent=())
-    reading = asyncio.create_task(spikes.read({"worst": []}, trace))
-    await asyncio.to_thread(begun.wait, 60)
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
-    assert ended.is_set()

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
-import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -43,7 +41,6 @@ class Trace:
     folder: Path
     kib: int  # of the ring of each CPU that matters
     absent: tuple[str, ...]  # of :data:`EVENTS`, those that this kernel does not have
-    _abandoned: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def stop(self) -> None:
         """What comes now is not recorded any more."""
@@ -52,11 +49,7 @@ class Trace:
     def lines(self) -> Iterator[str]:
         """All that the rings hold, as text, by time; every byte of a name is one character, and a name may have any."""
         with open(self.folder / "trace", encoding="ascii", errors="replace", newline="\n") as file:
-            yield from itertools.takewhile(lambda _: not self._abandoned.is_set(), file)
-
-    def abandon(self) -> None:
-        """Whoever reads it, in another thread, is told that it ends here."""
-        self._abandoned.set()
+            yield from file
 
 
 def refused() -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,14 +45,3 @@ def told(result: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
             for spike, one in zip(spikes, found, strict=True)
         ],
     }
-
-
-async def read(result: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
-    """What :func:`told` returns; nothing reads the trace any more when this ends, cancelled or not."""
-    reading = asyncio.create_task(asyncio.to_thread(told, result, trace))
-    try:
-        return await asyncio.shield(reading)
-    except asyncio.CancelledError:
-        trace.abandon()
-        await asyncio.wait([reading])
-        raise

@@ -7,6 +7,7 @@ guest, and beside one that is bound by I/O and network (:mod:`virtgauge.suites.f
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import random
@@ -260,7 +261,7 @@ class TimingSuite(Suite):
             with tracing.traced(testbed.stage.scope.folder, cell.params["cpus"]) as trace:
                 measured = await self._measured(cell, testbed, on_progress)
                 trace.stop()
-                told = await spikes.read(measured.result, trace)
+                told = await asyncio.to_thread(spikes.told, measured.result, trace)
         except UnavailableError as error:
             raise AgentError("unsupported", str(error)) from error
         return dataclasses.replace(measured, result=measured.result | {"spikes": told})
