@@ -64,15 +64,3 @@ def test_an_instance_is_its_scopes_alone(instance: Path) -> None:
     assert tracing.instance_of("vg0000t2") is None
     assert tracing.remove_instance("vg0000t2") == []
     assert tracing.remove_instance(TAG) == [f"the trace {instance} is still in use"]
-
-
-def test_a_mount_that_is_another_scopes_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends with that scope, and what can be reached by it alone would stay for ever."""
-    found, made = [Mount(tmp_path / "vg0000t2" / ".tracefs", "tracefs", ())], list[Path]()
-    monkeypatch.setattr(tracing, "mounts", lambda: found)
-    monkeypatch.setattr(tracing, "mount", lambda _, point, __: made.append(point))
-    (scope_folder := tmp_path / TAG).mkdir()
-    own = scope_folder / ".tracefs"
-    assert (tracing._root(scope_folder), made) == (own, [own])
-    found.append(Mount(own, "tracefs", ()))
-    assert (tracing._root(scope_folder), made) == (own, [own])

@@ -101,11 +101,11 @@ def _instance(tag: str) -> str:
 
 
 def _root(scope_folder: Path) -> Path:
-    """Where tracefs is mounted, in the scope's folder where it was not anywhere: another scope's mount ends with it."""
-    point = scope_folder / _OWN_MOUNT
+    """Where tracefs is mounted; it is mounted in the scope's folder where it is not anywhere."""
     for one in mounts():
-        if one.fstype == "tracefs" and (one.point == point or one.point.name != _OWN_MOUNT):
+        if one.fstype == "tracefs":
             return one.point
+    point = scope_folder / _OWN_MOUNT
     point.mkdir(exist_ok=True)
     mount(Path("tracefs"), point, "tracefs")
     return point
