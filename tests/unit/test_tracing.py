@@ -19,8 +19,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tracing" / "instances" / f"virtgauge-{TAG}"
     events = [event for event in tracing.EVENTS if not event.startswith("kvm/")]
     files = [f"events/{event}/enable" for event in events] + [f"per_cpu/cpu{cpu}/buffer_size_kb" for cpu in range(4)]
-    files += [f"options/{name}" for name in ("overwrite", "verbose", "stacktrace")]
-    for name in (*files, "tracing_on", "trace_clock", "buffer_size_kb", "trace"):
+    for name in (*files, "options/overwrite", "tracing_on", "trace_clock", "buffer_size_kb", "trace"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     monkeypatch.setattr(tracing, "mounts", lambda: [Mount(tmp_path / "tracing", "tracefs", ())])
@@ -32,10 +31,9 @@ def test_it_records_what_the_kernel_has_by_the_clock_of_the_lateness_and_ends(in
         assert trace.absent == ("kvm/kvm_entry", "kvm/kvm_exit")
         told = {name: (instance / name).read_text() for name in ("trace_clock", "tracing_on", "options/overwrite")}
         assert told == {"trace_clock": "mono", "tracing_on": "1", "options/overwrite": "1"}
-        assert [(instance / "options" / name).read_text() for name in ("verbose", "stacktrace")] == ["0", "0"]
         assert (instance / "events/sched/sched_switch/enable").read_text() == "1"
-        (instance / "trace").write_bytes(b"# tracer: nop\n b\xffs\rh-12\n")
-        assert list(trace.lines()) == ["# tracer: nop\n", " b\N{REPLACEMENT CHARACTER}s\rh-12\n"]
+        (instance / "trace").write_bytes(b"# tracer: nop\n b\xffsh-12\n")
+        assert list(trace.lines()) == ["# tracer: nop\n", " b\N{REPLACEMENT CHARACTER}sh-12\n"]
         trace.stop()
         assert (instance / "tracing_on").read_text() == "0"
     assert (instance / "tracing_on").read_text() == "0"

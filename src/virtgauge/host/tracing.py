@@ -26,8 +26,7 @@ EVENTS = (
 )
 """That are recorded where the kernel has them, as ``system/event``."""
 
-_FORMATS = ("latency-format", "verbose", "raw", "hex", "bin", "fields")  # Verbose text does not tell of overwriting
-_PLAIN = {"overwrite": "1", "context-info": "1"} | dict.fromkeys((*_FORMATS, "stacktrace", "userstacktrace"), "0")
+_PLAIN = {"overwrite": "1", "context-info": "1"} | dict.fromkeys(("latency-format", "raw", "hex", "bin", "fields"), "0")
 """Options of the ring and its text, which an instance has from whatever was set for all before."""
 _MOST_KIB, _MOST_KIB_OF_ALL, _LEAST_KIB = 64 * 1024, 256 * 1024, 1024  # Of one CPU's ring, and of all together
 _SHARE = 16  # Of the machine's memory, the rings have no more than this part
@@ -47,8 +46,8 @@ class Trace:
         _write(self.folder / "tracing_on", "0")
 
     def lines(self) -> Iterator[str]:
-        """All that the rings hold, as text, by time; every byte of a name is one character, and a name may have any."""
-        with open(self.folder / "trace", encoding="ascii", errors="replace", newline="\n") as file:
+        """All that the rings hold, as text, by time; every byte of a name is one character."""
+        with open(self.folder / "trace", encoding="ascii", errors="replace") as file:
             yield from file
 
 
