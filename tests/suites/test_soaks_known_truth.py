@@ -19,7 +19,8 @@ from virtgauge.report.requirements import Decisions, more_text
 
 pytestmark = pytest.mark.slow
 
-DESIGN = {"timers": [], "sleeps": [], "cycles": {"periods_us": [10_000], "seconds": 200, "worst": 50}}
+CYCLES = {"periods_us": [10_000], "seconds": 200, "worst": 50}
+DESIGN = {"timers": [], "sleeps": [], "cycles": CYCLES}
 NEVER = {"suite": "timing", "measure": "cycle.max", "at_most": 120, "unit": "us", "during": "30 min"}  # 9 trials
 SELDOM = {"suite": "timing", "measure": "cycle.missed_count", "at_most": 1, "unit": "", "per": "10 min"}
 
@@ -118,7 +119,7 @@ def test_a_rate_that_is_looked_at_again_and_again_takes_longer_silence(tmp_path:
 
 
 def test_misses_whose_times_are_not_known_count_as_one_and_as_many(tmp_path: Path) -> None:
-    design = DESIGN | {"cycles": DESIGN["cycles"] | {"worst": 0}}  # type: ignore[operator]
+    design = DESIGN | {"cycles": CYCLES | {"worst": 0}}
     plan = plan_of(platform("stalling", stalls_a_minute=3, seed=2), repetitions=3, design=design, require=[SELDOM])
     found = verdict_on(decided(tmp_path / "run", plan), "stalling")
     assert found.outcome is Outcome.INCONCLUSIVE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,9 +112,9 @@ def test_a_single_value_beyond_is_not_met_however_long_was_watched() -> None:
     assert silence([120.0], 24).outcome is Outcome.PASS, "the bound itself is within"
 
 
-def rate(least: int, most: int, hours: float, at_most: float = 1.0, **how: bool | int) -> Decision:
+def rate(least: int, most: int, hours: float, at_most: float = 1.0, **how: Any) -> Decision:
     repetitions = round(60 * hours)
-    return decide_rate((least, most), repetitions, hours * HOUR_S, at_most, HOUR_S, 0.95, **how)  # type: ignore[arg-type]
+    return decide_rate((least, most), repetitions, hours * HOUR_S, at_most, HOUR_S, 0.95, **how)
 
 
 def test_a_rate_is_met_once_its_upper_bound_is() -> None:
