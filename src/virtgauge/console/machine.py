@@ -143,10 +143,7 @@ def _effects(check: Check, table: ResultTable) -> Iterator[str]:
     factor, wrong, right = check.shown
     measure = find_measure("timing", "sleep_lateness.p99")
     for cell in table.cells("timing", "sleep_lateness", **{factor: right}):
-        rest = {name: level for name, level in cell.levels if name != factor}
-        base = table.find("timing", "sleep_lateness", rest | {factor: wrong})
-        base = base or table.find("timing", "sleep_lateness", rest)  # of which the level is the usual one
-        if base is None:
+        if (base := table.beside(cell, factor, wrong)) is None:
             continue
         for arm in table.arms:
             found = table.ratio(measure, (cell, arm.name), (base, arm.name))

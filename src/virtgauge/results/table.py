@@ -137,6 +137,12 @@ class ResultTable:
         """The cell that has just these levels, in whatever order; None where it was never tried."""
         return self._found.get((suite, probe, frozenset(levels.items())))
 
+    def beside(self, cell: Cell, factor: str, usual: str) -> Cell | None:
+        """The cell that differs in one factor alone: it has its usual level, or not the factor; None without one."""
+        rest = {name: level for name, level in cell.levels if name != factor}
+        found = (self.find(cell.suite, cell.probe, one) for one in (rest, rest | {factor: usual}))
+        return next((one for one in found if one is not None), None)
+
     def tried(self, cell: Cell, arm: str) -> bool:
         """Whether an arm was tried in a cell at all."""
         return self.trials.tried_at(cell, arm).size > 0

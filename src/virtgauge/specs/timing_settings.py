@@ -175,10 +175,8 @@ def _base_cell(context: Context, cell: Cell) -> tuple[Factor, Cell] | None:
     if len(apart) != 1:
         return None
     factor = context.spec.factor(apart[0])
-    rest = {name: level for name, level in cell.levels if name != factor.name}
-    levels = (rest, rest | {factor.name: factor.usual})
-    found = (context.table.find(cell.suite, cell.probe, one) for one in levels)
-    return next(((factor, one) for one in found if one is not None), None)
+    found = context.table.beside(cell, factor.name, factor.usual)
+    return None if found is None else (factor, found)
 
 
 def _base_arm(context: Context, arm: ArmRecord) -> ArmRecord | None:
