@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.host.scope import Scope
 from virtgauge.platforms import boot_probe
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.boot_probe import KVM_BOUND_S, AcceleratedPlatform, Booted, forget, is_functional, judge
 from virtgauge.platforms.qemu.command import Boot, refused_feature
+from virtgauge.platforms.qemu.platform import QemuPlatform
 
 BOOT = Boot(
     binary=Path("/usr/bin/qemu-system-x86_64"),
@@ -225,6 +230,33 @@ async def test_a_failure_of_emulation_is_not_remembered() -> None:
     assert not (await judge("tcg", ("k",), machine.boot)).usable
     machine.error = None
     assert (await judge("tcg", ("k",), machine.boot)).usable
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "stage", "bound_s", "boots"),
+    [
+        ("tcg", "handshake", 30.0, 2),
+        ("tcg", "boot", 30.0, 1),
+        ("tcg", "handshake", 3.0, 1),
+        ("kvm", "handshake", 60, 1),
+    ],
+)
+async def test_an_emulated_boot_that_stands_still_is_begun_once_more(
+    accelerator: str, stage: str, bound_s: float, boots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[float] = []
+
+    async def launch(self: QemuPlatform, asked: GuestSpec, accelerator: str, without: Sequence[str] = ()) -> Guest:
+        tried.append(asked.ready_timeout_s)
+        raise LaunchError(stage, "no agent answered")
+
+    monkeypatch.setattr(QemuPlatform, "_launch", launch)
+    platform = QemuPlatform()
+    asked = GuestSpec(name="g", scope=cast(Scope, None), agent=cast(AgentBinary, None), ready_timeout_s=bound_s)
+    with pytest.raises(LaunchError, match="no agent answered"):
+        await platform._begin(asked, accelerator)
+    assert tried == [bound_s] * boots
+    assert len(platform.remarks()) == boots - 1
 
 
 async def test_another_kernel_agent_or_boot_of_the_host_asks_again(kvm: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,9 @@ _EXIT_S = 1.0
 _MONITOR_S = 5.0
 _FACTS_S = 5.0
 _DEFAULT_MEMORY_MIB = 512
+_HANGS_AFTER_S = 30.0
+"""Emulated kernels of several processors seldom stand still at some place of their boot, silent and for ever, and
+the next boot does not: one that said nothing for so long is begun once more."""
 _WITHOUT = "cpu_without"  # The key of a verdict's details that lists features which KVM refuses
 
 _tsc_khz: dict[str, int | None] = {}
@@ -95,6 +98,7 @@ class QemuPlatform(AcceleratedPlatform):
         super().__init__(self.settings.accelerator)
         self._without: tuple[str, ...] | None = None
         """Features of the host's processor that KVM refuses to its guests; None until a probe has told."""
+        self._hung = 0
 
     @property
     def label(self) -> str:
@@ -147,7 +151,7 @@ class QemuPlatform(AcceleratedPlatform):
 
     async def _try(self, accelerator: str, agent: AgentBinary, bound_s: float, *without: str) -> Booted:
         """Boot a guest and end it; with KVM once more without each feature of the processor that it refuses."""
-        launch = functools.partial(self._launch, accelerator=accelerator, without=without)
+        launch = functools.partial(self._begin, accelerator=accelerator, without=without)
         name, kvm = "-".join(("probe", accelerator, *without)), accelerator == "kvm"
         try:
             booted = await boots(launch, name, agent, bound_s, system_calls=kvm)
@@ -163,7 +167,21 @@ class QemuPlatform(AcceleratedPlatform):
             availability = await self.probe()
             if not availability.usable:
                 raise LaunchError("probe", availability.reason)
-        return await self._launch(self.settings.patient(spec), self._accelerator or "tcg", self._without or ())
+        return await self._begin(self.settings.patient(spec), self._accelerator or "tcg", self._without or ())
+
+    async def _begin(self, spec: GuestSpec, accelerator: str, without: Sequence[str] = ()) -> Guest:
+        """Launch; once more where an emulated boot stands still."""
+        try:
+            return await self._launch(spec, accelerator, without)
+        except LaunchError as error:
+            hung = error.stage == "handshake" and accelerator == "tcg" and spec.ready_timeout_s >= _HANGS_AFTER_S
+            if not hung:
+                raise
+        self._hung += 1
+        return await self._launch(spec, accelerator)
+
+    def remarks(self) -> tuple[str, ...]:
+        return (f"{self.label}: {self._hung} boots stood still and were begun again",) if self._hung else ()
 
     async def _launch(self, spec: GuestSpec, accelerator: str, without: Sequence[str] = ()) -> Guest:
         with contextlib.ExitStack() as removal:
