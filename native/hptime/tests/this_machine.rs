@@ -124,7 +124,7 @@ fn a_signal_handler_can_read_and_take_bearings_in_the_middle_of_one() {
     while HANDLED.load(Ordering::SeqCst) < 200 && Instant::now() < end {
         clock.discipline();
         let seen = LAST.load(Ordering::SeqCst);
-        assert!(clock.now_ns() >= seen);
+        assert!(clock.now_ordered_ns() >= seen); // the signal may have gone to another test's thread
     }
     // SAFETY: takes the timer and the handler off.
     unsafe {
