@@ -55,13 +55,13 @@ ASLEEP = switch(-700, CYCLE, "swapper/1")
 """It has slept since the cycle before."""
 
 
-def why(*lines: str | list[str], written: int | None = None, thread: str = CYCLE) -> Attribution:
+def why(*lines: str | list[str], written: int | None = None, thread: str = CYCLE, quota: bool = True) -> Attribution:
     """Of a thread that was due at 0 and 1000 µs late, by lines in any order."""
     flat = [one for some in lines for one in ([some] if isinstance(some, str) else some)]
     flat.sort(key=lambda one: one.split("] ")[1].split()[1])
     head = HEAD.format(kept=len(flat), written=written or len(flat))
     spike = Spike(thread, 1_000_000, 1_001_000_000)
-    (found,) = attributions([*head.splitlines(keepends=True), *flat], [spike])
+    (found,) = attributions([*head.splitlines(keepends=True), *flat], [spike], quota=quota)
     return found
 
 
@@ -167,6 +167,38 @@ def test_a_thread_that_is_due_on_an_idle_processor_until_its_quota_is_filled_up_
     assert found(*spent, switch(990, "swapper/1", FAIR, "R")) == ("throttled", "quota")
 
 
+def test_a_thread_that_is_turned_back_on_its_way_out_of_the_kernel_was_throttled_however_busy_its_processor_is() -> (
+    None
+):
+    def found(*lines: str | list[str], quota: bool = True) -> tuple[str, str]:
+        woken = switch(-700, FAIR, "stress"), waking(3, "stress", thread=FAIR), switch(5, "stress", FAIR, "R")
+        return named(why(*woken, *lines, switch(990, "stress", FAIR, "R"), thread=FAIR, quota=quota))
+
+    turned_back = switch(9, FAIR, "stress", "R")
+    assert found(turned_back) == ("throttled", "quota")
+    assert found(turned_back, quota=False) == ("preempted", "stress")
+    assert found(switch(106, FAIR, "stress", "R")) == ("preempted", "stress")
+    for reason in (interrupted(6, 8, FAIR), [waking(7, FAIR)]):
+        assert found(reason, turned_back) == ("preempted", "stress")
+    assert found(turned_back, switch(200, "stress", FAIR), switch(400, FAIR, "stress", "R")) == ("preempted", "stress")
+
+
+@pytest.mark.parametrize("interrupt", [interrupted(988, 990, name="call_function_single"), []])
+def test_a_thread_that_was_sent_away_is_found_though_its_return_is_not_recorded(interrupt: list[str]) -> None:
+    """As on Linux 6.18, where an interrupt of another processor gives it to an idle one."""
+    woken = switch(-700, FAIR, "stress"), waking(3, "stress", thread=FAIR), switch(5, "stress", FAIR, "R")
+    gone = switch(9, FAIR, "swapper/1", "R"), switch(1010, FAIR, "stress")
+    assert named(why(*woken, *gone, interrupt, thread=FAIR)) == ("throttled", "quota")
+
+
+def test_a_thread_that_an_idle_processor_takes_unseen_ran_since_the_interrupt_and_not_since_it_shows() -> None:
+    asleep, interrupt = switch(-700, FAIR, "swapper/1"), interrupted(10, 12, name="call_function_single")
+    taken = waking(8, HOG, cpu=0, thread=HOG), waking(5, IDLE, thread=FAIR)
+    shown = line(700, "local_timer_entry: vector=236", HOG), line(702, "local_timer_exit: vector=236", HOG)
+    found = why(asleep, *taken, interrupt, *shown, switch(990, HOG, FAIR), thread=FAIR)
+    assert (named(found), round(found.share, 2)) == (("preempted", HOG), 0.98)
+
+
 def test_a_real_time_thread_that_gives_way_to_an_ordinary_one_is_throttled() -> None:
     running = switch(-700, "swapper/1", CYCLE, "R")
     found = why(running, switch(10, CYCLE, "stress", "R"), switch(980, "stress", CYCLE, "R"))
@@ -263,7 +295,7 @@ def test_names_with_blanks_thread_groups_and_strange_lines_are_read() -> None:
     spike = Spike(CYCLE, 1000, 12_345_679_000)
     lines = [group, "CPU:1 [LOST 12 EVENTS]\n", "##### CPU 2 buffer started ####\n", "\n", "x\x00\n"]
     (window,) = cut(lines, [spike]).windows
-    ((at_ns, cpu, pid, name, fields),) = window.events
+    ((at_ns, cpu, pid, name, fields, _),) = window.events
     assert (at_ns, cpu, pid, name) == (12_345_678_000, 3, 5, "sched_switch")
     assert fields == told.removeprefix("sched_switch: ")
 

@@ -10,6 +10,7 @@ cause with the largest part is named if that is at least half of all.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 import re
@@ -38,6 +39,8 @@ _MOST_EVENTS = 200_000  # That are kept of all spikes
 _MOST_PARTS = 4  # That are told of one
 _ROUNDED_NS = 1000
 _PROMPT_NS = 500_000  # From a refill to an idle processor at work again: an interrupt, and the deepest idle state
+_SHOWN_LATER_NS = 10_000_000  # Until a thread that was given the processor unseen shows: a tick of 100 Hz
+_TURNED_BACK_NS = 100_000  # From being given the processor to giving it up again, on the way out of the kernel
 _APART_NS = 1_000_000  # Between two spikes whose times tell a rate of the counter
 _SLEWED = 5e-4  # The most by which Linux lets a clock be slewed (adjtimex(2): 500 ppm)
 _IDLE = 0  # The pid of every processor's idle thread
@@ -79,6 +82,7 @@ class Event(NamedTuple):
     pid: int  # of the thread that the processor had at the time
     name: str
     told: str  # its fields
+    turned_back: bool = False  # of a switch: the thread had hardly come, nothing had happened, and it was not to run
 
 
 class Part(NamedTuple):
@@ -121,13 +125,18 @@ class Recorded:
     overwritten: bool  # whether there had been more
 
 
-def attributions(lines: Iterable[str], spikes: Sequence[Spike]) -> list[Attribution]:
-    """Why each of some threads was late, by a trace, whose lines are read once."""
+def attributions(lines: Iterable[str], spikes: Sequence[Spike], *, quota: bool = True) -> list[Attribution]:
+    """Why each of some threads was late, by a trace, whose lines are read once.
+
+    Args:
+        quota: whether the quota of their group had run out at any time.
+    """
     recorded, jumps = cut(lines, spikes), clock_jumps(spikes)
     found = []
     for window in recorded.windows:
         share = jumps.get(window.spike, 0.0) / max(window.spike.late_ns, 1)
-        found.append(Attribution(CLOCK, "", min(share, 1.0)) if share >= NAMED_SHARE else attributed(window, recorded))
+        jumped = Attribution(CLOCK, "", min(share, 1.0)) if share >= NAMED_SHARE else None
+        found.append(jumped or attributed(window, recorded, quota=quota))
     return found
 
 
@@ -138,7 +147,7 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
     under_way: list[Window] = []
     names, switched = {spike.thread for spike in spikes}, dict[tuple[str, int], Event]()
     recorded, kept = Recorded(windows, {}, overwritten=False), 0
-    for event in _with_all_switches(_events(lines, recorded)):
+    for event in _with_signs_of_quotas(_with_all_switches(_events(lines, recorded))):
         at_ns = event.at_ns
         recorded.began_ns.setdefault(event.cpu, at_ns)
         while waiting and waiting[-1].spike.due_ns <= at_ns + _ROUNDED_NS:
@@ -146,11 +155,12 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
             window.before = [last for (name, _), last in switched.items() if name == window.spike.thread]
             under_way.append(window)
         if under_way:
-            under_way = [one for one in under_way if one.whole and at_ns <= one.spike.over_ns + _ROUNDED_NS]
+            under_way = [one for one in under_way if one.whole and at_ns <= one.spike.over_ns + _SHOWN_LATER_NS]
         for window in under_way:
-            kept += 1
-            window.whole = kept <= _MOST_EVENTS
-            window.events.append(event)
+            if at_ns <= window.spike.over_ns + _ROUNDED_NS:
+                kept += 1
+                window.whole = kept <= _MOST_EVENTS
+                bisect.insort(window.events, event, key=lambda one: one.at_ns)
         if event.name == "sched_switch" and (switch := _SWITCH.match(event.told)):
             for name, pid in ((switch[1], switch[2]), (switch[5], switch[6])):
                 if name in names:
@@ -168,28 +178,53 @@ def _events(lines: Iterable[str], recorded: Recorded) -> Iterator[Event]:
 
 
 def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
-    """With the switches from idle threads that are not among them, put where the thread is seen to have the processor.
+    """With the switches from idle threads that are not among them: one comes when the thread shows, with its own time.
 
-    Where an interrupt of another processor wakes an idle one, some kernels record none (seen with Linux 6.18).
+    Where an interrupt of another processor wakes an idle one, some kernels record none (seen with Linux 6.18).  It was
+    when the processor was interrupted last, or the thread woken: idle threads do nothing else.
     """
     threads, current = dict[int, tuple[str, str]](), dict[int, int]()  # name and priority by pid; pid by processor
+    interrupted_ns, woken_ns = dict[int, int](), dict[int, int]()  # by processor, by pid
     for event in events:
         if current.get(event.cpu) == _IDLE != event.pid and event.pid in threads:
             name, priority = threads[event.pid]
             told = f"prev_comm=swapper/{event.cpu} prev_pid={_IDLE} prev_prio=120 prev_state=R"
             told += f" ==> next_comm={name} next_pid={event.pid} next_prio={priority}"
-            yield Event(event.at_ns, event.cpu, _IDLE, "sched_switch", told)
+            at_ns = max(interrupted_ns.get(event.cpu, 0), woken_ns.get(event.pid, 0))
+            yield Event(at_ns or event.at_ns, event.cpu, _IDLE, "sched_switch", told)
         current[event.cpu] = event.pid
         if event.name == "sched_switch" and (switch := _SWITCH.match(event.told)):
             threads |= {int(switch[2]): (switch[1], switch[3]), int(switch[6]): (switch[5], switch[7])}
             current[event.cpu] = int(switch[6])
+            interrupted_ns.pop(event.cpu, None)
+            woken_ns.pop(int(switch[2]), None)
         elif event.name == "sched_waking" and (waking := _WAKING.match(event.told)):
             threads[int(waking[2])] = waking[1], waking[3]
+            woken_ns[int(waking[2])] = event.at_ns
+        elif _handler(event):
+            interrupted_ns[event.cpu] = event.at_ns
         yield event
 
 
-def attributed(window: Window, recorded: Recorded) -> Attribution:
-    """Why one thread was late."""
+def _with_signs_of_quotas(events: Iterable[Event]) -> Iterator[Event]:
+    """With a mark on those switches by which a thread of a group without quota left is turned back.
+
+    Since Linux 6.18 a thread is throttled when it leaves the kernel (kernel/sched/fair.c, throttle_cfs_rq_work): it is
+    given the processor once more, and gives it up at once, without any interrupt or waking that would be a reason.
+    """
+    last = dict[int, Event]()  # by processor
+    for event in events:
+        before, marked = last.get(event.cpu), event
+        if before and event.name == before.name == "sched_switch" and event.at_ns - before.at_ns <= _TURNED_BACK_NS:
+            came, left = _SWITCH.match(before.told), _SWITCH.match(event.told)
+            if came and left and came[6] == left[2] != str(_IDLE) and _STATES.get(left[4]) == _WAITING:
+                marked = event._replace(turned_back=True)
+        last[event.cpu] = event
+        yield marked
+
+
+def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attribution:
+    """Why one thread was late; see :func:`attributions`."""
     if not window.whole:
         return Attribution(UNRECORDED, "more events than are kept")
     spike, places = window.spike, _places(window)
@@ -201,7 +236,7 @@ def attributed(window: Window, recorded: Recorded) -> Attribution:
         return _OVERWRITTEN
     if place is None:
         return Attribution(UNRECORDED, "no thread of that name was seen")
-    course = _Course(window, *place)
+    course = _Course(window, *place, quota=quota)
     parts = Counter(course.parts())
     if recorded.overwritten and course.unwoken:  # in the ring of another processor
         return _OVERWRITTEN
@@ -232,15 +267,20 @@ def clock_jumps(spikes: Sequence[Spike]) -> dict[Spike, float]:
 
 
 def _places(window: Window) -> dict[int, int]:
-    """The processors of the threads of that name that ran when the late one had woken; another run may have such."""
-    places = dict[int, int]()  # by pid
+    """The processors of the threads of that name that ran when the late one had woken; another run may have such.
+
+    Where none was seen to run, those that were sent away: some kernels record no switch from an idle thread.
+    """
+    places, sent_away = dict[int, int](), dict[int, int]()  # by pid
     for event in (*sorted(window.before), *window.events):
         switch = _SWITCH.match(event.told) if event.name == "sched_switch" else None
         if switch and switch[1] == window.spike.thread and event.at_ns + _ROUNDED_NS <= window.spike.over_ns:
             places.pop(int(switch[2]), None)
+            if _STATES.get(switch[4]) == _WAITING:
+                sent_away[int(switch[2])] = event.cpu
         if switch and switch[5] == window.spike.thread:
             places[int(switch[6])] = event.cpu
-    return places
+    return places or sent_away
 
 
 # What a thread does.
@@ -252,7 +292,7 @@ _STATES = {"R": _WAITING, "D": _BLOCKED, "T": _STOPPED, "t": _STOPPED}
 class _Course:
     """What a thread and its processor do, event by event."""
 
-    def __init__(self, window: Window, pid: int, cpu: int) -> None:
+    def __init__(self, window: Window, pid: int, cpu: int, *, quota: bool) -> None:
         self._spike, self._events, self._pid, self._cpu = window.spike, window.events, pid, cpu
         self._names, self._urgency = {_IDLE: "idle"}, dict[int, int]()  # by pid; the lower, the more urgent
         self._state = self._first_state(window.before)
@@ -265,6 +305,9 @@ class _Course:
         self._alive = False  # whether it was seen to take interrupts since the deadline
         # whether it was given to another while the thread waited for it
         self._passed_over = bool(window.before) and self._state == _WAITING
+        own_before = [event for event in sorted(window.before) if self._change(event) is not None]
+        self._quota = quota  # whether its group's may have run out
+        self._turned_back = quota and bool(own_before) and own_before[-1].turned_back  # when it last left its processor
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
         idle_until = [event.at_ns for event in own if event.name == "sched_switch" and event.pid == _IDLE]
@@ -320,6 +363,8 @@ class _Course:
             if change in (_ASLEEP, _STOPPED):
                 self._faulted = False
             self._state = change
+            if event.name == "sched_switch":
+                self._turned_back = self._quota and event.turned_back
         if event.pid == self._pid:
             if event.name.startswith("page_fault_"):
                 self._faulted = True
@@ -369,7 +414,8 @@ class _Course:
         kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
         less_urgent = real_time and other > max(own, 0)  # what stops a processor has 0, and precedes all
         may_not = self._passed_over and (idle or less_urgent)
-        if may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
+        turned_back = self._turned_back and not real_time
+        if turned_back or may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
             return THROTTLED, "bounds of its real-time class" if real_time else "quota"
         return (ABOVE, "idle") if idle else (PREEMPTED, current)
 

@@ -24,14 +24,14 @@ def spikes_of(result: Mapping[str, Any]) -> list[Spike]:
         ]
 
 
-def told(result: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
+def told(result: Mapping[str, Any], trace: Trace, *, quota: bool = False) -> dict[str, Any]:
     """For the trial's record: of each of the worst cycles, the latest first, its cause, and what the ring was.
 
     The guest's threads are known by their names, and its CLOCK_MONOTONIC is to be the host's: of one with a kernel of
-    its own every cause is unrecorded.
+    its own every cause is unrecorded.  ``quota``: whether the guest's had run out.
     """
     spikes = spikes_of(result)
-    found = attributions(trace.lines(), spikes)
+    found = attributions(trace.lines(), spikes, quota=quota)
     return {
         "ring_kib": trace.kib,
         "absent": list(trace.absent),
@@ -48,9 +48,9 @@ def told(result: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
     }
 
 
-async def read(result: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
+async def read(result: Mapping[str, Any], trace: Trace, *, quota: bool = False) -> dict[str, Any]:
     """What :func:`told` returns; nothing reads the trace any more when this ends, cancelled or not."""
-    reading = asyncio.create_task(asyncio.to_thread(told, result, trace))
+    reading = asyncio.create_task(asyncio.to_thread(told, result, trace, quota=quota))
     try:
         return await asyncio.shield(reading)
     except asyncio.CancelledError:

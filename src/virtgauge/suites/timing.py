@@ -258,9 +258,12 @@ class TimingSuite(Suite):
             raise AgentError("unsupported", "trace: its guests are on another machine, whose kernel is not traced")
         try:
             with tracing.traced(testbed.stage.scope.folder, cell.params["cpus"]) as trace:
+                before = testbed.guest.throttling()
                 measured = await self._measured(cell, testbed, on_progress)
                 trace.stop()
-                told = await spikes.read(measured.result, trace)
+                after = testbed.guest.throttling()
+                quota = before is not None and after is not None and after.throttled > before.throttled
+                told = await spikes.read(measured.result, trace, quota=quota)
         except UnavailableError as error:
             raise AgentError("unsupported", str(error)) from error
         return dataclasses.replace(measured, result=measured.result | {"spikes": told})
