@@ -1,15 +1,20 @@
 """Slices of a timing trial joined are what one piece would have told."""
 
+import asyncio
 import math
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from virtgauge.agent.channel import Reply
+from virtgauge.agent.channel import AgentError, Reply
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.host import tracing
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.platforms.simulated.truth import cycle_fields, distribution_message
 from virtgauge.specs.timing import watched_in
+from virtgauge.suites import spikes
 from virtgauge.suites.base import Cell
 from virtgauge.suites.timing import CycleSettings, TimingSuite, TimingTrial
 
@@ -196,3 +201,62 @@ def test_cycles_name_their_idle_states_where_they_are_not_the_default_and_a_stal
     assert [
         (cell.factors["function"], cell.factors.get("idle_states"), cell.params["idle_states"]) for cell in cells
     ] == [("cycle", None, "default"), ("cycle", "shallow", "shallow"), ("stall", None, "default")]
+
+
+def test_cells_that_are_traced_are_named_and_refused_where_the_kernel_cannot_be_traced(monkeypatch):
+    design = {"timers": [], "sleeps": [], "loads": ["idle"], "cycles": {}}
+    (plain,) = TimingSuite.create(design).cells()
+    suite = TimingSuite.create(design | {"cycles": {"trace": True}})
+    (cell,) = suite.cells()
+    assert dict(cell.factors) == dict(plain.factors) | {"trace": "on"}
+    assert cell.params == plain.params
+    monkeypatch.setattr(tracing, "refused", lambda: "no")
+    assert suite.missing_prerequisites() == ["no"]
+    assert TimingSuite.create(design).missing_prerequisites() == []
+    told = {simulated: suite.refusal(cell, SimpleNamespace(simulated=simulated)) for simulated in (True, False)}
+    assert told == {True: None, False: "no"}
+    assert suite.refusal(plain, SimpleNamespace(simulated=False)) is None
+
+
+async def test_a_machine_that_is_another_is_not_traced_by_what_this_one_does():
+    suite = TimingSuite.create({"timers": [], "sleeps": [], "loads": ["idle"], "cycles": {"trace": True}})
+    accounting = SimpleNamespace(of_this_machine=False)
+    stage = SimpleNamespace(platform=SimpleNamespace(simulated=False), accounting=lambda: accounting)
+    with pytest.raises(AgentError, match=r"unsupported: .* another machine"):
+        await suite.measure(suite.cells()[0], SimpleNamespace(stage=stage), lambda _: None)
+
+
+def test_the_record_has_the_worst_cycles_with_their_causes():
+    woken = "comm=cycle-3 pid=42 prio=9 target_cpu=001"
+    hog = "prev_comm=h\x1bg prev_pid=77 prev_prio=4 prev_state=S ==> next_comm=cycle-3 next_pid=42 next_prio=9"
+    lines = [
+        f"             h\x1bg-77      [001] d.h2.     1.000002: sched_waking: {woken}\n",
+        f"             h\x1bg-77      [001] d..2.     1.000990: sched_switch: {hog}\n",
+    ]
+    worst = {"late_ns": 1_000_000, "thread": 3, "counter": 5, "monotonic_ns": 1_001_000_000, "realtime_ns": 6}
+    told = spikes.told({"worst": [worst] * 300}, SimpleNamespace(lines=lambda: lines, kib=64, absent=("kvm/kvm_exit",)))
+    assert (told["ring_kib"], told["absent"], len(told["worst"])) == (64, ["kvm/kvm_exit"], 100)
+    first = told["worst"][0]
+    assert (first["late_ns"], first["cause"], first["by"], first["share"]) == (1_000_000, "preempted", "h�g", 0.988)
+    assert sum(ns for _, _, ns in first["parts"]) == 1_000_000
+    with pytest.raises(ProtocolError, match="the result of cycle"):
+        spikes.told({"worst": [{"late_ns": "?"}]}, SimpleNamespace(lines=lambda: lines, kib=64, absent=()))
+
+
+async def test_whoever_gives_a_trial_up_waits_until_nothing_reads_its_trace():
+    """The kernel removes none that is read."""
+    begun, given_up, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def lines():
+        begun.set()
+        given_up.wait(60)
+        ended.set()
+        yield "# the last\n"
+
+    trace = SimpleNamespace(lines=lines, abandon=given_up.set, kib=64, absent=())
+    reading = asyncio.create_task(spikes.read({"worst": []}, trace))
+    await asyncio.to_thread(begun.wait, 60)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert ended.is_set()

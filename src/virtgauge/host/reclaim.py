@@ -3,7 +3,7 @@
 Remove what a controller left on the host: at its own end, and after a kill -9.
 
 Nothing is touched that does not carry a tag: a scope's folders and what is mounted in them, processes whose
-environment names the scope, members of cgroups, network namespaces and interfaces named after it.  Every
+environment names the scope, members of cgroups, network namespaces, interfaces and traces named after it.  Every
 step can be repeated and is bounded in time.
 """
 
@@ -50,6 +50,7 @@ from virtgauge.host.tag import (
     scratch_root,
     state_root,
 )
+from virtgauge.host.tracing import instance_of, remove_instance
 from virtgauge.host.vfio import give_devices_back
 
 _YOUNG_S = 60.0  # A nameless rest younger than this may be one that another run is just making
@@ -226,6 +227,7 @@ def holdings(scope: DeadScope) -> list[str]:
         *(f"mount {mount.point}" for mount in mounts() for of in folders if mount.point.is_relative_to(of)),
         *(f"network namespace {name}" for name in _namespaces(scope.tag)),
         *(f"interface {name}" for name in _interfaces(scope.tag)),
+        *([] if (trace := instance_of(scope.tag)) is None else [f"trace {trace}"]),
         *([f"cgroup {group.name}"] if group.present() else []),
         *(f"folder {path}" for path in dict.fromkeys([*folders, *_scratch(scope.tag)])),
     ]
@@ -258,6 +260,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     if believed is not None:
         lines += put_back_values(believed)
         lines += give_devices_back(believed)
+    lines += remove_instance(tag)  # before the mount by which it can be reached
     if folder is not None:
         lines += [f"unmounted {point}" for point in detach_below(folder)]
     if believed is not None:

@@ -19,6 +19,7 @@ from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, Sect
 from virtgauge.specs.timing_causes import why
 from virtgauge.specs.timing_factors import what_matters
 from virtgauge.specs.timing_settings import what_settings_buy
+from virtgauge.specs.timing_spikes import late_causes
 
 
 def timing_measures() -> Iterator[Measure]:
@@ -114,9 +115,10 @@ FACTORS = (
         "policy", "scheduling class", ("other", "fifo", "deadline"), "other", lambda level: f"SCHED_{level.upper()}"
     ),
     Factor("idle_states", levels=("default",), usual="default", words=lambda level: f"{level} idle states"),
+    Factor("trace", levels=("off", "on"), usual="off", words=lambda level: "traced" if level == "on" else ""),
     Factor("load", levels=("idle", "cpu", "io"), words=load_label),
 )
-_FUNCTION = ("function", "target_ns", "period_ns", "slack", "policy", "idle_states")
+_FUNCTION = ("function", "target_ns", "period_ns", "slack", "policy", "idle_states", "trace")
 _ALL = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max", "mean")
 _OWN = {
     "timer_cost": ("resolution", "overhead", "zero_share"),
@@ -231,6 +233,11 @@ TIMING = SuiteSpec(
             "the ratio of the first figure shown to be lower (p99, max, median). “Not shown” is not “nothing”; "
             "a difference counts if its interval excludes none and it exceeds what identical arms (A/A) differ by. "
             "Emulated platforms are neither judged nor ranked.",
+        ),
+        SectionSpec(
+            *("spikes", "Why the worst cycles were late", (late_causes,)),
+            "Of the worst cycles of each trial that was traced. A cause is named if it explains at least half of the "
+            "lateness; tracing itself takes a little of each event's time.",
         ),
         SectionSpec(
             *("factors", "Which factors matter", (what_matters,)),

@@ -37,7 +37,7 @@ _NEWS = 1.5  # A ratio under load is worth telling when it differs from that wit
 def function_label(levels: Mapping[str, str]) -> str:
     """What is measured, without the load: ``usleep 100 µs, minimal slack``; ``clock_gettime``."""
     parts = [levels.get("function", "")]
-    known = {"function", "load", "target_ns", "period_ns", "slack", "policy", "idle_states"}
+    known = {"function", "load", "target_ns", "period_ns", "slack", "policy", "idle_states", "trace"}
     for name, word in (("target_ns", ""), ("period_ns", "of ")):
         if name in levels:
             length = levels[name]
@@ -48,6 +48,8 @@ def function_label(levels: Mapping[str, str]) -> str:
         parts.append(f"SCHED_{levels['policy'].upper()}")
     if levels.get("idle_states", "default") != "default":
         parts.append(f"{levels['idle_states']} idle states")
+    if levels.get("trace") == "on":
+        parts.append("traced")
     parts += [f"{name} {level}" for name, level in levels.items() if name not in known]
     return ", ".join(part for part in parts if part.strip())
 

@@ -7,6 +7,7 @@ guest, and beside one that is bound by I/O and network (:mod:`virtgauge.suites.f
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import statistics
@@ -17,9 +18,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from virtgauge.agent.channel import Channel, Reply
+from virtgauge.agent.channel import AgentError, Channel, Reply
+from virtgauge.errors import UnavailableError
+from virtgauge.host import tracing
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.platforms.base import Platform
 from virtgauge.specs.timing import watched_in
+from virtgauge.suites import spikes
 from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock, merged
 from virtgauge.suites.base import Cell, Distinct, Levels, Measurement, Sliced, Suite
 from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
@@ -73,6 +78,9 @@ class CycleSettings(BaseModel):
     """Of one trial: what a kill costs at most. A soak is many repetitions."""
     worst: Annotated[int, Field(ge=0, le=1000)] = 20
     """Cycles of each trial whose time is kept, the latest first."""
+    trace: bool = False
+    """Whether the host's kernel is traced meanwhile, so that the report says why the latest cycles were late. It takes
+    root, and a little of each event's time: cells with and without it are not the same."""
 
     @model_validator(mode="after")
     def _deadline_class_can_be(self) -> Self:
@@ -140,6 +148,14 @@ class TimingSuite(Suite):
     def needs(self) -> tuple[str, ...]:
         return ("ganesha",) if "io" in self._settings.loads else ()
 
+    def missing_prerequisites(self) -> list[str]:
+        cycles = self._settings.cycles
+        words = tracing.refused() if cycles is not None and cycles.trace else None
+        return [] if words is None else [words]
+
+    def refusal(self, cell: Cell, platform: Platform) -> str | None:
+        return tracing.refused() if "trace" in cell.factors and not platform.simulated else None
+
     def _sleep_cells(self) -> Iterator[Cell]:
         s = self._settings
         for function, slack, policy, idle_states, target, load in itertools.product(
@@ -182,6 +198,8 @@ class TimingSuite(Suite):
                 factors["period_ns"] = str(period_us * 1000)
             if idle_states != "default":
                 factors["idle_states"] = idle_states
+            if s.trace:  # which a cell without this factor is not
+                factors["trace"] = "on"
             params = {
                 "kind": "sleep" if kind == "cycle" else kind,
                 "cpus": list(s.cpus),
@@ -233,7 +251,24 @@ class TimingSuite(Suite):
         return TimingTrial(cell, testbed.guest.channel, None, on_progress)
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
-        """Run the cell's probe beside its load, in one piece."""
+        """Run the cell's probe beside its load, in one piece, and beside a trace of this machine where it has one."""
+        if "trace" not in cell.factors or testbed.stage.platform.simulated:
+            return await self._measured(cell, testbed, on_progress)
+        if not testbed.stage.accounting().of_this_machine:
+            raise AgentError("unsupported", "trace: its guests are on another machine, whose kernel is not traced")
+        try:
+            with tracing.traced(testbed.stage.scope.folder, cell.params["cpus"]) as trace:
+                before = testbed.guest.throttling()
+                measured = await self._measured(cell, testbed, on_progress)
+                trace.stop()
+                after = testbed.guest.throttling()
+                quota = before is not None and after is not None and after.throttled > before.throttled
+                told = await spikes.read(measured.result, trace, quota=quota)
+        except UnavailableError as error:
+            raise AgentError("unsupported", str(error)) from error
+        return dataclasses.replace(measured, result=measured.result | {"spikes": told})
+
+    async def _measured(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         load = cell.factors["load"]
         beside = None if load == "idle" else {"name": load, "params": {"threads": self._settings.cpu_threads}}
         if not isinstance(testbed, FileTestbed):

@@ -1,0 +1,102 @@
+"""Why the worst cycles were late: the causes that traces of the host's kernel name, how often, and what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from virtgauge.analysis import spikes
+from virtgauge.results.formatting import load_label
+from virtgauge.results.quantities import DURATION, SHARE
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Value, table_of
+from virtgauge.specs.context import Context
+from virtgauge.specs.timing_insights import function_label
+
+_MOST_NAMED = 3
+
+# By cause what happened, in a clause, and what to do.
+_WORDS = {
+    spikes.ABOVE: (
+        "nothing ran that Linux knows of",
+        "A hypervisor below: reserve the CPU there. Idle: no deep idle states (/dev/cpu_dma_latency). Firmware: look "
+        "by hwlatdetect. A program by name may have held interrupts off.",
+    ),
+    spikes.PREEMPTED: (
+        "another program ran",
+        "Keep it off this CPU (cpusets, isolcpus), or give the cycle a higher real-time priority. A less urgent one "
+        "was in the kernel, which PREEMPT_RT interrupts.",
+    ),
+    spikes.INTERRUPT: (
+        "an interrupt was served",
+        "Send it to another CPU (/proc/irq/*/smp_affinity); for softirqs the network's queues, too; nohz_full for the "
+        "timer's.",
+    ),
+    spikes.VM_EXIT: (
+        "the virtual processor was out of its guest",
+        "Avoid exits of that reason: huge pages, interrupts posted to the guest, kvm.halt_poll_ns for halts.",
+    ),
+    spikes.FAULT: ("a page was missing", "Lock the memory (mlockall) and touch all of it beforehand."),
+    spikes.THROTTLED: (
+        "it might not run",
+        "A quota: raise cpu.max, or take it off. A real-time class: kernel.sched_rt_runtime_us = -1, and no runtime "
+        "for the fair servers, if the cycle is known to leave time to others.",
+    ),
+    spikes.TIMER: (
+        "its timer fired late",
+        "Set the timer slack to 1 ns. The kernel needs high-resolution timers (highres=on). Of another CPU: nohz_full "
+        "leaves timers to others, which were late; kernel.timer_migration = 0 keeps them.",
+    ),
+    spikes.STOPPED: ("it was stopped", "Find who sends SIGSTOP or traces the process."),
+    spikes.CLOCK: ("the clock jumped", "Find what sets the clock, or take another clock source; no thread was late."),
+    spikes.UNKNOWN: ("no cause explains half of it", "The record of the trial has the largest parts."),
+    spikes.UNRECORDED: (
+        "not recorded",
+        "A guest with a kernel of its own is not seen from the host. Overwritten: shorter trials (seconds), or name "
+        "the cpus of the cycles.",
+    ),
+}
+
+
+class _Late(NamedTuple):
+    """One cycle, as the record of its trial has it."""
+
+    cause: str
+    by: str
+    ns: int
+
+
+def _late(worst: Any, _: Any) -> list[_Late]:
+    """What is no such record, in a run from anywhere, is left out."""
+    found = []
+    for one in worst if isinstance(worst, list) else ():
+        cause, ns = (str(one.get("cause")), one.get("late_ns")) if isinstance(one, dict) else ("", None)
+        if cause in _WORDS and isinstance(ns, int) and 0 <= ns < 2**63:
+            found.append(_Late(cause, str(one.get("by") or ""), ns))
+    return found
+
+
+def late_causes(context: Context) -> Iterator[Block]:
+    """Of each arm a table: cells by causes, the most frequent first."""
+    told = context.table.details(context.spec.name, "cycle", (("spikes", "worst"), ("spikes", "ring_kib")), _late)
+    columns = (Column("by", text=True), "of the worst", "share", "latest", Column("what to do", text=True))
+    for arm in context.own_arms:
+        rows = []
+        for cell in context.where({"probe": ("cycle",)}):
+            trials = context.table.numbers(cell, arm.name).values()
+            late = [one for number in trials for one in told.get(number, ())]
+            label = f"{function_label(cell.factors)}, {load_label(context.level(cell, 'load'))}"
+            for cause, times in Counter(one.cause for one in late).most_common():
+                place = context.place(cell, arm.name, cause=cause)
+                own = [one for one in late if one.cause == cause]
+                named = Counter(one.by for one in own if one.by).most_common(_MOST_NAMED)
+                by = ", ".join(f"{name} ({number})" for name, number in named)
+                figures = (
+                    Finding("cycle.cause.by", place, by) if by else None,
+                    Value.count("cycle.cause.times", place, times),
+                    Value.count("cycle.cause.share", place, 100 * times / len(late), SHARE),
+                    Value.count("cycle.cause.latest", place, max(one.ns for one in own), DURATION),
+                )
+                rows.append(Row((label, _WORDS[cause][0]), "", (*figures, _WORDS[cause][1])))
+        title = f"{arm.label} ({arm.mark})" if arm.mark else arm.label
+        yield from table_of(title, ("Cycles", "Cause"), columns, rows)

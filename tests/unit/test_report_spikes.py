@@ -1,0 +1,61 @@
+"""Why the worst cycles were late, as the report has it: by arm and cause, and nothing of what is no such record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shown import shown, tables, value
+from synthetic import arm_record, manifest, trial
+
+from virtgauge import report
+from virtgauge.analysis.spikes import CAUSES
+from virtgauge.ledger.store import Ledger
+from virtgauge.report import Report
+from virtgauge.specs.timing_spikes import _WORDS
+
+HOST = arm_record("host", "host", "Host", "reference")
+GUEST = arm_record("guest", "oci", "Guest")
+LEVELS = {"function": "cycle", "policy": "fifo", "load": "idle", "period_ns": "1000000", "trace": "on"}
+
+
+def late(cause: str, us: int, by: str = "") -> dict[str, Any]:
+    return {"late_ns": us * 1000, "cause": cause, "by": by, "share": 0.9, "parts": [[cause, by, us * 900]]}
+
+
+def built_of(tmp_path: Path, *found: tuple[Any, Any]) -> Report:
+    """Of trials, each of an arm, with what their records have in place of the worst cycles."""
+    ledger = Ledger.create(tmp_path / "run", manifest([HOST, GUEST]))
+    for block, (arm, worst) in enumerate(found):
+        ledger.add_trial(trial(arm, "cycle", LEVELS, block, result={"spikes": {"ring_kib": 65536, "worst": worst}}))
+    return report.build(ledger)
+
+
+def test_causes_are_counted_over_repetitions_with_whom_and_the_latest(tmp_path: Path) -> None:
+    first = [late("preempted", 900, "hog"), late("preempted", 800, "hog"), late("above", 700, "idle")]
+    built = built_of(tmp_path, (HOST, first), (HOST, [late("preempted", 950, "kworker/0:1")]), (GUEST, first[2:]))
+    ours, theirs = tables(built, "timing", "spikes")
+    assert [row.heads[1] for row in ours.rows] == [_WORDS["preempted"][0], _WORDS["above"][0]]
+    assert "cycle of 1 ms" in ours.rows[0].heads[0]
+    assert "traced" in ours.rows[0].heads[0]
+    assert len(theirs.rows) == 1
+
+    def figure(name: str, cause: str) -> float | None:
+        return value(built, "timing", f"cycle.cause.{name}", "host", f"+cause={cause}").estimate.point
+
+    assert [figure("times", cause) for cause in ("preempted", "above")] == [3, 1]
+    assert [figure("share", cause) for cause in ("preempted", "above")] == [75, 25]
+    assert figure("latest", "preempted") == 950_000
+    (by,) = shown(built, "timing", "cycle.cause.by", "host", "+cause=preempted")
+    assert by.text == "hog (2), kworker/0:1 (1)"
+    assert _WORDS["preempted"][1].split(",")[0] in report.render_html(built)
+
+
+@pytest.mark.parametrize("worst", [None, 7, [7], [{}], [{"cause": [], "late_ns": 5}], [late("above", -1)]])
+def test_what_is_no_such_record_is_left_out(tmp_path: Path, worst: Any) -> None:
+    assert tables(built_of(tmp_path, (HOST, worst)), "timing", "spikes") == []
+
+
+def test_every_cause_has_its_words() -> None:
+    assert set(_WORDS) == set(CAUSES)

@@ -1,0 +1,318 @@
+"""Why a thread was late, by traces that were made up in ftrace's format: one way to be late each, and what was seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from virtgauge.analysis.spikes import Attribution, Spike, attributions, clock_jumps, cut
+
+# Documentation/trace/ftrace.rst, "Output format", of a recent kernel.
+HEAD = """\
+# tracer: nop
+#
+# entries-in-buffer/entries-written: {kept}/{written}   #P:2
+#
+#                                _-----=> irqs-off/BH-disabled
+#                               / _----=> need-resched
+#                              | / _---=> hardirq/softirq
+#                              || / _--=> preempt-depth
+#                              ||| / _-=> migrate-disable
+#                              |||| /     delay
+#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
+#              | |         |   |||||     |         |
+"""
+IDLE, HOG = "<idle>", "hog-2 x"
+CYCLE, FAIR, DEADLINE = "cycle-0", "cycle-1", "cycle-2"
+PRIORITIES = {CYCLE: 9, FAIR: 120, DEADLINE: -1, HOG: 4, "migration/1": 0, "stress": 120, "swapper/1": 120}
+"""As the kernel counts: 99 less the real-time priority, and from 100 on what is none."""
+PIDS = {CYCLE: 4242, FAIR: 4243, DEADLINE: 4244, HOG: 77, "migration/1": 21, "stress": 88, "swapper/1": 0, IDLE: 0}
+
+
+def line(us: int, event: str, by: str = IDLE, cpu: int = 1) -> str:
+    """An event of so many microseconds after a second of the machine's clock."""
+    seconds, micros = divmod(1_000_000 + us, 1_000_000)
+    return f"{by:>16}-{PIDS[by]:<7d} [{cpu:03d}] d.h2. {seconds:5d}.{micros:06d}: {event}\n"
+
+
+def switch(us: int, before: str, after: str, state: str = "S", cpu: int = 1) -> str:
+    def told(word: str, name: str) -> str:
+        return f"{word}_comm={name} {word}_pid={PIDS[name]} {word}_prio={PRIORITIES[name]}"
+
+    by = IDLE if before == "swapper/1" else before
+    return line(us, f"sched_switch: {told('prev', before)} prev_state={state} ==> {told('next', after)}", by, cpu)
+
+
+def waking(us: int, by: str = IDLE, cpu: int = 1, thread: str = CYCLE) -> str:
+    told = f"comm={thread} pid={PIDS[thread]} prio={PRIORITIES[thread]} target_cpu=001"
+    return line(us, f"sched_waking: {told}", by, cpu)
+
+
+def interrupted(us: int, until: int, by: str = IDLE, name: str = "local_timer") -> list[str]:
+    return [line(us, f"{name}_entry: vector=236", by), line(until, f"{name}_exit: vector=236", by)]
+
+
+ASLEEP = switch(-700, CYCLE, "swapper/1")
+"""It has slept since the cycle before."""
+
+
+def why(*lines: str | list[str], written: int | None = None, thread: str = CYCLE, quota: bool = True) -> Attribution:
+    """Of a thread that was due at 0 and 1000 µs late, by lines in any order."""
+    flat = [one for some in lines for one in ([some] if isinstance(some, str) else some)]
+    flat.sort(key=lambda one: one.split("] ")[1].split()[1])
+    head = HEAD.format(kept=len(flat), written=written or len(flat))
+    spike = Spike(thread, 1_000_000, 1_001_000_000)
+    (found,) = attributions([*head.splitlines(keepends=True), *flat], [spike], quota=quota)
+    return found
+
+
+def named(found: Attribution) -> tuple[str, str]:
+    return found.cause, found.by
+
+
+def test_who_ran_while_the_thread_waited_has_preempted_it() -> None:
+    found = why(
+        ASLEEP, switch(-300, "swapper/1", HOG), interrupted(1, 5, HOG), waking(3, HOG), switch(990, HOG, CYCLE, "R+")
+    )
+    assert named(found) == ("preempted", HOG)
+    assert found.share == pytest.approx(0.985, abs=0.001)
+    assert sum(part.ns for part in found.parts) == 1_000_000
+
+
+def test_one_that_is_preempted_while_it_runs_is_told_by_whom() -> None:
+    """A thread that never sleeps: the gap began when it was switched away from."""
+    running = switch(-700, "swapper/1", CYCLE, "R")
+    found = why(running, switch(10, CYCLE, HOG, "R+"), switch(980, HOG, CYCLE))
+    assert named(found) == ("preempted", HOG)
+
+
+@pytest.mark.parametrize("name", ["local_timer", "thermal_apic", "call_function"])
+def test_a_handler_that_ran_before_its_timer_or_after_it_is_named(name: str) -> None:
+    found = why(ASLEEP, interrupted(1, 900, IDLE, name), waking(905), switch(990, "swapper/1", CYCLE, "R"))
+    assert named(found) == ("interrupt", name.replace("_", " "))
+
+
+def test_an_interrupt_and_a_softirq_that_were_under_way_at_the_deadline_are_known_by_their_end() -> None:
+    irq = line(-50, "irq_handler_entry: irq=24 name=nvme0q1"), line(20, "irq_handler_exit: irq=24 ret=handled")
+    softirq = line(30, "softirq_entry: vec=3 [action=NET_RX]"), line(900, "softirq_exit: vec=3 [action=NET_RX]")
+    rest = waking(25), switch(990, "swapper/1", CYCLE, "R")
+    assert named(why(ASLEEP, *irq, *softirq, *rest)) == ("interrupt", "softirq NET_RX")
+    late = line(-800, "softirq_entry: vec=3 [action=NET_RX]"), softirq[1]
+    assert named(why(ASLEEP, *late, *rest)) == ("interrupt", "softirq NET_RX")
+
+
+def test_a_softirq_that_was_preempted_with_its_thread_is_not_taken_for_what_preempted_it() -> None:
+    """As PREEMPT_RT does."""
+    asleep, woken = switch(-700, FAIR, "swapper/1"), waking(3, HOG, thread=FAIR)
+    switches = switch(-300, "swapper/1", HOG), switch(900, HOG, "stress"), switch(990, "stress", FAIR, "R")
+    end = line(950, "softirq_exit: vec=3 [action=NET_RX]", "stress")
+    assert named(why(asleep, woken, *switches, end, thread=FAIR)) == ("preempted", HOG)
+
+
+def test_an_interrupts_name_is_that_of_its_handler() -> None:
+    irq = line(2, "irq_handler_entry: irq=24 name=nvme0q1"), line(800, "irq_handler_exit: irq=24 ret=handled")
+    assert named(why(ASLEEP, *irq, waking(805), switch(990, "swapper/1", CYCLE, "R"))) == (
+        "interrupt",
+        "nvme0q1 (IRQ 24)",
+    )
+
+
+def test_a_processor_without_any_event_although_one_was_due_was_taken_from_above() -> None:
+    found = why(ASLEEP, interrupted(980, 985), waking(982), switch(990, "swapper/1", CYCLE, "R"))
+    assert named(found) == ("above", "idle")
+    found = why(ASLEEP, switch(-300, "swapper/1", "stress"), waking(981, "stress"), switch(990, "stress", CYCLE, "R"))
+    assert named(found) == ("above", "stress")
+
+
+def test_so_was_one_whose_thread_ran_all_the_time() -> None:
+    assert named(why(switch(-700, "swapper/1", CYCLE, "R"), interrupted(999, 1000, CYCLE))) == ("above", "itself")
+
+
+def test_a_program_that_wakes_others_with_interrupts_held_off_is_named() -> None:
+    others = [waking(us, "stress", thread=FAIR) for us in range(10, 900, 100)]
+    rest = interrupted(980, 985, "stress"), waking(982, "stress"), switch(990, "stress", CYCLE, "R")
+    assert named(why(ASLEEP, switch(-300, "swapper/1", "stress"), others, *rest)) == ("above", "stress")
+
+
+def test_a_timer_is_late_if_the_processor_took_interrupts_meanwhile() -> None:
+    ticks = [interrupted(us, us + 2) for us in range(1, 900, 100)]
+    found = why(ASLEEP, *ticks, interrupted(980, 985), waking(982), switch(990, "swapper/1", CYCLE, "R"))
+    assert found.cause == "timer"
+
+
+def test_a_timer_that_another_processor_has_is_late_there() -> None:
+    """As of a processor with nohz_full: its own silence, and its own interrupts, delay nothing."""
+    there = [line(us, f"local_timer_{end}: vector=236", cpu=0) for us, end in ((900, "entry"), (910, "exit"))]
+    rest = interrupted(100, 700), *there, waking(905, cpu=0), switch(915, "swapper/1", CYCLE, "R")
+    assert named(why(ASLEEP, *rest)) == ("timer", "of CPU 0")
+    own_ring_alone = ASLEEP, interrupted(912, 914), switch(915, "swapper/1", CYCLE, "R")
+    assert named(why(*own_ring_alone, written=1000)) == ("unrecorded", "overwritten by later events")
+
+
+def test_a_thread_that_is_due_on_an_idle_processor_until_its_quota_is_filled_up_was_throttled() -> None:
+    def found(*lines: str | list[str]) -> tuple[str, str]:
+        return named(why(switch(-700, FAIR, "swapper/1"), *lines, thread=FAIR))
+
+    told = "hrtimer_expire_entry: hrtimer=00000000a8c1 function=sched_cfs_period_timer now=1000949000"
+    woken = interrupted(1, 5), waking(3, thread=FAIR), switch(990, "swapper/1", FAIR, "R")
+    assert found(line(950, told, cpu=0), *woken) == ("throttled", "quota")
+    assert found(*woken) == ("above", "idle")
+    assert found(line(300, told, cpu=0), *woken) == ("above", "idle")  # some other group's
+    assert found(line(950, told.replace("cfs", "rt"), cpu=0), *woken) == ("above", "idle")
+    # The group had run until then: the processor was given to nobody, though the thread could run.
+    spent = (
+        switch(-300, "swapper/1", "stress"),
+        waking(3, "stress", thread=FAIR),
+        switch(20, "stress", "swapper/1", "R"),
+    )
+    assert found(*spent, switch(990, "swapper/1", FAIR, "R")) == ("throttled", "quota")
+
+
+def test_a_thread_that_is_turned_back_on_its_way_out_of_the_kernel_was_throttled_however_busy_its_processor_is() -> (
+    None
+):
+    def found(*lines: str | list[str], quota: bool = True) -> tuple[str, str]:
+        woken = switch(-700, FAIR, "stress"), waking(3, "stress", thread=FAIR), switch(5, "stress", FAIR, "R")
+        return named(why(*woken, *lines, switch(990, "stress", FAIR, "R"), thread=FAIR, quota=quota))
+
+    turned_back = switch(9, FAIR, "stress", "R")
+    assert found(turned_back) == ("throttled", "quota")
+    assert found(turned_back, quota=False) == ("preempted", "stress")
+    assert found(switch(106, FAIR, "stress", "R")) == ("preempted", "stress")
+    for reason in (interrupted(6, 8, FAIR), [waking(7, FAIR)]):
+        assert found(reason, turned_back) == ("preempted", "stress")
+    assert found(turned_back, switch(200, "stress", FAIR), switch(400, FAIR, "stress", "R")) == ("preempted", "stress")
+
+
+@pytest.mark.parametrize("interrupt", [interrupted(988, 990, name="call_function_single"), []])
+def test_a_thread_that_was_sent_away_is_found_though_its_return_is_not_recorded(interrupt: list[str]) -> None:
+    """As on Linux 6.18, where an interrupt of another processor gives it to an idle one."""
+    woken = switch(-700, FAIR, "stress"), waking(3, "stress", thread=FAIR), switch(5, "stress", FAIR, "R")
+    gone = switch(9, FAIR, "swapper/1", "R"), switch(1010, FAIR, "stress")
+    assert named(why(*woken, *gone, interrupt, thread=FAIR)) == ("throttled", "quota")
+
+
+def test_a_thread_that_an_idle_processor_takes_unseen_ran_since_the_interrupt_and_not_since_it_shows() -> None:
+    asleep, interrupt = switch(-700, FAIR, "swapper/1"), interrupted(10, 12, name="call_function_single")
+    taken = waking(8, HOG, cpu=0, thread=HOG), waking(5, IDLE, thread=FAIR)
+    shown = line(700, "local_timer_entry: vector=236", HOG), line(702, "local_timer_exit: vector=236", HOG)
+    found = why(asleep, *taken, interrupt, *shown, switch(990, HOG, FAIR), thread=FAIR)
+    assert (named(found), round(found.share, 2)) == (("preempted", HOG), 0.98)
+
+
+def test_a_real_time_thread_that_gives_way_to_an_ordinary_one_is_throttled() -> None:
+    running = switch(-700, "swapper/1", CYCLE, "R")
+    found = why(running, switch(10, CYCLE, "stress", "R"), switch(980, "stress", CYCLE, "R"))
+    assert named(found) == ("throttled", "bounds of its real-time class")
+    left_before = switch(-10, CYCLE, "stress", "R"), switch(980, "stress", CYCLE, "R")
+    assert named(why(*left_before)) == ("throttled", "bounds of its real-time class")
+
+
+def test_so_is_one_of_class_deadline_that_gives_way_to_a_fixed_priority_and_not_to_what_stops_its_processor() -> None:
+    def found(other: str) -> tuple[str, str]:
+        return named(why(switch(10, DEADLINE, other, "R"), switch(980, other, DEADLINE), thread=DEADLINE))
+
+    assert found(HOG) == ("throttled", "bounds of its real-time class")
+    assert found("migration/1") == ("preempted", "migration/1")
+
+
+def test_one_that_an_ordinary_thread_in_the_kernel_keeps_waiting_is_not() -> None:
+    found = why(ASLEEP, switch(-300, "swapper/1", "stress"), waking(3, "stress"), switch(990, "stress", CYCLE, "R"))
+    assert named(found) == ("preempted", "stress")
+
+
+def test_a_stopped_thread_was_stopped_however_busy_its_processor_is() -> None:
+    stopped = switch(-400, CYCLE, "stress", "T"), interrupted(100, 800, "stress"), waking(970, "stress", cpu=0)
+    assert named(why(ASLEEP, *stopped, switch(985, "stress", CYCLE, "R"))) == ("stopped", "")
+
+
+@pytest.mark.parametrize("state", ["R", "D"])
+def test_a_page_fault_explains_the_time_after_it_running_or_waiting_for_the_disk(state: str) -> None:
+    woken = interrupted(1, 5), waking(3), switch(10, "swapper/1", CYCLE, "R")
+    fault = line(15, "page_fault_user: address=0x7f1 ip=0x55 error_code=0x6", CYCLE)
+    wait = [switch(30, CYCLE, "swapper/1", "D"), waking(950), switch(960, "swapper/1", CYCLE, "R")]
+    assert named(why(ASLEEP, *woken, fault, wait if state == "D" else [])) == ("fault", "")
+
+
+def test_a_fault_of_somebody_else_is_none() -> None:
+    woken = interrupted(1, 5), waking(3), switch(10, "swapper/1", CYCLE, "R")
+    fault = line(15, "page_fault_user: address=0x7f1 ip=0x55 error_code=0x6", "stress", cpu=0)
+    assert named(why(ASLEEP, *woken, fault)) == ("above", "itself")
+
+
+def test_a_virtual_processor_is_late_while_it_is_out_of_its_guest() -> None:
+    running = switch(-700, "swapper/1", CYCLE, "R")
+    out = line(
+        10, "kvm_exit: vcpu 0 reason EPT_VIOLATION rip 0xffff info1 0x0 info2 0x0 intr_info 0x0 error_code 0x0", CYCLE
+    )
+    back = line(900, "kvm_entry: vcpu 0, rip 0xffff", CYCLE)
+    assert named(why(running, out, back)) == ("vm-exit", "EPT_VIOLATION")
+
+
+def test_what_explains_less_than_half_is_not_named() -> None:
+    steps = switch(-300, "swapper/1", HOG), interrupted(1, 5, HOG), waking(3, HOG), switch(400, HOG, CYCLE, "R")
+    found = why(ASLEEP, *steps, interrupted(450, 750, CYCLE))
+    assert named(found) == ("unknown", "")
+    assert found.share == pytest.approx(0.395, abs=0.001)
+    assert [(part.cause, part.by) for part in found.parts][:2] == [("preempted", HOG), ("interrupt", "local timer")]
+
+
+def test_a_spike_that_was_overwritten_is_not_explained_and_one_that_was_not_is() -> None:
+    hog = switch(-300, "swapper/1", HOG), waking(3, HOG), switch(990, HOG, CYCLE, "R")
+    assert named(why(ASLEEP, *hog, written=1000)) == ("preempted", HOG)
+    assert named(why(*hog[1:], written=1000)) == ("unrecorded", "overwritten by later events")
+    assert named(why(*hog[1:])) == ("preempted", HOG)
+
+
+def test_a_guest_with_a_kernel_of_its_own_has_no_thread_here() -> None:
+    assert named(why(interrupted(1, 5))) == ("unrecorded", "no thread of that name was seen")
+
+
+def test_of_two_threads_of_that_name_the_one_that_ran_at_the_end_was_late() -> None:
+    """Two runs at once have threads of the same names."""
+    hog = switch(-300, "swapper/1", HOG), waking(3, HOG), switch(990, HOG, CYCLE, "R")
+    other = switch(500, "swapper/1", CYCLE, "R", cpu=0), switch(994, CYCLE, "swapper/1", cpu=0)
+    other_on, other_off = (one.replace("4242", "5151") for one in other)
+    assert named(why(ASLEEP, *hog, other_on, other_off)) == ("preempted", HOG)
+    assert named(why(ASLEEP, *hog, other_on)) == ("unrecorded", "several threads of that name")
+
+
+def test_only_what_happens_around_a_spike_is_kept_and_not_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [interrupted(us, us + 1)[0] for us in range(-5000, 5000, 10)]
+    spike = Spike(CYCLE, 1_000_000, 1_001_000_000)
+    (window,) = cut(lines, [spike]).windows
+    assert [event.at_ns for event in window.events] == [1_000_000_000 + us * 1000 for us in range(0, 1001, 10)]
+    monkeypatch.setattr("virtgauge.analysis.spikes._MOST_EVENTS", 50)
+    (window,) = cut(lines, [spike]).windows
+    assert (len(window.events), window.whole) == (51, False)
+    (found,) = attributions(lines, [spike])
+    assert named(found) == ("unrecorded", "more events than are kept")
+
+
+def test_names_with_blanks_thread_groups_and_strange_lines_are_read() -> None:
+    before = "prev_comm=a b-c 1 prev_pid=5 prev_prio=120 prev_state=R+"
+    told = f"sched_switch: {before} ==> next_comm={CYCLE} next_pid=7 next_prio=9"
+    group = f"         a b-c 1-5       (    5) [003] dN.3.    12.345678: {told}\n"
+    spike = Spike(CYCLE, 1000, 12_345_679_000)
+    lines = [group, "CPU:1 [LOST 12 EVENTS]\n", "##### CPU 2 buffer started ####\n", "\n", "x\x00\n"]
+    (window,) = cut(lines, [spike]).windows
+    ((at_ns, cpu, pid, name, fields, _),) = window.events
+    assert (at_ns, cpu, pid, name) == (12_345_678_000, 3, 5, "sched_switch")
+    assert fields == told.removeprefix("sched_switch: ")
+
+
+def test_a_clock_that_jumps_is_told_from_a_late_thread_by_the_counter() -> None:
+    """A counter of 2 GHz; the clock got 5 ms ahead at the fourth spike."""
+    on_time = [Spike(CYCLE, 50_000, at * 1_000_000_000, at * 2_000_000_000) for at in (1, 2, 3)]
+    ahead = Spike(CYCLE, 5_050_000, 3_005_050_000, 6_000_100_000)
+    later = [Spike(CYCLE, 40_000, at * 1_000_000_000 + 5_000_000, at * 2_000_000_000) for at in (4, 5)]
+    spikes = [ahead, *on_time, *later]
+    assert clock_jumps(spikes)[ahead] == pytest.approx(5_000_000, rel=0.01)
+    assert [found.cause for found in attributions([], spikes)] == ["clock", *["unrecorded"] * 5]
+    late = Spike(CYCLE, 5_050_000, 3_005_050_000, 6_010_100_000)
+    assert late not in clock_jumps([late, *on_time, Spike(CYCLE, 40_000, 4_000_000_000, 8_000_000_000)])
+
+
+def test_a_slewed_clock_has_not_jumped() -> None:
+    spikes = [Spike(CYCLE, 50_000, at * 1_000_000_000, at * 2_000_000_000) for at in range(1, 8)]
+    spikes.append(Spike(CYCLE, 50_000, spikes[-1].over_ns + 1_000_400_000, spikes[-1].counter + 2_000_000_000))
+    assert clock_jumps(spikes) == {}
