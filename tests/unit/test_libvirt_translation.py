@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import tracemalloc
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -155,6 +156,18 @@ SILENT = {
     ("real-time", "devices/interface/model"),  # of a second interface, as of the first
 }
 """Elements without which the guest would be the same."""
+
+
+def test_a_domain_that_says_it_has_a_thousand_billion_processors_takes_no_memory_for_them() -> None:
+    pins = "<cputune><vcpupin vcpu='0' cpuset='0'/></cputune>"
+    text = PLAIN.format(more=pins, type="kvm", name="g").replace("<vcpu>2<", f"<vcpu>{10**12}<")
+    tracemalloc.start()
+    try:
+        made = translate(Description(text.encode(), "g.xml"), "qemu")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert "vcpu_cpus" not in made.section["tuning"]
 
 
 def test_what_the_platform_refuses_is_left_out_with_its_own_words() -> None:

@@ -278,7 +278,8 @@ def _pinning(domain: Description) -> Iterator[Finding]:
     pins, count = domain.root.findall("cputune/vcpupin"), _vcpus(domain)
     each = {domain.number((pin, "vcpu")): domain.cpus((pin, "cpuset")) for pin in pins}
     facts = tuple(fact for pin in pins for fact in facts_of(pin))
-    if pins and each.keys() == set(range(count)) and all(len(cpus) == 1 for cpus in each.values()):
+    whole = len(each) == count and each.keys() == set(range(count))  # a stranger may say that it has any number
+    if pins and whole and all(len(cpus) == 1 for cpus in each.values()):
         yield Finding({"tuning.vcpu_cpus": [each[number][0] for number in range(count)]}, facts)
     if (emulator := domain.first("cputune/emulatorpin")) is not None:
         cpus = domain.cpus((emulator, "cpuset"))
