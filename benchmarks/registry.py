@@ -24,6 +24,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("hptime-clock", "Cost and error of the clock", "hptime_clock.py"),
     Benchmark("hptime-sleep", "Lateness and CPU use of the sleep", "hptime_sleep.py"),
     Benchmark("realtime-agreement", "Cycles and stalls beside cyclictest, oslat and rtla", "realtime_agreement.py"),
+    Benchmark("injected-spikes", "Cycles made late on purpose, and the causes that are named", "injected_spikes.py"),
     Benchmark("shim-throughput", "A probe loop through the shim against without it", "shim_throughput.py"),
     Benchmark("forwarding-search", "Searching the no-drop rate in sixty cells", "forwarding_search.py"),
     Benchmark("forwarding-lab", "Set-up and teardown of forwarding laboratories", "forwarding_lab.py"),

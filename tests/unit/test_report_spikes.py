@@ -21,7 +21,13 @@ LEVELS = {"function": "cycle", "policy": "fifo", "load": "idle", "period_ns": "1
 
 
 def late(cause: str, us: int, by: str = "") -> dict[str, Any]:
-    return {"late_ns": us * 1000, "cause": cause, "by": by, "share": 0.9, "parts": [[cause, by, us * 900]]}
+    return {
+        "late_ns": us * 1000,
+        "cause": cause,
+        "by": by,
+        "share": 0.9,
+        "course": [["timer", "", us * 100], [cause, by, us * 900]],
+    }
 
 
 def built_of(tmp_path: Path, *found: tuple[Any, Any]) -> Report:
@@ -35,7 +41,7 @@ def built_of(tmp_path: Path, *found: tuple[Any, Any]) -> Report:
 def test_causes_are_counted_over_repetitions_with_whom_and_the_latest(tmp_path: Path) -> None:
     first = [late("preempted", 900, "hog"), late("preempted", 800, "hog"), late("above", 700, "idle")]
     built = built_of(tmp_path, (HOST, first), (HOST, [late("preempted", 950, "kworker/0:1")]), (GUEST, first[2:]))
-    ours, theirs = tables(built, "timing", "spikes")
+    ours, latest, theirs, _ = tables(built, "timing", "spikes")
     assert [row.heads[1] for row in ours.rows] == [_WORDS["preempted"][0], _WORDS["above"][0]]
     assert "cycle of 1 ms" in ours.rows[0].heads[0]
     assert "traced" in ours.rows[0].heads[0]
@@ -47,6 +53,8 @@ def test_causes_are_counted_over_repetitions_with_whom_and_the_latest(tmp_path: 
     assert [figure("times", cause) for cause in ("preempted", "above")] == [3, 1]
     assert [figure("share", cause) for cause in ("preempted", "above")] == [75, 25]
     assert figure("latest", "preempted") == 950_000
+    assert [row.cells[0] for row in latest.rows] == ["950 µs", "900 µs", "800 µs", "700 µs"]
+    assert latest.rows[1].cells[1] == "timer 90.0 µs → preempted: hog 810 µs"
     (by,) = shown(built, "timing", "cycle.cause.by", "host", "+cause=preempted")
     assert by.text == "hog (2), kworker/0:1 (1)"
     assert _WORDS["preempted"][1].split(",")[0] in report.render_html(built)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from virtgauge.analysis.spikes import Attribution, Spike, attributions, clock_jumps, cut
+from virtgauge.analysis.kernel_trace import Spike, cut
+from virtgauge.analysis.spikes import Attribution, attributions, clock_jumps
 
 # Documentation/trace/ftrace.rst, "Output format", of a recent kernel.
 HEAD = """\
@@ -23,9 +24,12 @@ HEAD = """\
 """
 IDLE, HOG = "<idle>", "hog-2 x"
 CYCLE, FAIR, DEADLINE = "cycle-0", "cycle-1", "cycle-2"
+VCPU, EMULATOR = "CPU 0/TCG", "qemu-system-x86"
 PRIORITIES = {CYCLE: 9, FAIR: 120, DEADLINE: -1, HOG: 4, "migration/1": 0, "stress": 120, "swapper/1": 120}
+PRIORITIES |= {VCPU: 120, EMULATOR: 120}
 """As the kernel counts: 99 less the real-time priority, and from 100 on what is none."""
 PIDS = {CYCLE: 4242, FAIR: 4243, DEADLINE: 4244, HOG: 77, "migration/1": 21, "stress": 88, "swapper/1": 0, IDLE: 0}
+PIDS |= {VCPU: 900, EMULATOR: 901}
 
 
 def line(us: int, event: str, by: str = IDLE, cpu: int = 1) -> str:
@@ -55,12 +59,14 @@ ASLEEP = switch(-700, CYCLE, "swapper/1")
 """It has slept since the cycle before."""
 
 
-def why(*lines: str | list[str], written: int | None = None, thread: str = CYCLE, quota: bool = True) -> Attribution:
+def why(
+    *lines: str | list[str], written: int | None = None, thread: str = CYCLE, quota: bool = True, vcpu: int = 0
+) -> Attribution:
     """Of a thread that was due at 0 and 1000 µs late, by lines in any order."""
     flat = [one for some in lines for one in ([some] if isinstance(some, str) else some)]
     flat.sort(key=lambda one: one.split("] ")[1].split()[1])
     head = HEAD.format(kept=len(flat), written=written or len(flat))
-    spike = Spike(thread, 1_000_000, 1_001_000_000)
+    spike = Spike(thread, 1_000_000, 1_001_000_000, vcpu=vcpu)
     (found,) = attributions([*head.splitlines(keepends=True), *flat], [spike], quota=quota)
     return found
 
@@ -75,7 +81,7 @@ def test_who_ran_while_the_thread_waited_has_preempted_it() -> None:
     )
     assert named(found) == ("preempted", HOG)
     assert found.share == pytest.approx(0.985, abs=0.001)
-    assert sum(part.ns for part in found.parts) == 1_000_000
+    assert sum(part.ns for part in found.course) == 1_000_000
 
 
 def test_one_that_is_preempted_while_it_runs_is_told_by_whom() -> None:
@@ -239,13 +245,47 @@ def test_a_fault_of_somebody_else_is_none() -> None:
     assert named(why(ASLEEP, *woken, fault)) == ("above", "itself")
 
 
+def of_guest(*lines: str | list[str]) -> tuple[str, str]:
+    """Why a guest's thread was late, whose processor is a thread here."""
+    return named(why(*lines, vcpu=PIDS[VCPU]))
+
+
 def test_a_virtual_processor_is_late_while_it_is_out_of_its_guest() -> None:
-    running = switch(-700, "swapper/1", CYCLE, "R")
+    running = switch(-700, "swapper/1", VCPU, "R")
     out = line(
-        10, "kvm_exit: vcpu 0 reason EPT_VIOLATION rip 0xffff info1 0x0 info2 0x0 intr_info 0x0 error_code 0x0", CYCLE
+        10, "kvm_exit: vcpu 0 reason EPT_VIOLATION rip 0xffff info1 0x0 info2 0x0 intr_info 0x0 error_code 0x0", VCPU
     )
-    back = line(900, "kvm_entry: vcpu 0, rip 0xffff", CYCLE)
-    assert named(why(running, out, back)) == ("vm-exit", "EPT_VIOLATION")
+    back = line(900, "kvm_entry: vcpu 0, rip 0xffff", VCPU)
+    assert of_guest(running, out, back) == ("vm-exit", "EPT_VIOLATION")
+
+
+def test_one_that_its_host_keeps_from_running_is_late_for_what_the_host_did() -> None:
+    running = switch(-700, "swapper/1", VCPU, "R")
+    assert of_guest(running, switch(10, VCPU, HOG, "R"), switch(980, HOG, VCPU)) == ("preempted", HOG)
+    assert of_guest(running, switch(10, VCPU, "swapper/1", "T"), switch(980, "swapper/1", VCPU)) == ("stopped", "")
+    assert of_guest(running, switch(10, VCPU, "stress", "R")) == ("preempted", "stress")
+
+
+def test_one_that_runs_all_the_time_does_something_else_in_its_guest() -> None:
+    ticks = interrupted(-100, -98, VCPU), interrupted(500, 502, VCPU)
+    assert of_guest(*ticks) == ("guest", "")
+    assert of_guest(switch(-700, "swapper/1", VCPU, "R"), *ticks) == ("guest", "")
+    assert of_guest(interrupted(500, 502)) == ("unrecorded", "no thread of that name was seen")
+
+
+def test_one_that_moves_waits_on_the_processor_that_it_goes_to() -> None:
+    left = switch(-700, "stress", VCPU, "R", cpu=0), switch(10, VCPU, "stress", "R", cpu=0)
+    assert of_guest(*left, switch(-10, "swapper/1", HOG, "R"), switch(980, HOG, VCPU)) == ("preempted", HOG)
+
+
+def test_one_that_is_halted_was_late_for_what_kept_its_emulator_from_waking_it() -> None:
+    asleep, resumed = switch(-700, VCPU, HOG), switch(960, EMULATOR, VCPU)
+    by_timer = line(940, "local_timer_entry: vector=236", HOG), waking(945, HOG, thread=VCPU)
+    assert of_guest(asleep, *by_timer, switch(960, HOG, VCPU)) == ("vm-exit", "halt")
+    emulator = [*interrupted(1, 5, HOG), waking(3, HOG, thread=EMULATOR), switch(950, HOG, EMULATOR)]
+    assert of_guest(asleep, emulator, waking(955, EMULATOR, thread=VCPU), resumed) == ("preempted", HOG)
+    prompt = [*interrupted(901, 905, HOG), waking(903, HOG, thread=EMULATOR), switch(908, HOG, EMULATOR)]
+    assert of_guest(asleep, prompt, waking(955, EMULATOR, thread=VCPU), resumed) == ("vm-exit", "halt")
 
 
 def test_what_explains_less_than_half_is_not_named() -> None:
@@ -253,7 +293,8 @@ def test_what_explains_less_than_half_is_not_named() -> None:
     found = why(ASLEEP, *steps, interrupted(450, 750, CYCLE))
     assert named(found) == ("unknown", "")
     assert found.share == pytest.approx(0.395, abs=0.001)
-    assert [(part.cause, part.by) for part in found.parts][:2] == [("preempted", HOG), ("interrupt", "local timer")]
+    course = [("preempted", HOG, 400_000), ("above", "itself", 50_000), ("interrupt", "local timer", 300_000)]
+    assert found.course == (*course, ("above", "itself", 250_000))
 
 
 def test_a_spike_that_was_overwritten_is_not_explained_and_one_that_was_not_is() -> None:
@@ -281,7 +322,7 @@ def test_only_what_happens_around_a_spike_is_kept_and_not_without_bound(monkeypa
     spike = Spike(CYCLE, 1_000_000, 1_001_000_000)
     (window,) = cut(lines, [spike]).windows
     assert [event.at_ns for event in window.events] == [1_000_000_000 + us * 1000 for us in range(0, 1001, 10)]
-    monkeypatch.setattr("virtgauge.analysis.spikes._MOST_EVENTS", 50)
+    monkeypatch.setattr("virtgauge.analysis.kernel_trace._MOST_EVENTS", 50)
     (window,) = cut(lines, [spike]).windows
     assert (len(window.events), window.whole) == (51, False)
     (found,) = attributions(lines, [spike])
@@ -316,3 +357,11 @@ def test_a_slewed_clock_has_not_jumped() -> None:
     spikes = [Spike(CYCLE, 50_000, at * 1_000_000_000, at * 2_000_000_000) for at in range(1, 8)]
     spikes.append(Spike(CYCLE, 50_000, spikes[-1].over_ns + 1_000_400_000, spikes[-1].counter + 2_000_000_000))
     assert clock_jumps(spikes) == {}
+
+
+def test_of_a_course_of_many_parts_the_sums_are_told() -> None:
+    steps = [switch(10 * at, *(("stress", HOG) if at % 2 else (HOG, "stress")), "R") for at in range(1, 98)]
+    woken = switch(-700, FAIR, "swapper/1"), switch(-300, "swapper/1", "stress"), waking(0, "stress", thread=FAIR)
+    found = why(*woken, steps, switch(985, HOG, FAIR), thread=FAIR)
+    told = [("preempted", HOG, 495_000), ("preempted", "stress", 490_000), ("above", "itself", 15_000)]
+    assert list(found.course) == told

@@ -226,21 +226,75 @@ async def test_a_machine_that_is_another_is_not_traced_by_what_this_one_does():
         await suite.measure(suite.cells()[0], SimpleNamespace(stage=stage), lambda _: None)
 
 
-def test_the_record_has_the_worst_cycles_with_their_causes():
+class Late:
+    """A guest whose cycles were late; its clock is behind by 5 s, then by 3 ms more, and answers take 2 ms."""
+
+    def __init__(self, *vcpus: int, takes_ns: int = 2_000_000) -> None:
+        self.vcpus, self.channel, self._takes_ns, self._read = vcpus, self, takes_ns, 0
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        return self.vcpus
+
+    def throttling(self) -> None:
+        return None
+
+    async def request(self, type_, *, name, params, load, timeout_s):
+        sent_ns = 6_000_000_000 + (self._read >= 20) * 3_000_000_000
+        behind_ns = 5_000_000_000 + (self._read >= 20) * 3_000_000
+        self._read += 1
+        clocks = {"monotonic_ns": sent_ns + self._takes_ns // 2 - behind_ns}
+        value = {"clocks_start": clocks, "clocks_end": clocks}
+        return Reply(value=value, samples={}, sent_ns=sent_ns, finished_ns=sent_ns + self._takes_ns)
+
+
+def cycles_of(**worst):
+    worst = {"late_ns": 1_000_000, "thread": 3, "counter": 5, "monotonic_ns": 1_001_000_000, "realtime_ns": 6} | worst
+    return {"worst": [worst] * 300, "threads": [{"cpu": cpu} for cpu in (0, 1, None, 1)]}
+
+
+def trace_of(*lines, absent=()):
+    return SimpleNamespace(lines=lambda: lines, kib=64, absent=absent)
+
+
+async def test_the_record_has_the_worst_cycles_with_their_causes():
     woken = "comm=cycle-3 pid=42 prio=9 target_cpu=001"
     hog = "prev_comm=h\x1bg prev_pid=77 prev_prio=4 prev_state=S ==> next_comm=cycle-3 next_pid=42 next_prio=9"
     lines = [
         f"             h\x1bg-77      [001] d.h2.     1.000002: sched_waking: {woken}\n",
         f"             h\x1bg-77      [001] d..2.     1.000990: sched_switch: {hog}\n",
     ]
-    worst = {"late_ns": 1_000_000, "thread": 3, "counter": 5, "monotonic_ns": 1_001_000_000, "realtime_ns": 6}
-    told = spikes.told({"worst": [worst] * 300}, SimpleNamespace(lines=lambda: lines, kib=64, absent=("kvm/kvm_exit",)))
+    watched = await spikes.Watched.begin(Late())
+    told = await watched.told(cycles_of(), trace_of(*lines, absent=("kvm/kvm_exit",)))
     assert (told["ring_kib"], told["absent"], len(told["worst"])) == (64, ["kvm/kvm_exit"], 100)
     first = told["worst"][0]
     assert (first["late_ns"], first["cause"], first["by"], first["share"]) == (1_000_000, "preempted", "h�g", 0.988)
-    assert sum(ns for _, _, ns in first["parts"]) == 1_000_000
+    assert sum(ns for _, _, ns in first["course"]) == 1_000_000
     with pytest.raises(ProtocolError, match="the result of cycle"):
-        spikes.told({"worst": [{"late_ns": "?"}]}, SimpleNamespace(lines=lambda: lines, kib=64, absent=()))
+        await watched.told(cycles_of(late_ns="?"), trace_of())
+
+
+@pytest.mark.parametrize(("thread", "by"), [(1, ""), (3, ""), (2, "on which processor: name the cpus")])
+async def test_a_guests_processor_is_looked_for_in_the_trace_by_its_number(thread, by):
+    left = "prev_comm=CPU 1 prev_pid=901 prev_prio=120 prev_state=T"
+    switch = f"sched_switch: {left} ==> next_comm=x next_pid=7 next_prio=1"
+    lines = [f"           CPU 1-901     [001] d..2.     6.999900: {switch}\n"]
+    late = cycles_of(thread=thread, late_ns=100_000_000, monotonic_ns=2_100_000_000)  # at 7.1 s of the host's
+    told = await (await spikes.Watched.begin(Late(900, 901))).told(late, trace_of(*lines))
+    assert told["clocks_uncertain_ns"] == 1_000_000
+    assert (told["worst"][0]["cause"], told["worst"][0]["by"]) == ("unrecorded" if by else "stopped", by)
+
+
+async def test_clocks_that_are_not_known_well_beside_the_lateness_name_no_cause():
+    watched = await spikes.Watched.begin(Late(900, takes_ns=60_000_000))
+    told = await watched.told(cycles_of(thread=0, late_ns=100_000_000), trace_of())
+    assert (told["clocks_uncertain_ns"], told["worst"][0]["cause"]) == (30_000_000, "unrecorded")
+    assert "clocks" in told["worst"][0]["by"]
+
+
+def test_a_time_of_the_guests_clock_is_put_between_the_readings_of_both_ends():
+    offsets = [spikes.Offset(10_000, 90, 110), spikes.Offset(20_000, 190, 210)]  # at 9,900 and 19,800 of the guest's
+    assert [spikes.by_host(ns, offsets) for ns in (9_900, 14_850, 19_800)] == [10_000, 15_000, 20_000]
+    assert spikes.by_host(9_900, offsets[:1]) == 10_000
 
 
 async def test_whoever_gives_a_trial_up_waits_until_nothing_reads_its_trace():
@@ -254,7 +308,7 @@ async def test_whoever_gives_a_trial_up_waits_until_nothing_reads_its_trace():
         yield "# the last\n"
 
     trace = SimpleNamespace(lines=lines, abandon=given_up.set, kib=64, absent=())
-    reading = asyncio.create_task(spikes.read({"worst": []}, trace))
+    reading = asyncio.create_task((await spikes.Watched.begin(Late())).told({"worst": [], "threads": []}, trace))
     await asyncio.to_thread(begun.wait, 60)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):

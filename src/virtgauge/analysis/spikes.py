@@ -1,16 +1,12 @@
 """Why a thread was late: what its processor did instead, by the events that the kernel recorded meanwhile.
 
-Lines are those of ftrace's file ``trace`` (Linux: Documentation/trace/ftrace.rst), their fields those of tracepoints
-(include/trace/events/, arch/x86/kvm/trace.h).  Times are nanoseconds of the clock of the trace, which has to be the one
-that the lateness was measured by; the text has whole microseconds.
-
 The time from the deadline to the wake-up is divided, from event to event, by what kept the thread from running; the
-cause with the largest part is named if that is at least half of all.
+cause with the largest part is named if that is at least half of all.  The clock of the trace has to be the one that the
+lateness was measured by.  Of a guest with a kernel of its own, the thread that is its processor is followed.
 """
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import itertools
 import re
@@ -19,13 +15,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from virtgauge.analysis.kernel_trace import (
+    IDLE,
+    ROUNDED_NS,
+    WAITING,
+    Event,
+    Recorded,
+    Spike,
+    Window,
+    cut,
+    handler_of,
+    switch_of,
+    woken_by,
+)
+
 NAMED_SHARE = 0.5  # Of the lateness, which a cause explains at least that is named
 
 # Causes.
 ABOVE = "above"  # an event was due, and the processor had none: hypervisor, firmware, an idle state, interrupts off
 PREEMPTED = "preempted"  # another thread ran
 INTERRUPT = "interrupt"  # a handler of an interrupt or of a softirq ran
-VM_EXIT = "vm-exit"  # a virtual processor was out of its guest
+VM_EXIT = "vm-exit"  # a virtual processor was out of its guest: for its reason, or halted
+GUEST = "guest"  # a virtual processor ran, and its guest did something else
 FAULT = "fault"  # of a page
 THROTTLED = "throttled"  # the thread might not run, for a quota or for the bounds of real-time threads
 TIMER = "timer"  # its timer fired late on a processor that took interrupts meanwhile, or on another processor
@@ -33,56 +44,17 @@ STOPPED = "stopped"  # by a signal or a debugger
 CLOCK = "clock"  # the clock was ahead of the counter all at once
 UNKNOWN = "unknown"  # nothing explains half of it
 UNRECORDED = "unrecorded"  # what was recorded does not hold it
-CAUSES = (ABOVE, PREEMPTED, INTERRUPT, VM_EXIT, FAULT, THROTTLED, TIMER, STOPPED, CLOCK, UNKNOWN, UNRECORDED)
+CAUSES = (*(ABOVE, PREEMPTED, INTERRUPT, VM_EXIT, GUEST, FAULT, THROTTLED, TIMER, STOPPED, CLOCK, UNKNOWN, UNRECORDED),)
 
-_MOST_EVENTS = 200_000  # That are kept of all spikes
-_MOST_PARTS = 4  # That are told of one
-_ROUNDED_NS = 1000
+_MOST_PARTS, _SHORTEST = 8, 100  # That are told of one; such a part of the lateness is the shortest that is told
 _PROMPT_NS = 500_000  # From a refill to an idle processor at work again: an interrupt, and the deepest idle state
-_SHOWN_LATER_NS = 10_000_000  # Until a thread that was given the processor unseen shows: a tick of 100 Hz
-_TURNED_BACK_NS = 100_000  # From being given the processor to giving it up again, on the way out of the kernel
 _APART_NS = 1_000_000  # Between two spikes whose times tell a rate of the counter
 _SLEWED = 5e-4  # The most by which Linux lets a clock be slewed (adjtimex(2): 500 ppm)
-_IDLE = 0  # The pid of every processor's idle thread
 _FAIR = 100  # Priorities from here on are of no real-time thread
 
-_LINE = re.compile(r".{16}-(\d+) .*?\[(\d+)\] \S* +(\d+)\.(\d{6}): (\w+): (.*)")
-_COUNTS = re.compile(r"# entries-in-buffer/entries-written: (\d+)/(\d+)")
-_SWITCH = re.compile(
-    r"prev_comm=(.*) prev_pid=(\d+) prev_prio=(-?\d+) prev_state=(\w).* ==> "
-    r"next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)"
-)
-_WAKING = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+)")
-_IRQ = re.compile(r"irq=(\d+) (?:name|handler)=(.*)")
-_ACTION = re.compile(r"action=(\w+)")
 _REASON = re.compile(r"reason (\S+)")
 _REFILL = re.compile(r"function=(sched_cfs|sched_rt|dl_task)_\w*timer")
 """Timers that give a throttled group, or thread, its time for the next period (kernel/sched/)."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Spike:
-    """A thread that was late."""
-
-    thread: str  # its name, as the kernel has it
-    late_ns: int
-    over_ns: int  # when it had woken
-    counter: int = 0  # of the processor, at that moment
-
-    @property
-    def due_ns(self) -> int:
-        return self.over_ns - self.late_ns
-
-
-class Event(NamedTuple):
-    """One line of a trace."""
-
-    at_ns: int
-    cpu: int
-    pid: int  # of the thread that the processor had at the time
-    name: str
-    told: str  # its fields
-    turned_back: bool = False  # of a switch: the thread had hardly come, nothing had happened, and it was not to run
 
 
 class Part(NamedTuple):
@@ -100,29 +72,10 @@ class Attribution:
     cause: str  # one of :data:`CAUSES`
     by: str = ""  # see :class:`Part`; of what was not recorded, why
     share: float = 0.0  # of the lateness, that the cause explains; where it is unknown, that the largest part has
-    parts: tuple[Part, ...] = ()  # the largest
+    course: tuple[Part, ...] = ()  # from the deadline to the wake-up, see :func:`_told`
 
 
 _OVERWRITTEN = Attribution(UNRECORDED, "overwritten by later events")
-
-
-@dataclasses.dataclass
-class Window:
-    """What was recorded while a thread was late."""
-
-    spike: Spike
-    before: list[Event] = dataclasses.field(default_factory=list)  # the last switches of each thread of that name
-    events: list[Event] = dataclasses.field(default_factory=list)  # of all processors, in their order
-    whole: bool = True  # false where they were too many to keep
-
-
-@dataclasses.dataclass
-class Recorded:
-    """A trace, as far as spikes need it."""
-
-    windows: list[Window]  # in the order of the spikes
-    began_ns: dict[int, int]  # the first event of each processor
-    overwritten: bool  # whether there had been more
 
 
 def attributions(lines: Iterable[str], spikes: Sequence[Spike], *, quota: bool = True) -> list[Attribution]:
@@ -140,89 +93,6 @@ def attributions(lines: Iterable[str], spikes: Sequence[Spike], *, quota: bool =
     return found
 
 
-def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
-    """Of a trace what happened from each deadline to its wake-up, and how the thread had been left before."""
-    windows = [Window(spike) for spike in spikes]
-    waiting = sorted(windows, key=lambda one: one.spike.due_ns, reverse=True)
-    under_way: list[Window] = []
-    names, switched = {spike.thread for spike in spikes}, dict[tuple[str, int], Event]()
-    recorded, kept = Recorded(windows, {}, overwritten=False), 0
-    for event in _with_signs_of_quotas(_with_all_switches(_events(lines, recorded))):
-        at_ns = event.at_ns
-        recorded.began_ns.setdefault(event.cpu, at_ns)
-        while waiting and waiting[-1].spike.due_ns <= at_ns + _ROUNDED_NS:
-            window = waiting.pop()
-            window.before = [last for (name, _), last in switched.items() if name == window.spike.thread]
-            under_way.append(window)
-        if under_way:
-            under_way = [one for one in under_way if one.whole and at_ns <= one.spike.over_ns + _SHOWN_LATER_NS]
-        for window in under_way:
-            if at_ns <= window.spike.over_ns + _ROUNDED_NS:
-                kept += 1
-                window.whole = kept <= _MOST_EVENTS
-                bisect.insort(window.events, event, key=lambda one: one.at_ns)
-        if event.name == "sched_switch" and (switch := _SWITCH.match(event.told)):
-            for name, pid in ((switch[1], switch[2]), (switch[5], switch[6])):
-                if name in names:
-                    switched[name, int(pid)] = event
-    return recorded
-
-
-def _events(lines: Iterable[str], recorded: Recorded) -> Iterator[Event]:
-    for line in lines:
-        if found := _LINE.match(line):
-            at_ns = int(found[3]) * 1_000_000_000 + int(found[4]) * 1000
-            yield Event(at_ns, int(found[2]), int(found[1]), found[5], found[6])
-        elif counts := _COUNTS.match(line):
-            recorded.overwritten = int(counts[1]) < int(counts[2])
-
-
-def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
-    """With the switches from idle threads that are not among them: one comes when the thread shows, with its own time.
-
-    Where an interrupt of another processor wakes an idle one, some kernels record none (seen with Linux 6.18).  It was
-    when the processor was interrupted last, or the thread woken: idle threads do nothing else.
-    """
-    threads, current = dict[int, tuple[str, str]](), dict[int, int]()  # name and priority by pid; pid by processor
-    interrupted_ns, woken_ns = dict[int, int](), dict[int, int]()  # by processor, by pid
-    for event in events:
-        if current.get(event.cpu) == _IDLE != event.pid and event.pid in threads:
-            name, priority = threads[event.pid]
-            told = f"prev_comm=swapper/{event.cpu} prev_pid={_IDLE} prev_prio=120 prev_state=R"
-            told += f" ==> next_comm={name} next_pid={event.pid} next_prio={priority}"
-            at_ns = max(interrupted_ns.get(event.cpu, 0), woken_ns.get(event.pid, 0))
-            yield Event(at_ns or event.at_ns, event.cpu, _IDLE, "sched_switch", told)
-        current[event.cpu] = event.pid
-        if event.name == "sched_switch" and (switch := _SWITCH.match(event.told)):
-            threads |= {int(switch[2]): (switch[1], switch[3]), int(switch[6]): (switch[5], switch[7])}
-            current[event.cpu] = int(switch[6])
-            interrupted_ns.pop(event.cpu, None)
-            woken_ns.pop(int(switch[2]), None)
-        elif event.name == "sched_waking" and (waking := _WAKING.match(event.told)):
-            threads[int(waking[2])] = waking[1], waking[3]
-            woken_ns[int(waking[2])] = event.at_ns
-        elif _handler(event):
-            interrupted_ns[event.cpu] = event.at_ns
-        yield event
-
-
-def _with_signs_of_quotas(events: Iterable[Event]) -> Iterator[Event]:
-    """With a mark on those switches by which a thread of a group without quota left is turned back.
-
-    Since Linux 6.18 a thread is throttled when it leaves the kernel (kernel/sched/fair.c, throttle_cfs_rq_work): it is
-    given the processor once more, and gives it up at once, without any interrupt or waking that would be a reason.
-    """
-    last = dict[int, Event]()  # by processor
-    for event in events:
-        before, marked = last.get(event.cpu), event
-        if before and event.name == before.name == "sched_switch" and event.at_ns - before.at_ns <= _TURNED_BACK_NS:
-            came, left = _SWITCH.match(before.told), _SWITCH.match(event.told)
-            if came and left and came[6] == left[2] != str(_IDLE) and _STATES.get(left[4]) == _WAITING:
-                marked = event._replace(turned_back=True)
-        last[event.cpu] = event
-        yield marked
-
-
 def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attribution:
     """Why one thread was late; see :func:`attributions`."""
     if not window.whole:
@@ -237,18 +107,38 @@ def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attributio
     if place is None:
         return Attribution(UNRECORDED, "no thread of that name was seen")
     course = _Course(window, *place, quota=quota)
-    parts = Counter(course.parts())
+    parts = course.parts()
     if recorded.overwritten and course.unwoken:  # in the ring of another processor
         return _OVERWRITTEN
-    causes = Counter[str]()
-    for (cause, _), ns in parts.items():
+    causes, each = Counter[str](), Counter[tuple[str, str]]()
+    for cause, by, ns in parts:
         causes[cause] += ns
-    told = tuple(Part(cause, by, ns) for (cause, by), ns in parts.most_common(_MOST_PARTS))
+        each[cause, by] += ns
+    told = tuple(_told(parts))
     cause, explained_ns = causes.most_common(1)[0]
     share = explained_ns / max(spike.late_ns, 1)
     if cause == UNKNOWN or share < NAMED_SHARE:
         return Attribution(UNKNOWN, "", share, told)
-    return Attribution(cause, next(by for (of, by), _ in parts.most_common() if of == cause), share, told)
+    return Attribution(cause, next(by for (of, by), _ in each.most_common() if of == cause), share, told)
+
+
+def _told(parts: Sequence[Part]) -> list[Part]:
+    """Parts in their order, those that are too short with the one before; of too many their sums, the largest first."""
+    least_ns = sum(part.ns for part in parts) // _SHORTEST
+    found = list[Part]()
+    for cause, by, ns in parts:
+        if found and (ns < least_ns or (cause, by) == found[-1][:2]):
+            found[-1] = found[-1]._replace(ns=found[-1].ns + ns)
+        elif len(found) == 1 and found[0].ns < least_ns:
+            found[0] = Part(cause, by, ns + found[0].ns)
+        else:
+            found.append(Part(cause, by, ns))
+    if len(found) <= _MOST_PARTS and max(part.ns for part in parts) >= least_ns:
+        return found
+    sums = Counter[tuple[str, str]]()
+    for cause, by, ns in parts:
+        sums[cause, by] += ns
+    return [Part(cause, by, ns) for (cause, by), ns in sums.most_common(_MOST_PARTS)]
 
 
 def clock_jumps(spikes: Sequence[Spike]) -> dict[Spike, float]:
@@ -271,22 +161,48 @@ def _places(window: Window) -> dict[int, int]:
 
     Where none was seen to run, those that were sent away: some kernels record no switch from an idle thread.
     """
+    spike = window.spike
+    if spike.vcpu:
+        on = [window.vcpu_on, *(event.cpu for event in window.events if event.pid == spike.vcpu)]
+        on += [event.cpu for event in window.events if (one := switch_of(event)) and one.came.pid == spike.vcpu]
+        cpu = next((one for one in on if one is not None), None)
+        return {} if cpu is None else {spike.vcpu: cpu}
     places, sent_away = dict[int, int](), dict[int, int]()  # by pid
-    for event in (*sorted(window.before), *window.events):
-        switch = _SWITCH.match(event.told) if event.name == "sched_switch" else None
-        if switch and switch[1] == window.spike.thread and event.at_ns + _ROUNDED_NS <= window.spike.over_ns:
-            places.pop(int(switch[2]), None)
-            if _STATES.get(switch[4]) == _WAITING:
-                sent_away[int(switch[2])] = event.cpu
-        if switch and switch[5] == window.spike.thread:
-            places[int(switch[6])] = event.cpu
+    for event in (*window.before, *window.events):
+        switch = switch_of(event)
+        if switch and switch.left.name == spike.thread and event.at_ns + ROUNDED_NS <= spike.over_ns:
+            places.pop(switch.left.pid, None)
+            if switch.state == WAITING:
+                sent_away[switch.left.pid] = event.cpu
+        if switch and switch.came.name == spike.thread:
+            places[switch.came.pid] = event.cpu
     return places or sent_away
 
 
 # What a thread does.
 _RUNNING, _WAITING, _ASLEEP, _BLOCKED, _STOPPED = "running", "waiting", "asleep", "blocked", "stopped"
-_STATES = {"R": _WAITING, "D": _BLOCKED, "T": _STOPPED, "t": _STOPPED}
+_STATES = {WAITING: _WAITING, "D": _BLOCKED, "T": _STOPPED, "t": _STOPPED}
 """By the letter with which it was switched away from (fs/proc/array.c); with any other it sleeps."""
+
+
+class _Processor:
+    """Whom a processor has, and what it serves."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.pid = events[0].pid if events else IDLE
+        self.handlers = list(_unfinished(events))  # of interrupts, that run on it, the innermost last
+
+    def follow(self, event: Event) -> bool:
+        """Whether the event shows that it takes interrupts: others come where these are off, too."""
+        handler, switch = handler_of(event), switch_of(event)
+        self.pid = switch.came.pid if switch else event.pid
+        if switch:
+            self.handlers.clear()  # it leaves none behind, but where softirqs are threads'
+        elif handler and event.name.endswith("_entry"):
+            self.handlers.append(handler)
+        elif handler and self.handlers:
+            self.handlers.pop()
+        return bool(handler or switch)
 
 
 class _Course:
@@ -294,23 +210,29 @@ class _Course:
 
     def __init__(self, window: Window, pid: int, cpu: int, *, quota: bool) -> None:
         self._spike, self._events, self._pid, self._cpu = window.spike, window.events, pid, cpu
-        self._names, self._urgency = {_IDLE: "idle"}, dict[int, int]()  # by pid; the lower, the more urgent
-        self._state = self._first_state(window.before)
+        self._names, self._urgency = {IDLE: "idle"}, dict[int, int]()  # by pid; the lower, the more urgent
+        before = [event for event in window.before if self._change(event) is not None]
+        self._state = self._first_state(before)
         wakings = (event.cpu for event in self._events if event.name == "sched_waking" and self._change(event))
         self._timer_cpu = next(wakings, cpu)  # the processor that woke the thread
         self.unwoken = False  # whether it slept, and then ran without having been woken: that was not recorded
-        own = [event for event in self._events if event.cpu == cpu]
-        self._current = own[0].pid if own else pid  # whom the processor has
-        self._handlers = list(_unfinished(own))  # of interrupts, that run on it, the innermost last
-        self._alive = False  # whether it was seen to take interrupts since the deadline
-        # whether it was given to another while the thread waited for it
-        self._passed_over = bool(window.before) and self._state == _WAITING
-        own_before = [event for event in sorted(window.before) if self._change(event) is not None]
+        of_each = {cpu: list[Event]()}
+        for event in self._events:
+            of_each.setdefault(event.cpu, []).append(event)
+        self._processors = {number: _Processor(own) for number, own in of_each.items()}
+        if not of_each[cpu]:
+            self._processors[cpu].pid = pid
+        self._alive = False  # whether its processor was seen to take interrupts since the deadline
+        # whether that was given to another while the thread waited for it
+        self._passed_over = bool(before) and self._state == _WAITING
         self._quota = quota  # whether its group's may have run out
-        self._turned_back = quota and bool(own_before) and own_before[-1].turned_back  # when it last left its processor
+        self._turned_back = quota and bool(before) and before[-1].turned_back  # when it last left its processor
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
-        idle_until = [event.at_ns for event in own if event.name == "sched_switch" and event.pid == _IDLE]
+        # the thread that wakes this one, if that is a guest's processor: while that sleeps, it waits for this one
+        waker = self._waker() if window.spike.vcpu == pid else None
+        self._woken_by = None if waker is None else _Course(window, *waker, quota=quota)
+        idle_until = [one.at_ns for one in of_each[cpu] if one.name == "sched_switch" and one.pid == IDLE]
         self._refilled_ns = {  # the last time of each kind upon which the processor went to work
             found[1]: event.at_ns
             for event in self._events
@@ -318,25 +240,25 @@ class _Course:
             and any(0 <= until_ns - event.at_ns <= _PROMPT_NS for until_ns in idle_until)
         }
 
-    def parts(self) -> dict[tuple[str, str], int]:
-        """How long it was late for each cause, and by whom."""
-        found = Counter[tuple[str, str]]()
+    def parts(self) -> list[Part]:
+        """For what causes it was late, one after another, and by whom."""
+        found = list[Part]()
         at_ns, over_ns = self._spike.due_ns, self._spike.over_ns
-        for event in self._events:
+        for place, event in enumerate(self._events):
             until_ns = min(max(event.at_ns, at_ns), over_ns)
             if until_ns > at_ns:
-                found[self._cause(at_ns)] += until_ns - at_ns
+                found.append(Part(*self._cause(at_ns), until_ns - at_ns))
             at_ns = until_ns
-            self._follow(event)
-        found[self._cause(at_ns)] += over_ns - at_ns
+            self._follow(event, place)
+        found.append(Part(*self._cause(at_ns), over_ns - at_ns))
         return found
 
     def _first_state(self, before: Sequence[Event]) -> str:
         """At the deadline: as it was left before, else as its first event afterwards presupposes."""
         changes = [(event.name, change) for event in self._events if (change := self._change(event)) is not None]
-        left = [change for event in sorted(before) if (change := self._change(event)) is not None]
+        left = [self._change(event) for event in before]
         if left or not changes:
-            return left[-1] if left else _RUNNING
+            return (left[-1] if left else None) or _RUNNING
         name, change = changes[0]
         if name == "sched_waking":
             return _ASLEEP
@@ -344,18 +266,17 @@ class _Course:
 
     def _change(self, event: Event) -> str | None:
         """What the thread does after an event; None where that says nothing of it.  Notes names and priorities."""
-        if event.name == "sched_switch" and (found := _SWITCH.match(event.told)):
-            before, after = int(found[2]), int(found[6])
-            self._names |= {before: found[1], after: found[5]} | {_IDLE: "idle"}
-            self._urgency |= {before: int(found[3]), after: int(found[7])}
-            if self._pid == before:
-                return _STATES.get(found[4], _ASLEEP)
-            return _RUNNING if self._pid == after else None
-        if event.name == "sched_waking" and (found := _WAKING.match(event.told)) and int(found[2]) == self._pid:
-            return _WAITING
-        return None
+        if switch := switch_of(event):
+            for name, pid, priority in (switch.left, switch.came):
+                self._names[pid], self._urgency[pid] = name, priority
+            self._names[IDLE] = "idle"
+            if self._pid == switch.left.pid:
+                return _STATES.get(switch.state, _ASLEEP)
+            return _RUNNING if self._pid == switch.came.pid else None
+        woken = woken_by(event)
+        return _WAITING if woken and woken.pid == self._pid else None
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, event: Event, place: int) -> None:
         change = self._change(event)
         woken_already = event.name == "sched_waking" and self._state == _RUNNING  # about to sleep: it will not
         if change is not None and not woken_already:
@@ -365,6 +286,10 @@ class _Course:
             self._state = change
             if event.name == "sched_switch":
                 self._turned_back = self._quota and event.turned_back
+            if change in (_RUNNING, _WAITING):
+                self._cpu = self._next_cpu(place)
+        if self._woken_by:
+            self._woken_by._follow(event, place)
         if event.pid == self._pid:
             if event.name.startswith("page_fault_"):
                 self._faulted = True
@@ -373,44 +298,57 @@ class _Course:
                 self._exit = reason[1] if reason else "unknown"
             elif event.name == "kvm_entry":
                 self._exit = ""
-        if event.cpu != self._cpu:
-            return
-        handler, switch = _handler(event), _SWITCH.match(event.told) if event.name == "sched_switch" else None
-        self._current = event.pid
-        if event.at_ns >= self._spike.due_ns and (handler or switch):  # others come where interrupts are off, too
-            self._alive = True
-        if handler and event.name.endswith("_entry"):
-            self._handlers.append(handler)
-        elif handler and self._handlers:
-            self._handlers.pop()
-        if switch:
-            self._current = int(switch[6])
-            self._handlers.clear()  # it leaves none behind, but where softirqs are threads'
-            self._passed_over = self._state == _WAITING
+        takes_interrupts = self._processors[event.cpu].follow(event)
+        if event.cpu == self._cpu:
+            self._alive |= takes_interrupts and event.at_ns >= self._spike.due_ns
+            if event.name == "sched_switch":
+                self._passed_over = self._state == _WAITING
+
+    def _waker(self) -> tuple[int, int] | None:
+        """The thread, and its processor, that woke this one last, if it was a thread and no interrupt."""
+        found, processors = None, {number: _Processor(()) for number in self._processors}
+        for event in self._events:
+            woken, waker = woken_by(event), event.pid
+            if woken and woken.pid == self._pid:
+                found = None if waker in (IDLE, self._pid) or processors[event.cpu].handlers else (waker, event.cpu)
+            processors[event.cpu].follow(event)
+        return found
+
+    def _next_cpu(self, place: int) -> int:
+        """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
+        for event in self._events[place:]:
+            if (switch := switch_of(event)) and switch.came.pid == self._pid:
+                return event.cpu
+        return self._cpu
 
     def _cause(self, at_ns: int) -> tuple[str, str]:
         """What keeps the thread from running from this moment to the next event, and by whom."""
-        state, current = self._state, self._names.get(self._current, f"pid {self._current}")
+        state, processor, of_guest = self._state, self._processors[self._cpu], bool(self._spike.vcpu)
+        current = self._names.get(processor.pid, f"pid {processor.pid}")
         if state == _STOPPED:
             return STOPPED, ""
+        if of_guest and (state == _ASLEEP or (state == _RUNNING and self._pid != self._spike.vcpu)):
+            return self._woken_by._cause(at_ns) if self._woken_by else (VM_EXIT, self._exit or "halt")
         if state == _ASLEEP and self._timer_cpu != self._cpu and not self._exit:
             return TIMER, f"of CPU {self._timer_cpu}"
-        if self._handlers:
-            return INTERRUPT, self._handlers[-1]
+        if processor.handlers:
+            return INTERRUPT, processor.handlers[-1]
         if state == _BLOCKED:
             return (FAULT, "") if self._faulted else (UNKNOWN, "blocked in the kernel")
         if state != _WAITING and self._exit:
             return VM_EXIT, self._exit
+        if state == _RUNNING and of_guest:
+            return GUEST, ""
         if state == _RUNNING:
             return (FAULT, "") if self._faulted else (ABOVE, "itself")
         if state == _ASLEEP:
             return (TIMER, "") if self._alive else (ABOVE, current)
-        return self._waits_for(current, at_ns)
+        return self._waits_for(processor.pid, current, at_ns)
 
-    def _waits_for(self, current: str, at_ns: int) -> tuple[str, str]:
+    def _waits_for(self, pid: int, current: str, at_ns: int) -> tuple[str, str]:
         """A thread that could run, and does not: the scheduler passes it over only if it may not run."""
-        own, other = (self._urgency.get(pid, _FAIR) for pid in (self._pid, self._current))
-        idle, real_time = self._current == _IDLE, own < _FAIR
+        own, other = (self._urgency.get(one, _FAIR) for one in (self._pid, pid))
+        idle, real_time = pid == IDLE, own < _FAIR
         kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
         less_urgent = real_time and other > max(own, 0)  # what stops a processor has 0, and precedes all
         may_not = self._passed_over and (idle or less_urgent)
@@ -420,24 +358,11 @@ class _Course:
         return (ABOVE, "idle") if idle else (PREEMPTED, current)
 
 
-def _handler(event: Event) -> str:
-    """Whose entry or exit an event is, of the handlers of interrupts and softirqs; empty of any other."""
-    if event.name.startswith(("hrtimer_", "kvm_")) or not event.name.endswith(("_entry", "_exit")):
-        return ""
-    if event.name.startswith("irq_handler_"):
-        found = _IRQ.match(event.told)
-        return f"{found[2]} (IRQ {found[1]})" if found else event.told.split()[0]
-    if event.name.startswith("softirq_"):
-        found = _ACTION.search(event.told)
-        return f"softirq {found[1]}" if found else "softirq"
-    return event.name.rpartition("_")[0].replace("_", " ")
-
-
 def _unfinished(events: Sequence[Event]) -> Iterator[str]:
     """Handlers that ran before a processor's events began, the outermost first: those that end and never began."""
     depth, found = 0, list[str]()
     for event in itertools.takewhile(lambda one: one.name != "sched_switch", events):  # then softirqs of threads end
-        if handler := _handler(event):
+        if handler := handler_of(event):
             depth += 1 if event.name.endswith("_entry") else -1
             if depth < 0:
                 depth = 0

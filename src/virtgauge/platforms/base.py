@@ -277,6 +277,13 @@ class Guest(abc.ABC):
         """How often its CPU limit has stopped it so far; None where that is not known, or nothing limits it."""
         return None
 
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Threads of this machine that are its processors, by its numbers of these.
+
+        None where its threads are this machine's own, or its processors' cannot be told.
+        """
+        return ()
+
     def out_of_memory_kills(self) -> int | None:
         """Of its processes, those that the host's kernel has killed at the guest's memory limit; None where unknown."""
         return None

@@ -1,59 +1,138 @@
-"""Why the latest cycles of a trial were late: what the host's kernel recorded beside it, told within its result."""
+"""Why the latest cycles of a trial were late: what the host's kernel recorded beside it, told within its result.
+
+Of a guest with a kernel of its own, the thread that is its processor is followed, and the guest's clock is put beside
+the host's: requests are answered with a reading of it, which lies between two of ours (Cristian, Probabilistic clock
+synchronization, 1989).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
-from virtgauge.analysis.spikes import Spike, attributions
+from virtgauge.agent.channel import Channel
+from virtgauge.analysis.kernel_trace import Spike
+from virtgauge.analysis.spikes import UNRECORDED, Attribution, attributions
 from virtgauge.errors import printable
 from virtgauge.host.tracing import Trace
+from virtgauge.platforms.base import Guest
 from virtgauge.suites.answers import documented
 
 _MOST = 100  # Cycles of a trial that are told of
 _LONGEST_NAME = 40
+_READINGS, _READING_S = 20, 10.0  # Of the guest's clock at each end of a trial; for one
+_NO_THREAD = -1
+_KNOWN_SHARE = 0.25  # Of a lateness, the clocks of guest and host are known to within this part at least
 
 
-def spikes_of(result: Mapping[str, Any]) -> list[Spike]:
-    """The worst cycles of a trial. Raises ProtocolError: they are not what the protocol says."""
+@dataclasses.dataclass(frozen=True)
+class Offset:
+    """What the host's CLOCK_MONOTONIC is ahead of the guest's by, at a moment of the host's."""
+
+    at_ns: int
+    least_ns: int
+    most_ns: int
+
+    @property
+    def ns(self) -> int:
+        return (self.least_ns + self.most_ns) // 2
+
+    @property
+    def uncertainty_ns(self) -> int:
+        return abs(self.most_ns - self.least_ns) // 2  # the least is the larger where the guest's clock has drifted
+
+    @classmethod
+    async def read(cls, channel: Channel) -> Self:
+        """By the shortest requests that there are. Raises what the channel raises."""
+        least, most = list[int](), list[int]()
+        for _ in range(_READINGS):
+            params = {"function": "clock_gettime", "samples": 1, "max_ns": 1_000_000, "reservoir": 0, "seed": 0}
+            reply = await channel.request("probe", name="timer_cost", params=params, load=None, timeout_s=_READING_S)
+            with documented("the result of timer_cost"):
+                least.append(reply.sent_ns - int(reply.value["clocks_start"]["monotonic_ns"]))
+                most.append(reply.finished_ns - int(reply.value["clocks_end"]["monotonic_ns"]))
+        return cls(reply.finished_ns, max(least), min(most))
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A guest whose cycles are watched by a trace of this machine."""
+
+    guest: Guest
+    vcpus: tuple[int, ...]  # threads of this machine that are its processors; none where its threads are the host's
+    throttled: int | None  # periods so far in which its quota ran out
+    offset: Offset | None  # before the cycles
+
+    @classmethod
+    async def begin(cls, guest: Guest) -> Self:
+        """Before the trace: what is read of the guest's clock is not to stand in it."""
+        vcpus, throttling = await guest.vcpu_threads(), guest.throttling()
+        offset = await Offset.read(guest.channel) if vcpus else None
+        return cls(guest, vcpus, throttling.throttled if throttling else None, offset)
+
+    async def told(self, result: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
+        """For the trial's record: of each of the worst cycles, the latest first, its cause, and what the ring was.
+
+        Nothing reads the trace any more when this ends, cancelled or not.
+        """
+        throttling = self.guest.throttling()
+        quota = throttling is not None and self.throttled is not None and throttling.throttled > self.throttled
+        offsets = [] if self.offset is None else [self.offset, await Offset.read(self.guest.channel)]
+        late = _late(result, self.vcpus, offsets)
+        reading = asyncio.create_task(asyncio.to_thread(_told, late, offsets, trace, quota=quota))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            trace.abandon()
+            await asyncio.wait([reading])
+            raise
+
+
+def _late(result: Mapping[str, Any], vcpus: Sequence[int], offsets: Sequence[Offset]) -> list[Spike]:
+    """The worst cycles of a trial, by the host's clock. Raises ProtocolError: they are not what the protocol says."""
+    found = []
     with documented("the result of cycle"):
-        return [
-            Spike(f"cycle-{int(one['thread'])}", int(one["late_ns"]), int(one["monotonic_ns"]), int(one["counter"]))
-            for one in result["worst"][:_MOST]
-        ]
+        cpus = [one["cpu"] for one in result["threads"]]
+        for one in result["worst"][:_MOST]:
+            thread, over_ns, vcpu = int(one["thread"]), int(one["monotonic_ns"]), 0
+            if offsets:
+                over_ns = by_host(over_ns, offsets)
+                cpu = cpus[thread] if cpus[thread] is not None or len(vcpus) > 1 else 0
+                vcpu = vcpus[cpu] if cpu is not None and cpu < len(vcpus) else _NO_THREAD
+            found.append(Spike(f"cycle-{thread}", int(one["late_ns"]), over_ns, int(one["counter"]), vcpu))
+    return found
 
 
-def told(result: Mapping[str, Any], trace: Trace, *, quota: bool = False) -> dict[str, Any]:
-    """For the trial's record: of each of the worst cycles, the latest first, its cause, and what the ring was.
+def by_host(guest_ns: int, offsets: Sequence[Offset]) -> int:
+    """A time of the guest's clock by the host's, whose offset goes from the first to the last at one rate."""
+    first, last = offsets[0], offsets[-1]
+    first_ns, last_ns = first.at_ns - first.ns, last.at_ns - last.ns  # the same moments by the guest's clock
+    passed = (guest_ns - first_ns) / max(last_ns - first_ns, 1)
+    return guest_ns + first.ns + round((last.ns - first.ns) * passed)
 
-    The guest's threads are known by their names, and its CLOCK_MONOTONIC is to be the host's: of one with a kernel of
-    its own every cause is unrecorded.  ``quota``: whether the guest's had run out.
-    """
-    spikes = spikes_of(result)
+
+def _told(spikes: Sequence[Spike], offsets: Sequence[Offset], trace: Trace, *, quota: bool) -> dict[str, Any]:
+    uncertain_ns = max((one.uncertainty_ns for one in offsets), default=0)
     found = attributions(trace.lines(), spikes, quota=quota)
+    for place, spike in enumerate(spikes):
+        if spike.vcpu == _NO_THREAD:
+            found[place] = Attribution(UNRECORDED, "on which processor: name the cpus")
+        elif uncertain_ns > _KNOWN_SHARE * spike.late_ns:
+            found[place] = Attribution(UNRECORDED, "clocks of guest and host not known well")
     return {
         "ring_kib": trace.kib,
         "absent": list(trace.absent),
+        "clocks_uncertain_ns": uncertain_ns,
         "worst": [
             {
                 "late_ns": spike.late_ns,
                 "cause": one.cause,
                 "by": printable(one.by, _LONGEST_NAME),
                 "share": round(one.share, 3),
-                "parts": [[part.cause, printable(part.by, _LONGEST_NAME), part.ns] for part in one.parts],
+                "course": [[part.cause, printable(part.by, _LONGEST_NAME), part.ns] for part in one.course],
             }
             for spike, one in zip(spikes, found, strict=True)
         ],
     }
-
-
-async def read(result: Mapping[str, Any], trace: Trace, *, quota: bool = False) -> dict[str, Any]:
-    """What :func:`told` returns; nothing reads the trace any more when this ends, cancelled or not."""
-    reading = asyncio.create_task(asyncio.to_thread(told, result, trace, quota=quota))
-    try:
-        return await asyncio.shield(reading)
-    except asyncio.CancelledError:
-        trace.abandon()
-        await asyncio.wait([reading])
-        raise

@@ -257,13 +257,12 @@ class TimingSuite(Suite):
         if not testbed.stage.accounting().of_this_machine:
             raise AgentError("unsupported", "trace: its guests are on another machine, whose kernel is not traced")
         try:
-            with tracing.traced(testbed.stage.scope.folder, cell.params["cpus"]) as trace:
-                before = testbed.guest.throttling()
+            watched = await spikes.Watched.begin(testbed.guest)
+            cpus = () if watched.vcpus else cell.params["cpus"]  # which are the guest's own numbers
+            with tracing.traced(testbed.stage.scope.folder, cpus) as trace:
                 measured = await self._measured(cell, testbed, on_progress)
                 trace.stop()
-                after = testbed.guest.throttling()
-                quota = before is not None and after is not None and after.throttled > before.throttled
-                told = await spikes.read(measured.result, trace, quota=quota)
+                told = await watched.told(measured.result, trace)
         except UnavailableError as error:
             raise AgentError("unsupported", str(error)) from error
         return dataclasses.replace(measured, result=measured.result | {"spikes": told})

@@ -39,7 +39,7 @@ from virtgauge.platforms.qemu.command import (
     throttle_disk,
 )
 from virtgauge.platforms.qemu.monitor import Monitor
-from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus
+from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus, vcpu_threads
 from virtgauge.platforms.qemu.refusals import Asked, refusal_of
 from virtgauge.platforms.qemu.tuning import Tuning
 
@@ -319,6 +319,12 @@ class QemuGuest(KernelGuest):
         with contextlib.suppress(OSError):
             return dataclasses.replace(found, cpus=None if self._pid is None else thread_cpus(self._pid))
         return found
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        try:
+            return await vcpu_threads(self._monitor)
+        except QMPError:  # it has ended, which whoever speaks to the guest will find
+            return ()
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what QEMU's process may use, and its own throttle of the guest's disk."""

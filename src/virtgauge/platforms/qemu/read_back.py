@@ -140,7 +140,7 @@ class InForce:
         return [one["qom-path"] for one in await self._ask("query-cpus-fast")]
 
     async def _threads(self) -> Threads:
-        vcpus = tuple(one["thread-id"] for one in await self._ask("query-cpus-fast"))
+        vcpus = await vcpu_threads(self._monitor)
         iothreads = tuple(one["thread-id"] for one in await self._ask("query-iothreads"))
         every = sorted(int(one) for one in os.listdir(f"/proc/{self._pid}/task"))
         return Threads(vcpus, iothreads, tuple(one for one in every if one not in (*vcpus, *iothreads)))
@@ -406,6 +406,12 @@ READERS: dict[str, Reader] = {
     "qemu_options": InForce.untold,
 }
 """By field of :class:`Tuning`: each has one."""
+
+
+async def vcpu_threads(monitor: QMPClient) -> tuple[int, ...]:
+    """The threads that are a guest's processors, by its numbers of these. Raises QMPError."""
+    every = await monitor.execute("query-cpus-fast")
+    return tuple(one["thread-id"] for one in sorted(every, key=lambda one: int(one["cpu-index"])))
 
 
 def thread_cpus(pid: int) -> tuple[int, ...]:

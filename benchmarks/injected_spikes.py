@@ -1,0 +1,205 @@
+"""Cycles that are made late on purpose: of how many the trace names what was done, by what that was and where.
+
+Examples:
+  python benchmarks/injected_spikes.py                   some three minutes
+  python benchmarks/injected_spikes.py --turns 20        half an hour
+
+Needs root and tracefs.  Page faults cannot be made on purpose, for the memory of cycles is locked, nor a hypervisor
+above: what is said of them, and of interrupts, is tested by traces that were made up (tests/unit/test_spikes.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, cast
+
+from benchmark import BenchmarkError, Outcome, main, progress
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.execution.trial import run_trial
+from virtgauge.host import tracing
+from virtgauge.host.process import tree_pids
+from virtgauge.host.scope import Scope
+from virtgauge.ledger.records import TrialStatus
+from virtgauge.plan.model import ValidityLimits
+from virtgauge.platforms import create
+from virtgauge.platforms.base import LaunchError, Platform
+from virtgauge.platforms.local import LocalGuest
+from virtgauge.suites.testbed import Stage, Testbed
+from virtgauge.suites.timing import TimingSuite
+
+CPU = max(os.sched_getaffinity(0))
+RIGHT = 0.9  # Of the cycles that were made late, those that are explained rightly at least
+LEAST = 5  # Of them in a trial: with fewer, the injection has not worked
+SECONDS = 3
+
+_ANYTHING = ValidityLimits(foreign_load=1.0, steal=1.0)
+_HOG = """
+import os, sys, time
+open("/proc/self/comm", "w").write("hog")
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(95))
+while True:
+    end = time.monotonic() + 0.005
+    while time.monotonic() < end:
+        pass
+    time.sleep(0.045)
+"""
+
+Disturbance = Callable[[int], AbstractAsyncContextManager[None]]
+"""What is done while the block runs to a guest, whose process is given."""
+
+
+@contextlib.asynccontextmanager
+async def _hogged(_: int) -> AsyncIterator[None]:
+    """A program of real-time priority takes 5 of every 50 ms of the processor."""
+    with subprocess.Popen([sys.executable, "-c", _HOG, str(CPU)]) as hog:
+        try:
+            yield
+        finally:
+            hog.kill()
+
+
+@contextlib.asynccontextmanager
+async def _stopped(pid: int) -> AsyncIterator[None]:
+    """All of the guest's processes are stopped for 10 of every 110 ms."""
+
+    def told(what: signal.Signals) -> None:
+        for one in tree_pids(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, what)
+
+    async def again_and_again() -> None:
+        try:
+            while True:
+                await asyncio.sleep(0.1)
+                told(signal.SIGSTOP)
+                await asyncio.sleep(0.01)
+                told(signal.SIGCONT)
+        finally:
+            told(signal.SIGCONT)
+
+    stopping = asyncio.create_task(again_and_again())
+    try:
+        yield
+    finally:
+        stopping.cancel()
+        await asyncio.wait([stopping])
+
+
+@contextlib.asynccontextmanager
+async def _undisturbed(_: int) -> AsyncIterator[None]:
+    yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where cycles run, on the last processor of this machine."""
+
+    platform: Platform
+    cpu: int = CPU  # by the place's own numbers
+    policy: str = "fifo"  # scheduling class of the cycles
+    threads: int = 2  # that spend a quota
+
+
+@dataclasses.dataclass(frozen=True)
+class Injection:
+    """What is done, and what the trace has to say of it."""
+
+    title: str
+    cause: str
+    by: str
+    least_ms: float  # cycles that are as late as this were made so
+    disturbance: Disturbance = _undisturbed
+    cpu_limit: float | None = None
+    loaded: bool = False  # by threads of the guest's own, and the cycles are of the ordinary class
+    only: tuple[str, ...] = ()  # places; none: everywhere
+
+
+PLACES = {
+    "host": Place(create("host", {})),
+    "runc": Place(create("oci", {"runtime": "runc"}), policy="other"),
+    "qemu": Place(create("qemu", {"accelerator": "tcg", "vcpus": 1, "tuning": {"vcpu_cpus": [CPU]}}), cpu=0, threads=1),
+}
+INJECTIONS = {
+    "hog": Injection("a FIFO thread on its CPU for 5 ms", "preempted", "hog", 2.5, _hogged),
+    "quota": Injection("a quota of half a CPU, spent", "throttled", "quota", 20, cpu_limit=0.5, loaded=True),
+    "stop": Injection("SIGSTOP for 10 ms", "stopped", "", 5, _stopped),
+    "own-hog": Injection("busy threads in the guest", "guest", "", 2.5, loaded=True, only=("qemu",)),
+}
+CASES = [(place, name) for name, one in INJECTIONS.items() for place in one.only or PLACES]
+
+
+async def causes(scope: Scope, place: Place, injection: Injection) -> list[tuple[str, str]]:
+    """Of one trial's worst cycles that were made late: cause, and by whom.
+
+    Raises:
+        LaunchError: the guest does not come up.
+        BenchmarkError: the trial is not valid, or too few cycles were late.
+    """
+    policy = "other" if injection.loaded else place.policy
+    cycles: dict[str, Any] = {"trace": True, "seconds": SECONDS, "cpus": [place.cpu], "classes": [policy]}
+    load = {"loads": ["cpu" if injection.loaded else "idle"], "cpu_threads": place.threads}
+    suite = TimingSuite.create({"timers": [], "sleeps": [], "cycles": cycles} | load)
+    stage = Stage(place.platform, scope, find_agent(), "testbed")
+    try:
+        await stage.launch(cpu_limit=injection.cpu_limit)
+        testbed = Testbed(stage)
+        async with injection.disturbance(cast(LocalGuest, testbed.guest)._pid or 0):
+            outcome = await run_trial(suite.cells()[0], suite, testbed, _ANYTHING, lambda _: None)
+    finally:
+        await stage.close()
+    if outcome.status is not TrialStatus.VALID:
+        raise BenchmarkError(f"{injection.title}: {outcome.status}: {outcome}")
+    worst = outcome.result["spikes"]["worst"]
+    late = [(one["cause"], one["by"]) for one in worst if one["late_ns"] >= injection.least_ms * 1e6]
+    if len(late) < LEAST:
+        raise BenchmarkError(f"{injection.title}: {len(late)} of the worst cycles were {injection.least_ms} ms late")
+    return late
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--turns", type=int, default=3, help="trials of each (default %(default)s)")
+
+
+def measure(arguments: argparse.Namespace) -> Outcome:
+    if why := tracing.refused():
+        raise BenchmarkError(why)
+    rows, missing, values = [], list[str](), {}
+    for where, name in CASES:
+        place, injection, found = PLACES[where], INJECTIONS[name], Counter[tuple[str, str]]()
+        try:
+            for turn in range(1 if arguments.quick else arguments.turns):
+                progress(f"{where}, {injection.title}, turn {turn + 1}")
+                with Scope() as scope:
+                    found.update(asyncio.run(causes(scope, place, injection)))
+        except (BenchmarkError, LaunchError) as error:
+            missing.append(f"{where}: {str(error).splitlines()[0]}")
+            continue
+        values[f"{where}, {name}"] = [[*cause, times] for cause, times in found.most_common()]
+        right, wrong = found.pop((injection.cause, injection.by), 0), found.most_common(2)
+        share = right / (right + found.total())
+        told = f"{injection.cause} {injection.by}".strip()
+        others = ", ".join(f"{' '.join(cause).strip()} ({times})" for cause, times in wrong) or "none"
+        rows.append([where, injection.title, told, f"{right} of {right + found.total()}", f"{share:.0%}", others])
+    return Outcome(
+        columns=("where", "what is done", "the cause is", "cycles", "rightly", "else"),
+        rows=rows,
+        meaning="Of the cycles that were made late on purpose, those whose cause the trace of the host's kernel names.",
+        notes=missing,
+        values=values,
+    )
+
+
+if __name__ == "__main__":
+    main(measure, __doc__ or "", options)

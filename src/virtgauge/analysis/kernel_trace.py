@@ -1,0 +1,213 @@
+"""What a kernel did while a thread was late: of a trace the events from its deadline to its wake-up.
+
+Lines are those of ftrace's file ``trace`` (Linux: Documentation/trace/ftrace.rst), their fields those of tracepoints
+(include/trace/events/, arch/x86/kvm/trace.h).  Times are nanoseconds of the clock of the trace; the text has whole
+microseconds.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+IDLE = 0  # The pid of every processor's idle thread
+ROUNDED_NS = 1000
+WAITING = "R"  # The state of a thread that was switched away though it could go on (fs/proc/array.c)
+
+_MOST_EVENTS = 200_000  # That are kept of all spikes
+_SHOWN_LATER_NS = 10_000_000  # Until a thread that was given the processor unseen shows: a tick of 100 Hz
+_TURNED_BACK_NS = 100_000  # From being given the processor to giving it up again, on the way out of the kernel
+
+_LINE = re.compile(r".{16}-(\d+) .*?\[(\d+)\] \S* +(\d+)\.(\d{6}): (\w+): (.*)")
+_COUNTS = re.compile(r"# entries-in-buffer/entries-written: (\d+)/(\d+)")
+_SWITCH = re.compile(
+    r"prev_comm=(.*) prev_pid=(\d+) prev_prio=(-?\d+) prev_state=(\w).* ==> "
+    r"next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)"
+)
+_WAKING = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+)")
+_IRQ = re.compile(r"irq=(\d+) (?:name|handler)=(.*)")
+_ACTION = re.compile(r"action=(\w+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spike:
+    """A thread that was late, by the clock of the trace."""
+
+    thread: str  # its name, as the kernel has it
+    late_ns: int
+    over_ns: int  # when it had woken
+    counter: int = 0  # of the processor, at that moment
+    vcpu: int = 0  # of a guest's thread: the thread of this machine that is the guest's processor; 0 of any other
+
+    @property
+    def due_ns(self) -> int:
+        return self.over_ns - self.late_ns
+
+    def concerns(self, name: str, pid: int) -> bool:
+        """Whether a thread of the trace is the late one, or the processor of it; another run may have such names."""
+        return pid == self.vcpu if self.vcpu else name == self.thread
+
+
+class Event(NamedTuple):
+    """One line of a trace."""
+
+    at_ns: int
+    cpu: int
+    pid: int  # of the thread that the processor had at the time
+    name: str
+    told: str  # its fields
+    turned_back: bool = False  # of a switch: the thread had hardly come, nothing had happened, and it was not to run
+
+
+class Thread(NamedTuple):
+    """A thread, as an event tells of it."""
+
+    name: str
+    pid: int
+    priority: int  # as the kernel counts: the lower, the more urgent; from 100 on of no real-time thread
+
+
+class Switch(NamedTuple):
+    """A processor that was given from one thread to another."""
+
+    left: Thread
+    state: str  # the letter of what the one that left it does since
+    came: Thread
+
+
+@dataclasses.dataclass
+class Window:
+    """What was recorded while a thread was late."""
+
+    spike: Spike
+    before: list[Event] = dataclasses.field(default_factory=list)  # the last switch of each thread that it concerns
+    events: list[Event] = dataclasses.field(default_factory=list)  # of all processors, in their order
+    whole: bool = True  # false where they were too many to keep
+    vcpu_on: int | None = None  # the processor that the guest's was seen on last, before
+
+
+@dataclasses.dataclass
+class Recorded:
+    """A trace, as far as spikes need it."""
+
+    windows: list[Window]  # in the order of the spikes
+    began_ns: dict[int, int]  # the first event of each processor
+    overwritten: bool  # whether there had been more
+
+
+def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
+    """Of a trace what happened from each deadline to its wake-up, and how the thread had been left before."""
+    windows = [Window(spike) for spike in spikes]
+    waiting = sorted(windows, key=lambda one: one.spike.due_ns, reverse=True)
+    under_way: list[Window] = []
+    names, vcpus = {one.thread for one in spikes if not one.vcpu}, {one.vcpu for one in spikes if one.vcpu}
+    switched, seen_on = dict[tuple[str, int], Event](), dict[int, int]()
+    recorded, kept = Recorded(windows, {}, overwritten=False), 0
+    for event in _with_signs_of_quotas(_with_all_switches(_events(lines, recorded))):
+        at_ns = event.at_ns
+        recorded.began_ns.setdefault(event.cpu, at_ns)
+        while waiting and waiting[-1].spike.due_ns <= at_ns + ROUNDED_NS:
+            window = waiting.pop()
+            window.before = sorted(last for thread, last in switched.items() if window.spike.concerns(*thread))
+            window.vcpu_on = seen_on.get(window.spike.vcpu)
+            under_way.append(window)
+        if under_way:
+            under_way = [one for one in under_way if one.whole and at_ns <= one.spike.over_ns + _SHOWN_LATER_NS]
+        for window in under_way:
+            if at_ns <= window.spike.over_ns + ROUNDED_NS:
+                kept += 1
+                window.whole = kept <= _MOST_EVENTS
+                bisect.insort(window.events, event, key=lambda one: one.at_ns)
+        if event.pid in vcpus:
+            seen_on[event.pid] = event.cpu
+        if switch := switch_of(event):
+            for name, pid, _ in (switch.left, switch.came):
+                if name in names or pid in vcpus:
+                    switched[name, pid] = event
+    return recorded
+
+
+def switch_of(event: Event) -> Switch | None:
+    """What a ``sched_switch`` tells; None of any other event."""
+    if event.name != "sched_switch" or not (found := _SWITCH.match(event.told)):
+        return None
+    left, came = Thread(found[1], int(found[2]), int(found[3])), Thread(found[5], int(found[6]), int(found[7]))
+    return Switch(left, found[4], came)
+
+
+def woken_by(event: Event) -> Thread | None:
+    """The thread that a ``sched_waking`` tells of; None of any other event."""
+    if event.name != "sched_waking" or not (found := _WAKING.match(event.told)):
+        return None
+    return Thread(found[1], int(found[2]), int(found[3]))
+
+
+def handler_of(event: Event) -> str:
+    """Whose entry or exit an event is, of the handlers of interrupts and softirqs; empty of any other."""
+    if event.name.startswith(("hrtimer_", "kvm_")) or not event.name.endswith(("_entry", "_exit")):
+        return ""
+    if event.name.startswith("irq_handler_"):
+        found = _IRQ.match(event.told)
+        return f"{found[2]} (IRQ {found[1]})" if found else event.told.split()[0]
+    if event.name.startswith("softirq_"):
+        found = _ACTION.search(event.told)
+        return f"softirq {found[1]}" if found else "softirq"
+    return event.name.rpartition("_")[0].replace("_", " ")
+
+
+def _events(lines: Iterable[str], recorded: Recorded) -> Iterator[Event]:
+    for line in lines:
+        if found := _LINE.match(line):
+            at_ns = int(found[3]) * 1_000_000_000 + int(found[4]) * 1000
+            yield Event(at_ns, int(found[2]), int(found[1]), found[5], found[6])
+        elif counts := _COUNTS.match(line):
+            recorded.overwritten = int(counts[1]) < int(counts[2])
+
+
+def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
+    """With the switches from idle threads that are not among them: one comes when the thread shows, with its own time.
+
+    Where an interrupt of another processor wakes an idle one, some kernels record none (seen with Linux 6.18).  It was
+    when the processor was interrupted last, or the thread woken: idle threads do nothing else.
+    """
+    threads, current = dict[int, Thread](), dict[int, int]()  # by pid; pid by processor
+    interrupted_ns, woken_ns = dict[int, int](), dict[int, int]()  # by processor, by pid
+    for event in events:
+        if current.get(event.cpu) == IDLE != event.pid and event.pid in threads:
+            name, pid, priority = threads[event.pid]
+            told = f"prev_comm=swapper/{event.cpu} prev_pid={IDLE} prev_prio=120 prev_state=R"
+            told += f" ==> next_comm={name} next_pid={pid} next_prio={priority}"
+            at_ns = max(interrupted_ns.get(event.cpu, 0), woken_ns.get(event.pid, 0))
+            yield Event(at_ns or event.at_ns, event.cpu, IDLE, "sched_switch", told)
+        current[event.cpu] = event.pid
+        if switch := switch_of(event):
+            threads |= {switch.left.pid: switch.left, switch.came.pid: switch.came}
+            current[event.cpu] = switch.came.pid
+            interrupted_ns.pop(event.cpu, None)
+            woken_ns.pop(switch.left.pid, None)
+        elif thread := woken_by(event):
+            threads[thread.pid] = thread
+            woken_ns[thread.pid] = event.at_ns
+        elif handler_of(event):
+            interrupted_ns[event.cpu] = event.at_ns
+        yield event
+
+
+def _with_signs_of_quotas(events: Iterable[Event]) -> Iterator[Event]:
+    """With a mark on those switches by which a thread of a group without quota left is turned back.
+
+    Since Linux 6.18 a thread is throttled when it leaves the kernel (kernel/sched/fair.c, throttle_cfs_rq_work): it is
+    given the processor once more, and gives it up at once, without any interrupt or waking that would be a reason.
+    """
+    last = dict[int, Event]()  # by processor
+    for event in events:
+        before, marked = last.get(event.cpu), event
+        if before and event.name == before.name == "sched_switch" and event.at_ns - before.at_ns <= _TURNED_BACK_NS:
+            first, second = switch_of(before), switch_of(event)
+            if first and second and first.came.pid == second.left.pid != IDLE and second.state == WAITING:
+                marked = event._replace(turned_back=True)
+        last[event.cpu] = event
+        yield marked
