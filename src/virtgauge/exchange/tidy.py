@@ -89,6 +89,11 @@ class Measure(_Record):
     better: Literal["lower", "higher", "neither"]
     meaning: str
 
+    @classmethod
+    def of(cls, one: Measured) -> Measure:
+        """The record of a measure of the catalogue."""
+        return cls(one.full_name, one.quantity.unit, one.better.value, one.meaning)
+
 
 @dataclasses.dataclass(frozen=True)
 class Row(_Record):
@@ -222,22 +227,14 @@ def write(table: ResultTable, out: IO[str]) -> None:
         manifest.seed, manifest.confidence, manifest.agent_sha256, manifest.fingerprint,
     )  # fmt: skip
     measures = chosen_of(table, None)
-    told = {one.arm: one.facts.get("in_force") for one in reversed(table.ledger.guests()) if one.facts}
-    in_force = {arm: found for arm, found in told.items() if isinstance(found, dict)}
     parts: dict[str, Iterable[object]] = {
         "hosts": [Host(one.name, one.fingerprint) for one in manifest.hosts],
-        "arms": [
-            Arm(
-                *(one.name, one.kind, one.label, one.role, one.emulated, one.usable, one.reason, one.fix),
-                *(one.settings, in_force.get(one.name, {})),
-            )
-            for one in table.arms
-        ],
-        "measures": [Measure(m.full_name, m.quantity.unit, m.better.value, m.meaning) for m in measures],
+        "arms": arms(table),
+        "measures": map(Measure.of, measures),
         "cells": [Cell(n, one.suite, one.probe, one.factors) for n, one in enumerate(table.trials.cells)],
-        "rows": _rows(table, measures),
-        "estimates": _estimates(table, measures),
-        "verdicts": _verdicts(table, decisions),
+        "rows": rows(table, measures),
+        "estimates": estimates(table, measures),
+        "verdicts": verdicts(table, decisions),
         "ranks": [
             Rank(ranking.requirement, one.arm, one.rank) for ranking in decisions.rankings for one in ranking.ranks
         ],
@@ -250,6 +247,17 @@ def write(table: ResultTable, out: IO[str]) -> None:
             out.write((",\n" if number else "\n") + _text(record))
         out.write("]")
     out.write("}\n")
+
+
+def arms(table: ResultTable) -> Iterator[Arm]:
+    """The platforms of a run, in the plan's order."""
+    told = {one.arm: one.facts.get("in_force") for one in reversed(table.ledger.guests()) if one.facts}
+    in_force = {arm: found for arm, found in told.items() if isinstance(found, dict)}
+    for one in table.arms:
+        yield Arm(
+            *(one.name, one.kind, one.label, one.role, one.emulated, one.usable, one.reason, one.fix),
+            *(one.settings, in_force.get(one.name, {})),
+        )
 
 
 def _claims(table: ResultTable) -> Iterator[Claim]:
@@ -270,7 +278,8 @@ def _text(record: object) -> str:
     return json.dumps(vars(record), allow_nan=False, separators=(",", ":"))
 
 
-def _rows(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Row]:
+def rows(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Row]:
+    """Every trial of a run, in the order of the ledger, with those of these measures that its probe has."""
     for one in trials_of(table, measures):
         why = None if one.counts else "a later attempt counts" if one.ended.status == "valid" else reason_of(one.ended)
         host = "" if one.host is None else one.host.name
@@ -283,7 +292,8 @@ def _rows(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Row]:
             yield Row(*place, validity, None, None, None, why)
 
 
-def _estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Estimate]:
+def estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Estimate]:
+    """These measures of every arm in every cell where it was tried: by measure, cell and arm."""
     cells = {cell: number for number, cell in enumerate(table.trials.cells)}
     for of in measures:
         for cell in table.cells(of.suite):
@@ -312,7 +322,8 @@ def _estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Est
                 )  # fmt: skip
 
 
-def _verdicts(table: ResultTable, decisions: Decisions) -> Iterator[Verdict]:
+def verdicts(table: ResultTable, decisions: Decisions) -> Iterator[Verdict]:
+    """What a run decides on each of its requirements, for each platform that it is for."""
     cells = {cell: number for number, cell in enumerate(table.trials.cells)}
     required = {one.name: one for one in decisions.requirements}
     for verdict in decisions.verdicts:
