@@ -22,7 +22,7 @@ from virtgauge.plan.schedule import schedule, turns
 def duration_of(plan: Plan, design: Design, arms: Sequence[ArmRecord]) -> RemainingTime:
     """What a plan's run takes on these platforms, from its first trial on."""
     usable = {arm.name: arm for arm in arms if arm.usable}
-    clock = RemainingTime(usable, RememberedCosts(costs_file()))
+    clock = RemainingTime(usable, RememberedCosts(costs_file()), at_the_same_time=plan.at_the_same_time)
     each = plan.repetitions_per_guest
     batches = schedule(
         0, plan.repetitions, list(usable), design.cells, lambda cell, arm: design.is_for(cell, usable[arm]), each

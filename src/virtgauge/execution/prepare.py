@@ -133,6 +133,9 @@ def check_plan(plan: Plan, source: str) -> Design:
     design = Design(sections.platforms, tuple(sections.cells), sections.suites, sections.scopes, requirements)
     with problems.collected():
         _require_testbeds(design, source)
+    if plan.at_the_same_time:
+        with problems.collected():
+            _require_cycles(design, source)
     problems.raise_if_any()
     return design
 
@@ -257,6 +260,57 @@ class _Sections:
 
     def _is_other(self, cell: Cell) -> bool:
         return any(one.key == cell.key and one.as_is != cell.as_is for one in self.cells)
+
+
+def _require_cycles(design: Design, source: str) -> None:
+    """Refuse what cannot be measured on all platforms at the same time."""
+    told = f"{source}: at_the_same_time = true"
+    for name, platform in design.platforms.items():
+        if platform.only_plain is not None:
+            raise UsageError(
+                f"{told}: platform {name!r} cannot be kept on CPUs of its own: {platform.only_plain}",
+                "measure it in a plan of its own, or leave at_the_same_time out",
+            )
+    for cell in design.cells:
+        if cell.probe != "cycle" or cell.testbed != "guest":
+            what = f"load {cell.factors['load']!r}" if cell.probe == "cycle" else f"suite.{cell.suite}'s {cell.probe}"
+            raise UsageError(
+                f"{told}: {what} needs the machine to itself; only cycles and stalls do not",
+                "leave it out (timers = [], sleeps = []), or at_the_same_time",
+            )
+        if cell.params["cpus"]:
+            raise UsageError(
+                f"{told}: cycles.cpus = {cell.params['cpus']}: each platform gets CPUs of its own",
+                "leave cpus out, or at_the_same_time",
+            )
+        if "trace" in cell.factors:
+            raise UsageError(
+                f"{told}: cycles.trace = true: guests at the same time have threads of the same names",
+                "leave one of them out",
+            )
+        if cell.params["class"] == "deadline":
+            raise UsageError(
+                f'{told}: cycles.classes has "deadline", whose threads cannot be kept on some CPUs',
+                'use "fifo", or leave at_the_same_time out',
+            )
+
+
+def shares_of_cpus(arms: Sequence[str], cpus: Sequence[int], turn: int) -> dict[str, tuple[int, ...]]:
+    """CPUs for each of some arms at the same time, as many for all; from turn to turn each has the next one's.
+
+    ``cpus`` that belong together stand beside one another.
+
+    Raises:
+        UsageError: there are fewer of them than arms.
+    """
+    size = len(cpus) // len(arms)
+    if not size:
+        raise UsageError(
+            f"at_the_same_time = true: {len(arms)} platforms ({', '.join(arms)}) and {len(cpus)} CPUs that may be used",
+            "name fewer platforms (--platform; aa = false), or leave it out: they are then measured by turns",
+        )
+    places = [tuple(cpus[size * n : size * (n + 1)]) for n in range(len(arms))]
+    return {arm: places[(n + turn) % len(arms)] for n, arm in enumerate(arms)}
 
 
 _ALONE = "its designs by the scope (platforms = [...]), or measure the platform in a plan of its own"

@@ -79,13 +79,15 @@ class RememberedCosts:
 class RemainingTime:
     """Follows a run and expects what is left of it."""
 
-    def __init__(self, arms: Mapping[str, ArmRecord], remembered: RememberedCosts) -> None:
-        self._arms, self._remembered = arms, remembered
+    def __init__(
+        self, arms: Mapping[str, ArmRecord], remembered: RememberedCosts, *, at_the_same_time: bool = False
+    ) -> None:
+        self._arms, self._remembered, self._at_the_same_time = arms, remembered, at_the_same_time
         self._platforms = {name: _platform_key(record) for name, record in arms.items()}
         self._cells: dict[str, Cell] = {}
         self._open_trials: Counter[tuple[str, str]] = Counter()
         self._open_batches: Counter[tuple[str, str]] = Counter()
-        self._launched: tuple[str, str, float] | None = None
+        self._launched: dict[tuple[str, str], float] = {}
         self._testbeds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._worth_keeping: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._trials: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
@@ -105,7 +107,7 @@ class RemainingTime:
 
     def launched(self, arm: str, testbed: str, seconds: float) -> None:
         """A testbed is up, so many seconds after it was asked for."""
-        self._launched = (arm, testbed, seconds)
+        self._launched[arm, testbed] = seconds
 
     def trial(self, arm: str, cell: Cell, seconds: float, *, over: bool, failed: bool = False) -> None:
         """A trial has ended; ``over``: it is not repeated; ``failed``: what it took is no measure of others."""
@@ -128,7 +130,7 @@ class RemainingTime:
 
     def closed(self, arm: str, testbed: str, seconds: float) -> None:
         """A testbed is gone, which has taken so long besides its trials; another may follow for what is repeated."""
-        self._launched = None
+        self._launched.pop((arm, testbed), None)
         self._testbeds[arm, testbed].append(seconds)
 
     def over(self, arm: str, testbed: str) -> None:
@@ -197,11 +199,16 @@ class RemainingTime:
             remembered = min(self._remembered.get(name) or 1.0, _MOST_REPEATS)
             repeats[name] = max(self._repeats().get(name) or remembered, 1.0)
         again, launches = repeats["attempts"], repeats["launches"]
-        found = again * sum(number * self._cost(*key) for key, number in self._open_trials.items() if number > 0)
-        found += launches * sum(
-            number * self._testbed(*key) for key, number in self._open_batches.items() if number > 0
-        )
-        return max(found - (self._launched[2] if self._launched else 0.0), 0.0)
+        found = defaultdict[str, float](float)  # by arm
+        for (arm, cell), number in self._open_trials.items():
+            if number > 0:
+                found[arm] += again * number * self._cost(arm, cell)
+        for (arm, testbed), number in self._open_batches.items():
+            if number > 0:
+                found[arm] += launches * number * self._testbed(arm, testbed)
+        for (arm, _), seconds in self._launched.items():
+            found[arm] -= seconds
+        return max(max(found.values(), default=0.0) if self._at_the_same_time else sum(found.values()), 0.0)
 
     def __str__(self) -> str:
         """``about 12 min 30 s, as its parts took on this machine before``."""
@@ -279,8 +286,7 @@ class RemainingTime:
                 return 0.0
             unmet = _EMULATED_BENCH_S if self._arms[arm].emulated else _BENCH_S
             known = statistics.fmean(own) if own else self._remembered.get(self._ratio_key(arm, "")) or unmet
-        under_way = self._launched[2] if self._launched and self._launched[:2] == (arm, testbed) else 0.0
-        return max(known, under_way)
+        return max(known, self._launched.get((arm, testbed), 0.0))
 
     def _trial_key(self, arm: str, cell: Cell) -> str:
         params = json.dumps(dict(cell.params), sort_keys=True, default=str)

@@ -17,7 +17,7 @@ from virtgauge import __version__
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, unwritable
 from virtgauge.execution.fitting import Fitted, fitted
-from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing
+from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing, shares_of_cpus
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.runner import Runner
 from virtgauge.host.fingerprint import fingerprint
@@ -29,8 +29,13 @@ from virtgauge.ledger.records import DOUBT, ArmRecord, Flag, HostRecord, Manifes
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import AA_SUFFIX, Plan
+from virtgauge.suites.testbed import allowed_cpus
 
 LOCK_NAME = "measuring.lock"  # In the folder of all scopes: held by whoever measures on this machine
+_TOGETHER = (
+    "All platforms were measured at the same time, each on CPUs of its own: what guests do to one another by caches, "
+    "memory and clock rates is in their figures."
+)
 _SHARED = "intervals tell how figures vary with time, and not how guests differ"
 
 
@@ -84,6 +89,8 @@ def start_run(
     async def work() -> bool:
         arms = await probe_arms(plan, design.platforms)
         refuse_missing(arms, required)
+        if plan.at_the_same_time:
+            shares_of_cpus([arm.record.name for arm in arms if arm.record.usable], allowed_cpus(), 0)
         for arm in arms:
             if not arm.record.usable and arm.record.role != "aa":
                 fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
@@ -102,6 +109,8 @@ def start_run(
                 display.show(Notice(f"left out to fit {minutes:g} minutes: {words}"))
             if plan.repetitions_per_guest > 1:
                 ledger.add_event(DOUBT, f"Up to {plan.repetitions_per_guest} repetitions share a guest: {_SHARED}.")
+            if plan.at_the_same_time:
+                ledger.add_event(DOUBT, _TOGETHER)
             own = design if fit is whole else check_plan(fit.plan, source)
             return await _execute(fit.plan, own, arms, agent, ledger, display, ())
 

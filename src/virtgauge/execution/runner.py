@@ -5,6 +5,7 @@ What remains to be done is always derived from the ledger, so running and resumi
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import time
@@ -17,7 +18,7 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.decisions.open_claims import Names, needed_for_claims, open_claims
 from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
-from virtgauge.execution.prepare import Arm, Design
+from virtgauge.execution.prepare import Arm, Design, shares_of_cpus
 from virtgauge.execution.progress import (
     GuestStarting,
     Notice,
@@ -34,11 +35,11 @@ from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, TrialRecord, TrialS
 from virtgauge.ledger.rows import RowError, check_json
 from virtgauge.ledger.store import Ledger, UnfitError, utc_now
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Batch, schedule, schedule_block, turns
+from virtgauge.plan.schedule import Batch, schedule, schedule_block, together, turns
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.remote import RemoteHost
 from virtgauge.suites.base import Cell
-from virtgauge.suites.testbed import Stage, Testbed
+from virtgauge.suites.testbed import Stage, Testbed, allowed_cpus, core_of
 
 _SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
 _LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
@@ -65,6 +66,20 @@ class Progress:
     def made(self, key: str) -> int:
         """Number of the last attempt; 0 before the first."""
         return max(self.known[key], default=0)
+
+
+@dataclasses.dataclass
+class AtTheSameTime:
+    """What several turns share that are measured at the same time."""
+
+    shares: dict[str, tuple[int, ...]]  # CPUs, by arm
+    begin: asyncio.Barrier  # where each waits until all testbeds are up, or failed
+    order: dict[tuple[int, str], int]  # of cells in a block, by their keys
+    stages: list[Stage] = dataclasses.field(default_factory=list)
+
+    def ordered(self, batch: Batch[Cell], cells: Iterable[Cell]) -> list[Cell]:
+        """Cells of a batch in the order that all arms have."""
+        return sorted(cells, key=lambda cell: self.order.get((batch.block, cell.key), len(self.order)))
 
 
 class Runner:
@@ -106,7 +121,8 @@ class Runner:
         # Costs of invented machines are no one else's.
         invented = all(arm.platform.simulated for arm in self._arms.values())
         remembered = RememberedCosts(None if invented else costs_file())
-        self._clock = RemainingTime({name: arm.record for name, arm in self._arms.items()}, remembered)
+        records = {name: arm.record for name, arm in self._arms.items()}
+        self._clock = RemainingTime(records, remembered, at_the_same_time=plan.at_the_same_time)
         self._newest_block = 0
         for trial in ledger.trials():
             self._done += self._progress.add(trial.key, trial.attempt, trial.status)
@@ -129,8 +145,7 @@ class Runner:
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:
-            for turn in turns(self._batches, self._each):
-                await self._run_turn(turn)
+            await self._run_turns(self._batches)
             await self._repeat_until_decided(started)
             complete = self._done == self._total
         finally:
@@ -187,8 +202,7 @@ class Runner:
                 self._total += sum(key not in self._progress.known for key in keys)
                 self._expect(turn)
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
-            for turn in turns(added, self._each):
-                await self._run_turn(turn)
+            await self._run_turns(added)
         left = undecided(requirements, self._ledger)
         claims = open_claims(self._ledger, budget.repetitions)[0] if budget.claims else {}
         if left or claims:
@@ -236,28 +250,72 @@ class Runner:
         if pending := [cell for batch in turn for cell in self._pending(batch)]:
             self._clock.expect(turn[0].arm, turn[0].testbed, pending)
 
-    async def _run_turn(self, turn: Sequence[Batch[Cell]]) -> None:
+    async def _run_turns(self, batches: Sequence[Batch[Cell]]) -> None:
+        """Measure batches turn by turn, or the turns of all arms at the same time."""
+        found = turns(batches, self._each)
+        if not self._plan.at_the_same_time:
+            for turn in found:
+                await self._run_turn(turn)
+            return
+        for among in together(found, self._each):
+            for turn in among:
+                for batch in turn:
+                    self._refuse(batch)
+            if left := [turn for turn in among if any(map(self._pending, turn))]:
+                await self._run_together(left)
+
+    async def _run_together(self, among: Sequence[Sequence[Batch[Cell]]]) -> None:
+        """Measure turns at the same time, each arm on CPUs of its own, cells in the order of the first."""
+        cpus = sorted(allowed_cpus(), key=lambda cpu: (core_of(cpu), cpu))
+        shared = AtTheSameTime(
+            shares_of_cpus(list(self._arms), cpus, among[0][0].block // self._each),
+            asyncio.Barrier(len(among)),
+            {(batch.block, cell.key): place for batch in among[0] for place, cell in enumerate(batch.cells)},
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                for turn in among:
+                    group.create_task(self._run_turn(turn, shared))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _run_turn(self, turn: Sequence[Batch[Cell]], shared: AtTheSameTime | None = None) -> None:
         """Measure batches on one testbed, and on a further one what is left when it is lost, or has to be repeated."""
         if not any(map(self._pending, turn)):
             return
         for batch in turn:
             self._refuse(batch)
+        waits = shared is not None
         while left := [batch for batch in turn if self._pending(batch)]:
             batch = left[0]
             watch = Stopwatch()
             self._testbeds_set_up += 1
             name = f"g{self._testbeds_set_up}"
-            stage = Stage(self._arms[batch.arm].platform, self._scope, self._agent, name, self._remote)
+            cpus = shared.shares[batch.arm] if shared else None
+            stage = Stage(self._arms[batch.arm].platform, self._scope, self._agent, name, self._remote, cpus)
             try:
                 testbed = await self._set_up(batch, stage)
+                took_s = watch.elapsed
+                if shared:
+                    stage.beside = shared.stages
+                    shared.stages.append(stage)
+                    if waits:
+                        await shared.begin.wait()
+                    watch.elsewhere += watch.elapsed - took_s
+                    waits = False
                 if testbed is None:
                     self._record_unlaunched(batch, self._pending(batch))
                     continue
-                self._clock.launched(batch.arm, batch.testbed, watch.elapsed)
+                self._clock.launched(batch.arm, batch.testbed, took_s)
                 for one in left:
-                    if not await self._measure(one, self._pending(one), *testbed, watch):
+                    pending = self._pending(one)
+                    if not await self._measure(
+                        one, shared.ordered(one, pending) if shared else pending, *testbed, watch
+                    ):
                         break
             finally:
+                if shared and stage in shared.stages:
+                    shared.stages.remove(stage)
                 await stage.close()
             self._clock.closed(batch.arm, batch.testbed, watch.own)
         self._clock.over(turn[0].arm, turn[0].testbed)

@@ -116,6 +116,10 @@ class Plan(BaseModel):
     repetitions_per_guest: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Repetitions in a row on the same guest, before the turn of the next platform: a soak's. They are independent of
     one another only as far as that guest is with time ([realtime.md](realtime.md))."""
+    at_the_same_time: bool = False
+    """Cycles on all platforms at once, each on CPUs of its own, which change with the turns; else one platform after
+    another. What guests do to one another by caches, memory and clock rates is then in the figures
+    ([realtime.md](realtime.md#all-at-the-same-time))."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     """How often an invalid or failed trial is tried in all."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
@@ -172,6 +176,8 @@ class Plan(BaseModel):
         if self.repetitions_per_guest > 1 and by_fresh:
             number = self.repetitions_per_guest
             yield f"repetitions_per_guest = {number}: {by_fresh} takes a fresh guest for each; leave one of them out"
+        if self.at_the_same_time and self.fleet:
+            yield "at_the_same_time = true: [fleet] measures platforms one after another; leave one of them out"
         if self.budget is None:
             return
         if not (self.require or self.profile or self.budget.claims):

@@ -83,6 +83,12 @@ def schedule_block(
                     yield Batch(block=number, arm=arm, testbed=testbed, cells=own)
 
 
+def together(found: Iterable[list[Batch[CellT]]], each: int) -> Iterator[list[list[Batch[CellT]]]]:
+    """Turns that can be at the same time: of all arms on testbeds of one name, in so many repetitions."""
+    for _, among in itertools.groupby(found, key=lambda turn: (turn[0].block // each, turn[0].testbed)):
+        yield list(among)
+
+
 def turns(batches: Iterable[Batch[CellT]], each: int) -> Iterator[list[Batch[CellT]]]:
     """Batches that share one testbed: those of an arm in so many repetitions, whose first one is a multiple of that."""
     for _, turn in itertools.groupby(batches, key=lambda one: (one.block // each, one.arm, one.testbed)):

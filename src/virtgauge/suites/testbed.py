@@ -52,7 +52,13 @@ class Stage:
     """Launches what a testbed consists of, and ends all of it together."""
 
     def __init__(
-        self, platform: Platform, scope: Scope, agent: AgentBinary, name: str, remote: RemoteHost | None = None
+        self,
+        platform: Platform,
+        scope: Scope,
+        agent: AgentBinary,
+        name: str,
+        remote: RemoteHost | None = None,
+        cpus: tuple[int, ...] | None = None,
     ) -> None:
         self.platform = platform
         self.scope = scope  # whatever is made on the host belongs to it
@@ -60,6 +66,8 @@ class Stage:
         self.machine = platform.machine()  # whose counters judge what is measured here
         self.guests: list[Guest] = []  # of the platform under test, in the order of their launch
         self.peers: list[Guest] = []  # agents on the host that help to measure: a client, a tester
+        self.beside: list[Stage] = []  # others that are measured at the same time, this one among them
+        self._cpus = cpus  # that all of it may run on; None: all of this machine's
         self._agent = agent  # for guests and peers alike
         self._name = name  # unique within the scope; the names of guests, peers and networks begin with it
         self._removal = contextlib.ExitStack()
@@ -96,7 +104,7 @@ class Stage:
         return await self._launch(self.remote, self.peers, name, {**wanted, "cpus": None})
 
     async def _launch(self, platform: Platform, among: list[Guest], name: str, wanted: dict[str, Any]) -> Guest:
-        spec = GuestSpec(name=self.name(name), scope=self.scope, agent=self._agent, **wanted)
+        spec = GuestSpec(name=self.name(name), scope=self.scope, agent=self._agent, **{"cpus": self._cpus} | wanted)
         guest = await platform.launch(spec)
         among.append(guest)
         return guest
@@ -153,8 +161,9 @@ class Stage:
         )
 
     def peers_cpu_ns(self) -> int:
-        """CPU time of what belongs to the testbed but is not under test; what is not known counts as none."""
+        """CPU time of what the run has made but is not under test here; what is not known counts as none."""
         times = [peer.accounting().cpu_ns for peer in self.peers] + [charged() for charged in self._charged]
+        times += [guest.accounting().cpu_ns for other in self.beside if other is not self for guest in other.guests]
         return sum(time for time in times if time is not None)
 
     async def close(self) -> None:

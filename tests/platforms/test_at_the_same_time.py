@@ -1,0 +1,45 @@
+"""Cycles on the host and in a container at once, each on CPUs of its own."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+
+import pytest
+from platforms.conftest import require
+from suites.simulated_runs import execute, plan_of
+
+from virtgauge.ledger.store import Ledger
+from virtgauge.platforms import create
+from virtgauge.suites import testbed
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("root", "private_state")]
+
+CYCLES = {"timers": [], "sleeps": [], "loads": ["idle"], "cycles": {"seconds": 2, "classes": ["other"]}}
+
+
+async def test_guests_at_the_same_time_are_on_cpus_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(await create("oci", {"runtime": "runc"}).probe(), "runc")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU only")
+    confined, set_up = list[tuple[int, ...]](), testbed.Testbed.of_one_guest.__func__  # type: ignore[attr-defined]
+
+    async def watched(cls: type, stage: testbed.Stage) -> testbed.Testbed:
+        made: testbed.Testbed = await set_up(cls, stage)
+        confined.append(made.guest.confinement().cpus or ())
+        return made
+
+    monkeypatch.setattr(testbed.Testbed, "of_one_guest", classmethod(watched))
+    platforms = {"name": "host", "kind": "host"}, {"name": "runc", "kind": "oci", "runtime": "runc"}
+    plan = plan_of(*platforms, repetitions=2, design=CYCLES, at_the_same_time=True, aa=False)
+    await __import__("asyncio").to_thread(execute, plan, tmp_path / "run")
+    assert all(set(one).isdisjoint(other) for one, other in (confined[:2], confined[2:]))
+    assert len(set(confined)) == 2, "each has had both shares"
+    with Ledger.open(tmp_path / "run") as ledger:
+        trials = ledger.trials()
+    assert [trial.status for trial in trials] == ["valid"] * 4
+    began = [datetime.datetime.fromisoformat(trial.started_at) for trial in trials if trial.block == 0]
+    assert abs((began[0] - began[1]).total_seconds()) < 2, "the second began while the first was under way"
