@@ -49,8 +49,8 @@ def test_what_needs_the_machine_or_has_cpus_of_its_own_is_refused(changes: dict[
         check_plan(plan(CYCLES | changes), "test")
 
 
-def test_an_attached_machine_and_a_fleet_are_refused() -> None:
-    attached = {"name": "box", "kind": "ssh", "host": "box", "user": "me"}
+def test_an_attached_machine_is_refused() -> None:
+    attached = {"name": "box", "kind": "attached", "via": "ssh", "host": "box"}
     mixed = plan_of(simulated("calm"), attached, design=CYCLES, at_the_same_time=True, aa=False)
     with pytest.raises(PlanError, match="platform 'box' cannot be kept on CPUs of its own"):
         check_plan(mixed, "test")

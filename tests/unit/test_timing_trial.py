@@ -277,7 +277,11 @@ async def test_the_record_has_the_worst_cycles_with_their_causes():
 async def test_a_guests_processor_is_looked_for_in_the_trace_by_its_number(thread, by):
     left = "prev_comm=CPU 1 prev_pid=901 prev_prio=120 prev_state=T"
     switch = f"sched_switch: {left} ==> next_comm=x next_pid=7 next_prio=1"
-    lines = [f"           CPU 1-901     [001] d..2.     6.999900: {switch}\n"]
+    lines = [
+        f"           CPU 1-901     [001] d..2.     6.999900: {switch}\n",
+        "               x-7       [001] d.h..     7.050000: local_timer_entry: vector=236\n",
+        "               x-7       [001] d.h..     7.050002: local_timer_exit: vector=236\n",
+    ]
     late = cycles_of(thread=thread, late_ns=100_000_000, monotonic_ns=2_100_000_000)  # at 7.1 s of the host's
     told = await (await spikes.Watched.begin(Late(900, 901))).told(late, trace_of(*lines))
     assert told["clocks_uncertain_ns"] == 1_000_000

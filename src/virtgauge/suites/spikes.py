@@ -46,14 +46,15 @@ class Offset:
     @classmethod
     async def read(cls, channel: Channel) -> Self:
         """By the shortest requests that there are. Raises what the channel raises."""
-        least, most = list[int](), list[int]()
+        at_ns, least, most = 0, list[int](), list[int]()
         for _ in range(_READINGS):
             params = {"function": "clock_gettime", "samples": 1, "max_ns": 1_000_000, "reservoir": 0, "seed": 0}
             reply = await channel.request("probe", name="timer_cost", params=params, load=None, timeout_s=_READING_S)
+            at_ns = reply.finished_ns
             with documented("the result of timer_cost"):
                 least.append(reply.sent_ns - int(reply.value["clocks_start"]["monotonic_ns"]))
                 most.append(reply.finished_ns - int(reply.value["clocks_end"]["monotonic_ns"]))
-        return cls(reply.finished_ns, max(least), min(most))
+        return cls(at_ns, max(least), min(most))
 
 
 @dataclasses.dataclass(frozen=True)

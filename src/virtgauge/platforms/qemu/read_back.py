@@ -410,7 +410,7 @@ READERS: dict[str, Reader] = {
 
 async def vcpu_threads(monitor: QMPClient) -> tuple[int, ...]:
     """The threads that are a guest's processors, by its numbers of these. Raises QMPError."""
-    every = await monitor.execute("query-cpus-fast")
+    every: Any = await monitor.execute("query-cpus-fast")
     return tuple(one["thread-id"] for one in sorted(every, key=lambda one: int(one["cpu-index"])))
 
 
