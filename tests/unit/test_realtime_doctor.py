@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import SyntheticArm, arm_record, synthetic_ledger
+from shown import tables
+from synthetic import SyntheticArm, arm_record, synthetic_ledger, usual_arms
 from typer.testing import CliRunner
 
-from virtgauge import cli
+from virtgauge import cli, report
 from virtgauge.errors import ExitCode, UsageError
 from virtgauge.host import realtime
 from virtgauge.host.realtime import CHECKS, examine
 from virtgauge.host.realtime_settings import Found, Machine, State, hex_mask, masked
 from virtgauge.host.rights import AS_ROOT
+from virtgauge.platforms.qemu.tuning import Tuning
+from virtgauge.results.formatting import beside
+from virtgauge.specs.timing_insights import USUAL
 
 CPU = "sys/devices/system/cpu"
 CLOCK = "sys/devices/system/clocksource/clocksource0"
@@ -393,23 +397,51 @@ def test_json_has_every_check_with_its_source(invoke, machine):
     assert {*told["checks"][0]} == {"name", "state", "found", "should", "fix", "source", "measured"}
 
 
-def test_a_run_says_what_a_setting_is_worth(invoke, machine, tmp_path):
-    arms = [SyntheticArm(arm_record("host", "host", "Host", "reference"))]
+def test_what_measures_a_setting_is_of_a_plan():
+    known = {*USUAL, *Tuning.model_fields}
+    assert {name for check in CHECKS for name in check.measured_by} <= known
+
+
+@pytest.mark.slow
+def test_a_run_says_of_a_setting_what_its_report_says(invoke, machine, tmp_path):
+    guests: list[tuple[str, dict[str, Any], float]] = [
+        ("plain", {}, 1.0),
+        ("pinned", {"vcpu_cpus": [1]}, 0.5),
+        ("fifo", {"vcpu_cpus": [1], "vcpu_scheduling": "fifo:1"}, 0.2),
+    ]
+    arms = usual_arms()[:2]
+    for name, tuning, factor in guests:
+        record = arm_record(name, "qemu", "QEMU", settings={"machine": "q35", "tuning": tuning})
+        arms.append(SyntheticArm(record, sleep_factor=factor))
     sleep = {"function": "usleep", "target_ns": "100000", "policy": "other", "load": "idle"}
     design = [
         ("sleep_lateness", sleep | {"slack": "default"}),
         ("sleep_lateness", sleep | {"slack": "minimal"}),
         ("sleep_lateness", sleep | {"slack": "default", "idle_states": "shallow"}),
     ]
-    synthetic_ledger(tmp_path / "run", arms, design=design).close()
+    with synthetic_ledger(tmp_path / "run", arms, design=design) as ledger:
+        built = report.build(ledger)
     told = json.loads(invoke(machine(), "--json", "--runs", tmp_path / "run").stdout)
     measured = {one["name"]: one["measured"] for one in told["checks"] if one["measured"]}
-    assert measured.keys() == {"timer slack", "idle states"}
-    (slack,), (idle_states,) = measured["timer slack"], measured["idle states"]
-    # The truth is 14 µs to 62 µs, and for idle states no difference.
-    assert slack.startswith("p99 0.2")
-    assert "that of slack=default: Host" in slack
-    assert idle_states.startswith(("p99 0.9", "p99 1.0"))
+    labels = {"host": "Host", **{name: f"QEMU [{name}]" for name, _, _ in guests}}
+    settings = {
+        "minimal slack": "timer slack",
+        "shallow idle states": "idle states",
+        "vcpu_cpus = [1]": "placement of vCPUs",
+        'vcpu_scheduling = "fifo:1"': "class of vCPUs",
+    }
+    assert measured.keys() == {*settings.values()}
+    (table,) = tables(built, "timing", "bought")
+    assert len(table.rows) == sum(map(len, measured.values()))
+    for row in table.rows:
+        _, setting, by = row.heads
+        begin = f"{setting} ({' '.join(by.split())}, {labels[row.arm]}): p99 "
+        (line,) = [one for one in measured[settings[setting]] if one.startswith(begin)]
+        effect, *figures = row.cells
+        assert line.endswith(f"; {effect.text}")
+        for figure in figures:
+            assert figure is None or " ".join(beside(figure.compared, figure.quantity).split()) in line
+    assert all("; helps: " in line for name in ("timer slack", "class of vCPUs") for line in measured[name])
 
 
 def test_this_machine_has_an_answer_to_each_check():

@@ -306,7 +306,7 @@ def test_a_setting_is_ranked_by_what_was_shown_and_not_by_a_p99_that_only_seems_
         }
         missing = Estimate.missing("ns", "of no interest here")
         figures = {name: Value(name, place, missing, DURATION, one, Better.LOWER) for name, one in compared.items()}
-        return Bought("", "", synthetic.arm_record("host", "host", "Host"), place, figures)
+        return Bought("", "", synthetic.arm_record("host", "host", "Host"), place, figures, frozenset())
 
     shown, seeming = bought([0.8] * 10, [1.0] * 10), bought([0.1, 2.0] * 5, [0.5] * 10)
     assert (shown.verdict, seeming.verdict) == ("helps: p99", "helps: max")

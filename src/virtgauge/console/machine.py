@@ -6,7 +6,7 @@ import dataclasses
 import json as json_module
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +22,7 @@ from virtgauge.provision.parts import GROUPS, PARTS, named, provide
 from virtgauge.provision.progress import SetUpDisplay, State
 
 if TYPE_CHECKING:
-    from virtgauge.host.realtime import Check
-    from virtgauge.results.table import ResultTable
+    from virtgauge.specs.timing_settings import Bought
 
 app = typer.Typer()
 
@@ -97,15 +96,9 @@ def _judge_settings(guest: bool, runs: Sequence[Path], *, as_json: bool) -> None
     from virtgauge.host.realtime import CHECKS, examine
     from virtgauge.host.realtime_settings import Machine
     from virtgauge.host.realtime_settings import State as Came
-    from virtgauge.ledger.read_only import ReadOnlyLedger
-    from virtgauge.results.table import ResultTable
 
-    measured: dict[str, list[str]] = {check.name: [] for check in CHECKS}
-    for folder in runs:
-        with ReadOnlyLedger.for_command(folder) as ledger:
-            table = ResultTable(ledger)
-            for check in CHECKS:
-                measured[check.name] += _effects(check, table)
+    bought = [one for folder in runs for one in _bought(folder)]
+    measured = {check.name: [one.line for one in bought if one.names & {*check.measured_by}] for check in CHECKS}
     machine = Machine(guest=guest)
     results = list(examine(machine))
     if as_json:
@@ -133,23 +126,20 @@ def _judge_settings(guest: bool, runs: Sequence[Path], *, as_json: bool) -> None
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _effects(check: Check, table: ResultTable) -> Iterator[str]:
-    """By what a run's sleeps are late where a check is right, as a ratio to where it is wrong, paired by block."""
-    from virtgauge.measures.catalogue import find_measure
-    from virtgauge.results.formatting import ratio_with_interval
+def _bought(folder: Path) -> list[Bought]:
+    """What a run has measured of settings, as its report tells it: what helps first."""
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.report.model import row_labels
+    from virtgauge.results.table import ResultTable
+    from virtgauge.specs.context import Context
+    from virtgauge.specs.timing import TIMING
+    from virtgauge.specs.timing_settings import bought
 
-    if check.shown is None:
-        return
-    factor, wrong, right = check.shown
-    measure = find_measure("timing", "sleep_lateness.p99")
-    for cell in table.cells("timing", "sleep_lateness", **{factor: right}):
-        if (base := table.beside(cell, factor, wrong)) is None:
-            continue
-        for arm in table.arms:
-            found = table.ratio(measure, (cell, arm.name), (base, arm.name))
-            if found.point is not None:
-                mark = arm.mark and f", {arm.mark}"
-                yield f"p99 {ratio_with_interval(found)} that of {factor}={wrong}: {arm.label}{mark}, {cell.text}"
+    with ReadOnlyLedger.for_command(folder) as ledger:
+        table = ResultTable(ledger)
+        labels = row_labels(table.arms)
+        arms = tuple(dataclasses.replace(arm, label=labels[arm.name]) for arm in table.arms)
+        return sorted(bought(Context(TIMING, table, arms, {})), key=lambda one: one.order)
 
 
 def _print_found(

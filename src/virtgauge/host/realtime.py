@@ -28,7 +28,7 @@ class Check:
     only: str = ""  # ``host`` or ``guest``, where it is asked of these alone
     isolating: bool = False  # whether it is about isolated CPUs, so that without any there is nothing to ask
     trade_off: bool = False  # whether it also costs speed, safety or power: who does without is not wrong
-    shown: tuple[str, str, str] | None = None  # what in a run shows its effect: factor, wrong level, right level
+    measured_by: tuple[str, ...] = ()  # what has it in a plan: a factor of timing, or keys of a platform's tuning
 
 
 def examine(machine: Machine) -> Iterator[tuple[Check, Found, str]]:
@@ -78,7 +78,8 @@ _MOVE = (
 
 CHECKS = (
     Check("isolated CPUs", settings.isolation, "the scheduler puts nothing on the CPUs of real-time work by itself",
-        "boot with isolcpus=managed_irq,domain,CPUS, or isolate a cpuset (cpuset.cpus.partition)", _ISOLATION),
+        "boot with isolcpus=managed_irq,domain,CPUS, or isolate a cpuset (cpuset.cpus.partition)", _ISOLATION,
+        measured_by=("isolated_cpus",)),
     Check("tick", settings.tick, "none on isolated CPUs (nohz_full), for vCPUs and loops that never sleep; loops that "
         "sleep in each period are better off with it", "boot with nohz_full={isolated}",
         f"{_VIRTUAL}; {_CONFIGURATION}", isolating=True, trade_off=True),
@@ -107,7 +108,7 @@ CHECKS = (
     Check("idle states", settings.idle_states, f"none that takes more than {QUICK_US} µs to leave",
         f"cpupower idle-set -D {QUICK_US + 1}, or a program writes {QUICK_US}, as a number of four bytes, to "
         "/dev/cpu_dma_latency and keeps it open", "TuneD, latency-performance; Linux, cpuidle",
-        shown=("idle_states", "default", "shallow")),
+        measured_by=("idle_states",)),
     Check("SMT", says(f"{CPU}/smt/active", lambda said: said == "0"), "0: no two CPUs share a core",
         "echo off > /sys/devices/system/cpu/smt/control, or boot with nosmt", f"{_ISOLATION}; {_LIBVIRT}", "host"),
     Check("system management interrupts", settings.management_interrupts, "none in a second (root can count them after "
@@ -116,19 +117,21 @@ CHECKS = (
         "echo never > /sys/kernel/mm/transparent_hugepage/enabled, and > hugepages-*/enabled beside it, or boot with "
         "transparent_hugepage=never", f"{_LATENCY}; Linux, transhuge"),
     Check("reserved hugepages", settings.hugepages, "as much as real-time guests have memory (judged: any, or none)",
-        "boot with default_hugepagesz=1G hugepages=N, or sysctl -w vm.nr_hugepages=N", _LIBVIRT, "host"),
+        "boot with default_hugepagesz=1G hugepages=N, or sysctl -w vm.nr_hugepages=N", _LIBVIRT, "host",
+        measured_by=("hugepages",)),
     Check("merging of equal pages (KSM)", settings.merging, "off, and nothing merged",
         "echo 2 > /sys/kernel/mm/ksm/run", "TuneD, realtime-virtual-host; Linux, ksm", "host"),
     _sysctl("NUMA balancing", "kernel.numa_balancing", "0", "no page moves to another node", _LATENCY),
     Check("swap", settings.swap, "none, unless real-time programs and guests lock all of their memory",
-        "mlockall, or <locked/> in libvirt's XML; or swapoff -a (and /etc/fstab)", _ISOLATION, trade_off=True),
+        "mlockall, or <locked/> in libvirt's XML; or swapoff -a (and /etc/fstab)", _ISOLATION, trade_off=True,
+        measured_by=("memory_locked",)),
     Check("locked memory", settings.locking, "unlimited for whoever starts real-time programs",
         "ulimit -l unlimited (memlock in limits.conf, LimitMEMLOCK=infinity in a unit)", f"{_ISOLATION}; mlock(2)"),
     Check("memory statistics", says("proc/sys/vm/stat_interval", lambda said: int(said) >= 10),
         "gathered every 10 s or less often", "sysctl -w vm.stat_interval=10", _LATENCY),
     Check("timer slack", settings.slack, "1 ns for threads that are in no real-time class",
         "prctl(PR_SET_TIMERSLACK, 1) in the program, or TimerSlackNSec=1 in its unit of systemd, or chrt -f 50 PROGRAM",
-        "PR_SET_TIMERSLACK(2const)", shown=("slack", "default", "minimal")),
+        "PR_SET_TIMERSLACK(2const)", measured_by=("slack",)),
     Check("quota of CPU time", settings.quotas, "none in the control groups of this process: it stops all threads that "
         "are in no real-time class", "echo max > cpu.max of the group (systemctl set-property UNIT CPUQuota=)",
         "Linux, cgroup-v2"),
@@ -138,12 +141,14 @@ CHECKS = (
     Check("steal", settings.steal, "none", "on the host: give each vCPU a CPU of its own", _LIBVIRT, "guest"),
     Check("polling of halted vCPUs", says(f"{KVM}/halt_poll_ns", lambda said: int(said) > 0),
         "above 0, for guests that wake often: a vCPU that wakes soon was not put to sleep; it costs power",
-        f"echo 200000 > /{KVM}/halt_poll_ns", "Linux, halt-polling", "host", trade_off=True),
+        f"echo 200000 > /{KVM}/halt_poll_ns", "Linux, halt-polling", "host", trade_off=True,
+        measured_by=("halt_poll_ns",)),
     Check("early timers of guests", settings.advance, "on", "load kvm with lapic_timer_advance=Y; of an older one: "
-        f"echo -1 > /{KVM}/lapic_timer_advance_ns", "Linux, arch/x86/kvm/lapic.c", "host"),
+        f"echo -1 > /{KVM}/lapic_timer_advance_ns", "Linux, arch/x86/kvm/lapic.c", "host",
+        measured_by=("timer_advance",)),
     Check("placement of vCPUs", settings.placement, "each alone on an isolated CPU, and QEMU's other threads elsewhere",
         "virsh vcpupin DOMAIN VCPU CPU; virsh emulatorpin DOMAIN {others} (in a plan tuning.vcpu_cpus, emulator_cpus)",
-        _LIBVIRT, "host"),
+        _LIBVIRT, "host", measured_by=("vcpu_cpus", "emulator_cpus")),
     Check("class of vCPUs", settings.classes, "real-time", "chrt -f -p 1 THREAD (<vcpusched> in libvirt's XML, "
-        "tuning.vcpu_scheduling in a plan)", _LIBVIRT, "host"),
+        "tuning.vcpu_scheduling in a plan)", _LIBVIRT, "host", measured_by=("vcpu_scheduling",)),
 )  # fmt: skip
