@@ -123,9 +123,13 @@ Of MLRsearch, which takes 60 trials, one run of {part} is made, and held to as m
 device stalls once in five seconds and loses one of a million frames besides, or its capacity varies by 1 % from trial
 to trial. PDR allows 0.5 % of loss, and may be found so much above the capacity.
 
-Of rare events, clusters are counted in 8 hours (2 an hour: some; one in 5 hours: few), or for 60 hours at each of 239
-looks, all of which have to hold. Of the level that is exceeded once in 80 hours, 48 peaks on average tell, and one run
-of {sized} is made.
+Of rare events, {runs:,} times 8 hours are watched, in which 16 clusters are expected, and beyond the limit 1.6; or 60
+hours with as many an hour, in which a bound has to hold at each of 239 looks. Of the level that is exceeded once in 80
+hours, {sized:,} times some 48 peaks tell. The bounds of a verdict are one-sided, at 95 % each, so that both together
+state 90 %, and have to hold in {both:.0f} %. Bursts are of five events on average, and the largest is the peak. Drift
+begins with none and ends at twice the mean rate: the rate and the level are those at the mean rate of what was
+watched, and what follows comes at twice that. Interrupts of one length, which a cycle meets anywhere in them, have the
+sharply bounded tail, which the estimator does not assume.
 
 A conclusion of a paper stands exactly at its bound here, so that to confirm it is as false as to contradict it: the
 share is of both together, of twelve repetitions, or of any of the looks of a replay. Figures of a coarse clock are tied
@@ -481,7 +485,8 @@ def page(rows: list[Row], seconds: float) -> str:
         minutes=seconds / 60,
         least=100 * LEAST,
         part=_SEARCHED,
-        sized=rare_coverage.SIZED,
+        sized=rows[0].runs // rare_coverage.SIZED,
+        both=100 * (LEAST - 0.05),
     )
     lines = [begin]
     for heading in (*_HEADINGS, _RARE):

@@ -64,12 +64,3 @@ def test_an_interval_of_half_the_width_shows(coverage, monkeypatch):
     rows = coverage.rows_of("autocorrelated noise", RUNS, seed=7)
     broken = {row.estimator for row in rows if unlikely(row, page[row.estimator, row.shape])}
     assert {"median, 12 repetitions", "q in 12 blocks", "bound, each of 6 figures", "bound"} <= broken
-
-
-def test_events_that_are_counted_singly_show(coverage, monkeypatch):
-    """Five come in a burst, on the average."""
-    page = published(coverage)
-    monkeypatch.setattr(coverage.rare_coverage, "cluster_peaks", lambda events: [moment for moment, _ in events])
-    rows = coverage.rows_of("in bursts", RUNS, seed=7)
-    broken = {row.estimator for row in rows if unlikely(row, page[row.estimator, row.shape])}
-    assert {"rate of some clusters, lower end", "lower end, looked at every 15 minutes"} <= broken
