@@ -189,6 +189,19 @@ def test_a_thread_that_is_turned_back_on_its_way_out_of_the_kernel_was_throttled
     assert found(turned_back, switch(200, "stress", FAIR), switch(400, FAIR, "stress", "R")) == ("preempted", "stress")
 
 
+def test_a_thread_that_waits_while_its_processor_idles_was_throttled_whoever_runs_besides() -> None:
+    """As one is that ran in user space when its quota was spent: a tick sent it away, as if for another."""
+
+    def found(*lines: str, quota: bool = True) -> tuple[str, str]:
+        sent_away = switch(-700, "swapper/1", FAIR, "R"), interrupted(10, 14, FAIR), switch(15, FAIR, "stress", "R")
+        return named(why(*sent_away, *lines, thread=FAIR, quota=quota))
+
+    idle = switch(700, "stress", "swapper/1"), switch(800, "swapper/1", "stress", "R"), switch(990, "stress", FAIR, "R")
+    assert found(*idle) == ("throttled", "quota")
+    assert found(*idle, quota=False) == ("preempted", "stress")
+    assert found(switch(990, "stress", FAIR, "R")) == ("preempted", "stress")
+
+
 @pytest.mark.parametrize("interrupt", [interrupted(988, 990, name="call_function_single"), []])
 def test_a_thread_that_was_sent_away_is_found_though_its_return_is_not_recorded(interrupt: list[str]) -> None:
     """As on Linux 6.18, where an interrupt of another processor gives it to an idle one."""

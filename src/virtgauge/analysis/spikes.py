@@ -226,7 +226,8 @@ class _Course:
         # whether that was given to another while the thread waited for it
         self._passed_over = bool(before) and self._state == _WAITING
         self._quota = quota  # whether its group's may have run out
-        self._turned_back = quota and bool(before) and before[-1].turned_back  # when it last left its processor
+        # whether it was sent away for want of quota when it last left its processor
+        self._spent = quota and bool(before) and (before[-1].turned_back or self._idled(0))
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
         # the thread that wakes this one, if that is a guest's processor: while that sleeps, it waits for this one
@@ -284,10 +285,10 @@ class _Course:
             if change in (_ASLEEP, _STOPPED):
                 self._faulted = False
             self._state = change
-            if event.name == "sched_switch":
-                self._turned_back = self._quota and event.turned_back
             if change in (_RUNNING, _WAITING):
                 self._cpu = self._next_cpu(place)
+            if event.name == "sched_switch":
+                self._spent = self._quota and (event.turned_back or (change == _WAITING and self._idled(place)))
         if self._woken_by:
             self._woken_by._follow(event, place)
         if event.pid == self._pid:
@@ -313,6 +314,15 @@ class _Course:
                 found = None if waker in (IDLE, self._pid) or processors[event.cpu].handlers else (waker, event.cpu)
             processors[event.cpu].follow(event)
         return found
+
+    def _idled(self, place: int) -> bool:
+        """Whether its processor has nothing to do between an event and the thread's return, whoever runs besides."""
+        for event in self._events[place:]:
+            if (switch := switch_of(event)) and switch.came.pid == self._pid:
+                return False
+            if switch and switch.came.pid == IDLE and event.cpu == self._cpu:
+                return True
+        return False
 
     def _next_cpu(self, place: int) -> int:
         """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
@@ -352,8 +362,8 @@ class _Course:
         kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
         less_urgent = real_time and other > max(own, 0)  # what stops a processor has 0, and precedes all
         may_not = self._passed_over and (idle or less_urgent)
-        turned_back = self._turned_back and not real_time
-        if turned_back or may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
+        spent = self._spent and not real_time
+        if spent or may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
             return THROTTLED, "bounds of its real-time class" if real_time else "quota"
         return (ABOVE, "idle") if idle else (PREEMPTED, current)
 
