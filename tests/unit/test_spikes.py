@@ -202,6 +202,12 @@ def test_a_thread_that_waits_while_its_processor_idles_was_throttled_whoever_run
     assert found(switch(990, "stress", FAIR, "R")) == ("preempted", "stress")
 
 
+def test_of_a_processor_on_which_nothing_happened_whoever_it_was_given_to_last_has_it() -> None:
+    later = line(1000, "local_timer_entry: vector=236", "stress", cpu=0)
+    assert of_guest(switch(-300, VCPU, "swapper/1", "R"), later) == ("throttled", "quota")
+    assert of_guest(switch(-300, VCPU, HOG, "R"), later) == ("preempted", HOG)
+
+
 @pytest.mark.parametrize("interrupt", [interrupted(988, 990, name="call_function_single"), []])
 def test_a_thread_that_was_sent_away_is_found_though_its_return_is_not_recorded(interrupt: list[str]) -> None:
     """As on Linux 6.18, where an interrupt of another processor gives it to an idle one."""

@@ -220,8 +220,9 @@ class _Course:
         for event in self._events:
             of_each.setdefault(event.cpu, []).append(event)
         self._processors = {number: _Processor(own) for number, own in of_each.items()}
-        if not of_each[cpu]:
-            self._processors[cpu].pid = pid
+        if not of_each[cpu]:  # then whoever it was given to when the thread left it
+            last = switch_of(before[-1]) if before and before[-1].cpu == cpu else None
+            self._processors[cpu].pid = last.came.pid if last else pid
         self._alive = False  # whether its processor was seen to take interrupts since the deadline
         # whether that was given to another while the thread waited for it
         self._passed_over = bool(before) and self._state == _WAITING
