@@ -202,6 +202,20 @@ def test_a_thread_that_waits_while_its_processor_idles_was_throttled_whoever_run
     assert found(switch(990, "stress", FAIR, "R")) == ("preempted", "stress")
 
 
+@pytest.mark.parametrize(
+    ("left_us", "refilled_us", "cause"),
+    [(-19_500, 900, "throttled"), (-17_000, 900, "preempted"), (-19_500, -9_500, "preempted")],
+)
+def test_a_thread_that_waits_for_long_and_returns_soon_after_a_refill_was_throttled(
+    left_us: int, refilled_us: int, cause: str
+) -> None:
+    """The scheduler lets nobody of the same class go first for so long."""
+    told = "hrtimer_expire_entry: hrtimer=00000000a8c1 function=sched_cfs_period_timer now=1000949000"
+    away = switch(left_us - 700, "swapper/1", FAIR, "R"), switch(left_us, FAIR, "stress", "R")
+    back = line(refilled_us, told, cpu=0), switch(990, "stress", FAIR, "R")
+    assert why(*away, *back, thread=FAIR).cause == cause
+
+
 def test_of_a_processor_on_which_nothing_happened_whoever_it_was_given_to_last_has_it() -> None:
     later = line(1000, "local_timer_entry: vector=236", "stress", cpu=0)
     assert of_guest(switch(-300, VCPU, "swapper/1", "R"), later) == ("throttled", "quota")

@@ -47,6 +47,10 @@ UNRECORDED = "unrecorded"  # what was recorded does not hold it
 CAUSES = (*(ABOVE, PREEMPTED, INTERRUPT, VM_EXIT, GUEST, FAULT, THROTTLED, TIMER, STOPPED, CLOCK, UNKNOWN, UNRECORDED),)
 
 _MOST_PARTS, _SHORTEST = 8, 100  # That are told of one; such a part of the lateness is the shortest that is told
+_LONG_NS, _BACK_NS = (
+    20_000_000,
+    10_000_000,
+)  # No fair thread waits for others so long in a row; two ticks of 100 Hz, one
 _PROMPT_NS = 500_000  # From a refill to an idle processor at work again: an interrupt, and the deepest idle state
 _APART_NS = 1_000_000  # Between two spikes whose times tell a rate of the counter
 _SLEWED = 5e-4  # The most by which Linux lets a clock be slewed (adjtimex(2): 500 ppm)
@@ -228,7 +232,7 @@ class _Course:
         self._passed_over = bool(before) and self._state == _WAITING
         self._quota = quota  # whether its group's may have run out
         # whether it was sent away for want of quota when it last left its processor
-        self._spent = quota and bool(before) and (before[-1].turned_back or self._idled(0))
+        self._spent = quota and bool(before) and self._sent_away(before[-1], self._events)
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
         # the thread that wakes this one, if that is a guest's processor: while that sleeps, it waits for this one
@@ -289,7 +293,7 @@ class _Course:
             if change in (_RUNNING, _WAITING):
                 self._cpu = self._next_cpu(place)
             if event.name == "sched_switch":
-                self._spent = self._quota and (event.turned_back or (change == _WAITING and self._idled(place)))
+                self._spent = self._quota and change == _WAITING and self._sent_away(event, self._events[place:])
         if self._woken_by:
             self._woken_by._follow(event, place)
         if event.pid == self._pid:
@@ -316,14 +320,23 @@ class _Course:
             processors[event.cpu].follow(event)
         return found
 
-    def _idled(self, place: int) -> bool:
-        """Whether its processor has nothing to do between an event and the thread's return, whoever runs besides."""
-        for event in self._events[place:]:
-            if (switch := switch_of(event)) and switch.came.pid == self._pid:
-                return False
+    def _sent_away(self, left: Event, since: Sequence[Event]) -> bool:
+        """Whether it was for want of quota that the thread left its processor, whoever runs meanwhile.
+
+        So it was where it was turned back, where the processor idles before it returns, and where that takes longer
+        than the scheduler lets others go first, and comes soon after a group's quota was filled up.
+        """
+        refilled_ns, back_ns = -_BACK_NS - 1, self._spike.over_ns
+        for event in since:
+            switch = switch_of(event)
+            if switch and switch.came.pid == self._pid:
+                back_ns = event.at_ns
+                break
             if switch and switch.came.pid == IDLE and event.cpu == self._cpu:
                 return True
-        return False
+            if (refill := _REFILL.search(event.told)) and refill[1] == "sched_cfs":
+                refilled_ns = event.at_ns
+        return left.turned_back or (back_ns - left.at_ns >= _LONG_NS and back_ns - refilled_ns <= _BACK_NS)
 
     def _next_cpu(self, place: int) -> int:
         """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
