@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy import special
 
@@ -26,16 +27,18 @@ from virtgauge.analysis.rare_events import (
 
 HOUR_S = 3600.0
 CHANCE = 1e-4  # of a failure that is none
-Moments = npt.NDArray[np.float64]
+
+
+@pytest.fixture
+def rare(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The processes of docs/coverage.md, with their truths."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    return importlib.import_module("rare_coverage")
 
 
 def too_few(held: int, runs: int, stated: float) -> bool:
     """Whether so few intervals that hold the truth cannot be of what is stated."""
     return bool(special.bdtr(held, runs, stated) < CHANCE)
-
-
-def clusters(moments: Moments) -> int:
-    return len(cluster_peaks((moment, 1.0) for moment in moments.tolist()))
 
 
 # -- known values --------------------------------------------------------------------------------------------
@@ -83,7 +86,7 @@ def test_events_within_the_gap_are_one_cluster_of_its_largest() -> None:
 
 def test_what_never_ends_is_not_one_event() -> None:
     moments = np.arange(0, HOUR_S, 0.5)
-    assert clusters(moments) >= HOUR_S / (LONGEST_S + 1)
+    assert len(cluster_peaks((moment, 1.0) for moment in moments.tolist())) >= HOUR_S / (LONGEST_S + 1)
 
 
 # -- verdicts ------------------------------------------------------------------------------------------------
@@ -151,38 +154,30 @@ def test_nothing_watched_decides_nothing() -> None:
 # -- coverage ------------------------------------------------------------------------------------------------
 
 
-def poisson(random: np.random.Generator, hours: float, per_hour: float) -> Moments:
-    count = random.poisson(per_hour * hours)
-    return np.sort(random.uniform(0, hours * HOUR_S, count))
+PROCESSES = ("steady", "bursts", "periodic SMIs", "drift")
 
 
-def bursts(random: np.random.Generator, hours: float, per_hour: float) -> Moments:
-    """Each of 1 to some 20 events, 100 ms apart on average."""
-    starts = poisson(random, hours, per_hour)
-    return np.concatenate(
-        [start + np.cumsum(random.exponential(0.1, random.geometric(0.2))) for start in starts] or [starts]
-    )
-
-
-def interrupts(random: np.random.Generator, hours: float, per_hour: float) -> Moments:
-    """Periodic ones of a system's management, at a phase of their own."""
-    period_s = HOUR_S / per_hour
-    return np.arange(random.uniform(0, period_s), hours * HOUR_S, period_s)
-
-
-def drifting(random: np.random.Generator, hours: float, per_hour: float) -> Moments:
-    """Ever more often, from never to twice the mean rate."""
-    return np.sort(hours * HOUR_S * np.sqrt(random.random(random.poisson(per_hour * hours))))
+def test_processes_are_as_is_told_of_them(rare: Any) -> None:
+    assert rare.PROCESSES.keys() == rare.TRUTHS.keys() == {*PROCESSES}
+    random, hours, per_hour = np.random.default_rng(10), 400.0, 10.0
+    number = hours * per_hour
+    for name, process in rare.PROCESSES.items():
+        truth, moments = rare.TRUTHS[name], process(random, hours, per_hour)
+        ends, peaks = rare.clusters(moments), np.array(rare.peaks(random, moments, 0.0))
+        assert len(peaks) == pytest.approx(number, abs=5 * number**0.5), name
+        for part in (0.5, 0.9):
+            assert np.mean(ends < part * hours * HOUR_S) == pytest.approx(part**truth.power, abs=0.04), name
+        for one_in in (10, 3):
+            beyond = peaks > rare.level_of(truth.events(one_in), 0.0)
+            assert np.mean(beyond) == pytest.approx(1 / one_in, abs=0.04), name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("process", [poisson, bursts, interrupts, drifting])
+@pytest.mark.parametrize("process", PROCESSES)
 @pytest.mark.parametrize("per_hour", [0.2, 2.0])
-def test_bounds_of_clusters_hold_the_rate_as_often_as_they_say(
-    process: Callable[[np.random.Generator, float, float], Moments], per_hour: float
-) -> None:
+def test_bounds_of_clusters_hold_the_rate_as_often_as_they_say(rare: Any, process: str, per_hour: float) -> None:
     random, runs, hours = np.random.default_rng(5), 400, 8.0
-    counts = [clusters(process(random, hours, per_hour)) for _ in range(runs)]
+    counts = [rare.clusters(rare.PROCESSES[process](random, hours, per_hour)).size for _ in range(runs)]
     truth = per_hour * hours
     for at in (0.8, 0.95):
         ends = [expected_number(count, at) for count in counts]
@@ -191,22 +186,22 @@ def test_bounds_of_clusters_hold_the_rate_as_often_as_they_say(
 
 
 @pytest.mark.slow
-def test_events_that_are_counted_singly_would_be_held_far_less_often() -> None:
+def test_events_that_are_counted_singly_would_be_held_far_less_often(rare: Any) -> None:
     random, runs, hours, per_hour = np.random.default_rng(6), 300, 8.0, 2.0
-    truth = 5 * per_hour * hours  # five in a burst, on average
-    ends = [expected_number(bursts(random, hours, per_hour).size, 0.975) for _ in range(runs)]
+    truth = per_hour * hours / rare.TRUTHS["bursts"].last  # five in a burst, on average
+    ends = [expected_number(rare.bursts(random, hours, per_hour).size, 0.975) for _ in range(runs)]
     assert sum(low <= truth <= high for low, high in ends) < 0.8 * runs
 
 
 @pytest.mark.slow
-def test_looking_every_few_minutes_errs_no_more_often_than_stated_at_any_time_only() -> None:
+def test_looking_every_few_minutes_errs_no_more_often_than_stated_at_any_time_only(rare: Any) -> None:
     """The rate is the limit itself: neither verdict would be right."""
     random, runs, looks = np.random.default_rng(7), 400, np.arange(0.25, 60, 0.25)
 
     def errs(*, any_time_valid: bool) -> tuple[int, int]:
         passed = failed = 0
         for _ in range(runs):
-            moments = poisson(random, 60, 1.0) / HOUR_S
+            moments = rare.steady(random, 60, 1.0) / HOUR_S
             ends = [
                 expected_number(int(count), 0.95, any_time_valid=any_time_valid)
                 for count in np.searchsorted(moments, looks)
@@ -223,16 +218,13 @@ def test_looking_every_few_minutes_errs_no_more_often_than_stated_at_any_time_on
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [-0.25, 0.0, 0.2])
 @pytest.mark.parametrize("peaks", [FEWEST_PEAKS, 100])
-def test_the_interval_of_a_return_level_holds_it_nearly_as_often_as_stated(peaks: int, shape: float) -> None:
+def test_the_interval_of_a_return_level_holds_it_nearly_as_often_as_stated(rare: Any, peaks: int, shape: float) -> None:
     """The level of a time ten times as long; the likelihood's own asymptotics cost a few per cent."""
     random, runs, ratio = np.random.default_rng(8), 200, 10.0
-    threshold, scale, number = 40.0, 6.0, peaks * ratio
-    truth = threshold + scale * (math.log(number) if shape == 0 else math.expm1(shape * math.log(number)) / shape)
+    truth = rare.level_of(peaks * ratio, shape)
     held = above = 0
     for _ in range(runs):
-        uniform = random.random(peaks)
-        sizes = -np.log(uniform) if shape == 0 else np.expm1(-shape * np.log(uniform)) / shape
-        found = return_level((threshold + scale * sizes).tolist(), threshold, ratio, "us", 0.95)
+        found = return_level(rare.sizes_of(random, peaks, shape), rare.THRESHOLD, ratio, "us", 0.95)
         assert found.low is not None and found.high is not None and found.point is not None
         held += found.low <= truth <= found.high
         above += found.point > truth
