@@ -350,6 +350,29 @@ def test_of_two_threads_of_that_name_the_one_that_ran_at_the_end_was_late() -> N
     assert named(why(ASLEEP, *hog, other_on)) == ("unrecorded", "several threads of that name")
 
 
+def test_a_thread_that_was_woken_before_its_deadline_waits_and_does_not_sleep() -> None:
+    """As a guest's processor may, whose deadline is known less exactly than its kernel's wake-up."""
+    lines = ASLEEP, switch(-300, "swapper/1", HOG), waking(-20, HOG)
+    assert named(why(*lines, interrupted(10, 15, HOG), switch(990, HOG, CYCLE, "R+"))) == ("preempted", HOG)
+
+
+def test_the_name_of_who_ran_is_known_from_any_time() -> None:
+    """The deadline and the wake-up lie within one run of the other thread."""
+    lines = [switch(-700, VCPU, "stress", "R"), switch(-300, "stress", HOG, "R"), switch(1500, HOG, VCPU)]
+    assert named(why(*lines, interrupted(10, 15, HOG), vcpu=PIDS[VCPU])) == ("preempted", HOG)
+
+
+@pytest.mark.parametrize("uncertain_us", [0, 100, 300, 600])
+def test_a_cause_is_told_only_where_it_is_the_same_within_the_uncertainty_of_the_clocks(uncertain_us: int) -> None:
+    """The other thread leaves 750 us after the deadline, and the guest goes on: 300 us later that is most."""
+    vcpu = PIDS[VCPU]
+    lines = [switch(-700, VCPU, HOG, "R"), switch(750, HOG, VCPU), switch(3000, VCPU, "swapper/1")]
+    spike = Spike(CYCLE, 1_000_000, 1_001_000_000, vcpu=vcpu)
+    (found,) = attributions(lines, [spike], uncertain_ns=uncertain_us * 1000)
+    unknown = ("unrecorded", "clocks of guest and host not known well")
+    assert named(found) == (unknown if uncertain_us >= 300 else ("preempted", HOG))
+
+
 def test_only_what_happens_around_a_spike_is_kept_and_not_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [interrupted(us, us + 1)[0] for us in range(-5000, 5000, 10)]
     spike = Spike(CYCLE, 1_000_000, 1_001_000_000)
@@ -357,7 +380,7 @@ def test_only_what_happens_around_a_spike_is_kept_and_not_without_bound(monkeypa
     assert [event.at_ns for event in window.events] == [1_000_000_000 + us * 1000 for us in range(0, 1001, 10)]
     monkeypatch.setattr("virtgauge.analysis.kernel_trace._MOST_EVENTS", 50)
     (window,) = cut(lines, [spike]).windows
-    assert (len(window.events), window.whole) == (51, False)
+    assert (len(window.events), window.whole) == (50, False)
     (found,) = attributions(lines, [spike])
     assert named(found) == ("unrecorded", "more events than are kept")
 

@@ -238,12 +238,11 @@ class Late:
     def throttling(self) -> None:
         return None
 
-    async def request(self, type_, *, name, params, load, timeout_s):
-        sent_ns = 6_000_000_000 + (self._read >= 20) * 3_000_000_000
-        behind_ns = 5_000_000_000 + (self._read >= 20) * 3_000_000
+    async def request(self, type_, *, paths, timeout_s):
+        again = self._read > spikes._IN_VAIN  # the first, and as many as make nothing better
         self._read += 1
-        clocks = {"monotonic_ns": sent_ns + self._takes_ns // 2 - behind_ns}
-        value = {"clocks_start": clocks, "clocks_end": clocks}
+        sent_ns = 6_000_000_000 + again * 3_000_000_000
+        value = {"monotonic_ns": sent_ns + self._takes_ns // 2 - 5_000_000_000 - again * 3_000_000, "files": {}}
         return Reply(value=value, samples={}, sent_ns=sent_ns, finished_ns=sent_ns + self._takes_ns)
 
 
@@ -289,10 +288,24 @@ async def test_a_guests_processor_is_looked_for_in_the_trace_by_its_number(threa
 
 
 async def test_clocks_that_are_not_known_well_beside_the_lateness_name_no_cause():
-    watched = await spikes.Watched.begin(Late(900, takes_ns=60_000_000))
+    watched = await spikes.Watched.begin(Late(900, takes_ns=120_000_000))
     told = await watched.told(cycles_of(thread=0, late_ns=100_000_000), trace_of())
-    assert (told["clocks_uncertain_ns"], told["worst"][0]["cause"]) == (30_000_000, "unrecorded")
+    assert (told["clocks_uncertain_ns"], told["worst"][0]["cause"]) == (60_000_000, "unrecorded")
     assert "clocks" in told["worst"][0]["by"]
+
+
+async def test_a_guests_clock_is_read_as_long_as_that_makes_it_better_known():
+    """Ten answers take 64 ms, ten 32 ms and so on to 1 ms, and the guest reads its clock half-way."""
+    read = []
+
+    async def request(type_, *, paths, timeout_s):
+        read.append(type_)
+        takes_ns, sent_ns = 1_000_000 * max(64 >> len(read) // 10, 1), 6_000_000_000
+        value = {"monotonic_ns": sent_ns + takes_ns // 2 - 5_000_000_000, "files": {}}
+        return Reply(value=value, samples={}, sent_ns=sent_ns, finished_ns=sent_ns + takes_ns)
+
+    offset = await spikes.Offset.read(SimpleNamespace(request=request))
+    assert (offset.ns, offset.uncertainty_ns, len(read)) == (5_000_000_000, 500_000, 60 + spikes._IN_VAIN)
 
 
 def test_a_time_of_the_guests_clock_is_put_between_the_readings_of_both_ends():

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use hptime::OsClock;
 use serde::Serialize;
 use serde_bytes::ByteBuf;
 
@@ -19,6 +20,8 @@ const LARGEST: u64 = 60_000;
 /// What the files held; `None` where one could not be read.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Contents {
+    /// `CLOCK_MONOTONIC` when they had been read.
+    monotonic_ns: u64,
     files: BTreeMap<String, Option<ByteBuf>>,
 }
 
@@ -33,7 +36,8 @@ pub fn read(paths: &[String]) -> Result<Contents, Failure> {
             excerpt(path)
         )));
     }
-    Ok(Contents { files: paths.iter().map(|path| (path.clone(), contents(path))).collect() })
+    let files = paths.iter().map(|path| (path.clone(), contents(path))).collect();
+    Ok(Contents { monotonic_ns: OsClock::Monotonic.now_ns(), files })
 }
 
 fn contents(path: &str) -> Option<ByteBuf> {
@@ -49,7 +53,9 @@ mod tests {
 
     #[test]
     fn the_kernels_files_are_read_and_a_missing_one_is_none() {
+        let before_ns = OsClock::Monotonic.now_ns();
         let answer = read(&["/proc/uptime".into(), "/proc/no/such".into()]).unwrap();
+        assert!((before_ns..=OsClock::Monotonic.now_ns()).contains(&answer.monotonic_ns));
         assert!(answer.files["/proc/uptime"].as_ref().is_some_and(|text| !text.is_empty()));
         assert_eq!(answer.files["/proc/no/such"], None);
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -83,7 +84,7 @@ class Window:
     """What was recorded while a thread was late."""
 
     spike: Spike
-    before: list[Event] = dataclasses.field(default_factory=list)  # the last switch of each thread that it concerns
+    before: list[Event] = dataclasses.field(default_factory=list)  # of each thread the last switch, and waking since
     events: list[Event] = dataclasses.field(default_factory=list)  # of all processors, in their order
     whole: bool = True  # false where they were too many to keep
     vcpu_on: int | None = None  # the processor that the guest's was seen on last, before
@@ -96,6 +97,7 @@ class Recorded:
     windows: list[Window]  # in the order of the spikes
     began_ns: dict[int, int]  # the first event of each processor
     overwritten: bool  # whether there had been more
+    names: dict[int, str]  # of all threads that were given a processor or left one, the last of each, by pid
 
 
 def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
@@ -104,29 +106,36 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
     waiting = sorted(windows, key=lambda one: one.spike.due_ns, reverse=True)
     under_way: list[Window] = []
     names, vcpus = {one.thread for one in spikes if not one.vcpu}, {one.vcpu for one in spikes if one.vcpu}
-    switched, seen_on = dict[tuple[str, int], Event](), dict[int, int]()
-    recorded, kept = Recorded(windows, {}, overwritten=False), 0
+    changed, seen_on = dict[tuple[str, int], list[Event]](), dict[int, int]()
+    recorded, kept = Recorded(windows, {}, overwritten=False, names={}), 0
     for event in _with_signs_of_quotas(_with_all_switches(_events(lines, recorded))):
         at_ns = event.at_ns
         recorded.began_ns.setdefault(event.cpu, at_ns)
         while waiting and waiting[-1].spike.due_ns <= at_ns + ROUNDED_NS:
             window = waiting.pop()
-            window.before = sorted(last for thread, last in switched.items() if window.spike.concerns(*thread))
+            concerned = (of for thread, of in changed.items() if window.spike.concerns(*thread))
+            window.before = sorted(itertools.chain.from_iterable(concerned))
             window.vcpu_on = seen_on.get(window.spike.vcpu)
             under_way.append(window)
         if under_way:
             under_way = [one for one in under_way if one.whole and at_ns <= one.spike.over_ns + _SHOWN_LATER_NS]
-        for window in under_way:
-            if at_ns <= window.spike.over_ns + ROUNDED_NS:
-                kept += 1
-                window.whole = kept <= _MOST_EVENTS
+        late = [one for one in under_way if at_ns <= one.spike.over_ns + ROUNDED_NS]
+        kept += bool(late)
+        for window in late:
+            window.whole = kept <= _MOST_EVENTS
+            if window.whole:
                 bisect.insort(window.events, event, key=lambda one: one.at_ns)
         if event.pid in vcpus:
             seen_on[event.pid] = event.cpu
         if switch := switch_of(event):
             for name, pid, _ in (switch.left, switch.came):
+                recorded.names[pid] = name
                 if name in names or pid in vcpus:
-                    switched[name, pid] = event
+                    changed[name, pid] = [event]
+        elif (woken := woken_by(event)) and (woken.name in names or woken.pid in vcpus):
+            last = changed.setdefault((woken.name, woken.pid), [])
+            if not any((switch := switch_of(one)) and switch.came.pid == woken.pid for one in last):
+                last[1:] = [event]
     return recorded
 
 

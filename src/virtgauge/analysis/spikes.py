@@ -12,7 +12,7 @@ import itertools
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from virtgauge.analysis.kernel_trace import (
@@ -80,20 +80,29 @@ class Attribution:
 
 
 _OVERWRITTEN = Attribution(UNRECORDED, "overwritten by later events")
+_CLOCKS = Attribution(UNRECORDED, "clocks of guest and host not known well")
 
 
-def attributions(lines: Iterable[str], spikes: Sequence[Spike], *, quota: bool = True) -> list[Attribution]:
+def attributions(
+    lines: Iterable[str], spikes: Sequence[Spike], *, quota: bool = True, uncertain_ns: int = 0
+) -> list[Attribution]:
     """Why each of some threads was late, by a trace, whose lines are read once.
 
     Args:
         quota: whether the quota of their group had run out at any time.
+        uncertain_ns: by how much their times may be wrong by the clock of the trace; a cause that is not the same
+            wherever they are within this is not told.
     """
-    recorded, jumps = cut(lines, spikes), clock_jumps(spikes)
+    shifts = (0, -uncertain_ns, uncertain_ns) if uncertain_ns else (0,)
+    moved = [dataclasses.replace(one, over_ns=one.over_ns + shift) for shift in shifts for one in spikes]
+    recorded, jumps = cut(lines, moved), clock_jumps(spikes)
     found = []
-    for window in recorded.windows:
-        share = jumps.get(window.spike, 0.0) / max(window.spike.late_ns, 1)
+    for place, spike in enumerate(spikes):
+        share = jumps.get(spike, 0.0) / max(spike.late_ns, 1)
         jumped = Attribution(CLOCK, "", min(share, 1.0)) if share >= NAMED_SHARE else None
-        found.append(jumped or attributed(window, recorded, quota=quota))
+        each = [attributed(one, recorded, quota=quota) for one in recorded.windows[place :: len(spikes)]]
+        agree = len({(one.cause, one.by) for one in each}) == 1 and uncertain_ns <= NAMED_SHARE * spike.late_ns
+        found.append(jumped or (each[0] if agree else _CLOCKS))
     return found
 
 
@@ -110,7 +119,7 @@ def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attributio
         return _OVERWRITTEN
     if place is None:
         return Attribution(UNRECORDED, "no thread of that name was seen")
-    course = _Course(window, *place, quota=quota)
+    course = _Course(window, *place, recorded.names, quota=quota)
     parts = course.parts()
     if recorded.overwritten and course.unwoken:  # in the ring of another processor
         return _OVERWRITTEN
@@ -212,9 +221,9 @@ class _Processor:
 class _Course:
     """What a thread and its processor do, event by event."""
 
-    def __init__(self, window: Window, pid: int, cpu: int, *, quota: bool) -> None:
+    def __init__(self, window: Window, pid: int, cpu: int, names: Mapping[int, str], *, quota: bool) -> None:
         self._spike, self._events, self._pid, self._cpu = window.spike, window.events, pid, cpu
-        self._names, self._urgency = {IDLE: "idle"}, dict[int, int]()  # by pid; the lower, the more urgent
+        self._names, self._urgency = {**names, IDLE: "idle"}, dict[int, int]()  # by pid; the lower, the more urgent
         before = [event for event in window.before if self._change(event) is not None]
         self._state = self._first_state(before)
         wakings = (event.cpu for event in self._events if event.name == "sched_waking" and self._change(event))
@@ -224,20 +233,21 @@ class _Course:
         for event in self._events:
             of_each.setdefault(event.cpu, []).append(event)
         self._processors = {number: _Processor(own) for number, own in of_each.items()}
+        last = before[-1] if before and switch_of(before[-1]) else None  # none where it was woken since
         if not of_each[cpu]:  # then whoever it was given to when the thread left it
-            last = switch_of(before[-1]) if before and before[-1].cpu == cpu else None
-            self._processors[cpu].pid = last.came.pid if last else pid
+            left = next((switch for one in before if one.cpu == cpu and (switch := switch_of(one))), None)
+            self._processors[cpu].pid = left.came.pid if left else pid
         self._alive = False  # whether its processor was seen to take interrupts since the deadline
         # whether that was given to another while the thread waited for it
-        self._passed_over = bool(before) and self._state == _WAITING
+        self._passed_over = last is not None and self._state == _WAITING
         self._quota = quota  # whether its group's may have run out
         # whether it was sent away for want of quota when it last left its processor
-        self._spent = quota and bool(before) and self._sent_away(before[-1], self._events)
+        self._spent = quota and last is not None and self._sent_away(last, self._events)
         self._faulted = False  # whether the thread has had a page fault since it slept
         self._exit = ""  # why the virtual processor that the thread may be has left its guest
         # the thread that wakes this one, if that is a guest's processor: while that sleeps, it waits for this one
         waker = self._waker() if window.spike.vcpu == pid else None
-        self._woken_by = None if waker is None else _Course(window, *waker, quota=quota)
+        self._woken_by = None if waker is None else _Course(window, *waker, names, quota=quota)
         idle_until = [one.at_ns for one in of_each[cpu] if one.name == "sched_switch" and one.pid == IDLE]
         self._refilled_ns = {  # the last time of each kind upon which the processor went to work
             found[1]: event.at_ns

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -22,9 +23,9 @@ from virtgauge.suites.answers import documented
 
 _MOST = 100  # Cycles of a trial that are told of
 _LONGEST_NAME = 40
-_READINGS, _READING_S = 20, 10.0  # Of the guest's clock at each end of a trial; for one
+_IN_VAIN, _LONGEST_S, _READING_S = 30, 2.0, 10.0  # Of the guest's clock at each end of a trial; for all, for one
+_NARROWER = 0.05  # By this part of what it was, a reading makes the uncertainty smaller that is not in vain
 _NO_THREAD = -1
-_KNOWN_SHARE = 0.25  # Of a lateness, the clocks of guest and host are known to within this part at least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,16 +46,18 @@ class Offset:
 
     @classmethod
     async def read(cls, channel: Channel) -> Self:
-        """By the shortest requests that there are. Raises what the channel raises."""
-        at_ns, least, most = 0, list[int](), list[int]()
-        for _ in range(_READINGS):
-            params = {"function": "clock_gettime", "samples": 1, "max_ns": 1_000_000, "reservoir": 0, "seed": 0}
-            reply = await channel.request("probe", name="timer_cost", params=params, load=None, timeout_s=_READING_S)
-            at_ns = reply.finished_ns
-            with documented("the result of timer_cost"):
-                least.append(reply.sent_ns - int(reply.value["clocks_start"]["monotonic_ns"]))
-                most.append(reply.finished_ns - int(reply.value["clocks_end"]["monotonic_ns"]))
-        return cls(at_ns, max(least), min(most))
+        """By the shortest requests that there are, until more are in vain. Raises what the channel raises."""
+        found, in_vain, until = None, 0, time.monotonic() + _LONGEST_S
+        while found is None or (in_vain < _IN_VAIN and time.monotonic() < until):
+            reply = await channel.request("read", paths=[], timeout_s=_READING_S)
+            with documented("the result of read"):
+                guest_ns = int(reply.value["monotonic_ns"])
+            last, found = found, cls(reply.finished_ns, reply.sent_ns - guest_ns, reply.finished_ns - guest_ns)
+            if last:
+                found = cls(found.at_ns, max(last.least_ns, found.least_ns), min(last.most_ns, found.most_ns))
+                narrower = last.uncertainty_ns - found.uncertainty_ns
+                in_vain = 0 if narrower > _NARROWER * last.uncertainty_ns else in_vain + 1
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,12 +119,10 @@ def by_host(guest_ns: int, offsets: Sequence[Offset]) -> int:
 
 def _told(spikes: Sequence[Spike], offsets: Sequence[Offset], trace: Trace, *, quota: bool) -> dict[str, Any]:
     uncertain_ns = max((one.uncertainty_ns for one in offsets), default=0)
-    found = attributions(trace.lines(), spikes, quota=quota)
+    found = attributions(trace.lines(), spikes, quota=quota, uncertain_ns=uncertain_ns)
     for place, spike in enumerate(spikes):
         if spike.vcpu == _NO_THREAD:
             found[place] = Attribution(UNRECORDED, "on which processor: name the cpus")
-        elif uncertain_ns > _KNOWN_SHARE * spike.late_ns:
-            found[place] = Attribution(UNRECORDED, "clocks of guest and host not known well")
     return {
         "ring_kib": trace.kib,
         "absent": list(trace.absent),
