@@ -22,6 +22,7 @@ import json
 import os
 import shlex
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, stati
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
 _RUNS_NAMED = _LOST_NAMED = 8
+_BEGINNING_S = 60.0  # That whoever makes a ledger's log may take, of a disk that is busy
 
 _SCHEMA = """
 CREATE TABLE manifest (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL) STRICT;
@@ -468,15 +470,18 @@ def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     Raises:
         DamagedError: it is no ledger's.
         UsageError: it is a ledger of another version.
+        VirtgaugeError: somebody else has it for too long.
     """
     try:
         for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
             db.execute(f"PRAGMA {setting}")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
+        version = _version(db)
         if version in (0, SCHEMA_VERSION):  # else it may have other tables
             check_schema(db, path, _columns())
     except sqlite3.Error as error:
         db.close()
+        if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL):
+            raise VirtgaugeError(f"{path} is in use, and could not be read: {error}", "try again later") from error
         raise DamagedError(path, "", f"it is no ledger: {error}") from error
     except DamagedError:
         db.close()
@@ -489,6 +494,18 @@ def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
         )
     db.row_factory = sqlite3.Row
     return db
+
+
+def _version(db: sqlite3.Connection) -> int:
+    """Read first of all: whoever begins the log is waited for, however slow his disk is; SQLite gives up in 10 s."""
+    until = time.monotonic() + _BEGINNING_S
+    while True:
+        try:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            return int(version)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_PROTOCOL or time.monotonic() > until:
+                raise
 
 
 @functools.cache
