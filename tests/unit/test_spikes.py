@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from virtgauge.analysis.kernel_trace import Spike, cut
-from virtgauge.analysis.spikes import Attribution, attributions, clock_jumps
+from virtgauge.analysis.spikes import Attribution, Part, attributions, clock_jumps, joined
 
 # Documentation/trace/ftrace.rst, "Output format", of a recent kernel.
 HEAD = """\
@@ -371,6 +371,27 @@ def test_a_cause_is_told_only_where_it_is_the_same_within_the_uncertainty_of_the
     (found,) = attributions(lines, [spike], uncertain_ns=uncertain_us * 1000)
     unknown = ("unrecorded", "clocks of guest and host not known well")
     assert named(found) == (unknown if uncertain_us >= 300 else ("preempted", HOG))
+
+
+@pytest.mark.parametrize(
+    ("outside", "inside", "cause"),
+    [
+        (("guest", ""), ("preempted", HOG), ("guest", f"preempted: {HOG}")),
+        (("guest", ""), ("fault", ""), ("guest", "fault")),
+        (("guest", ""), ("above", "itself"), ("guest", "")),  # its emulation
+        (("guest", ""), ("unknown", ""), ("guest", "")),
+        (("preempted", "x"), ("preempted", HOG), ("preempted", "x")),  # it had not the processor that it thought it had
+        (("unrecorded", "why"), ("preempted", HOG), ("guest", f"preempted: {HOG}")),
+        (("unrecorded", "why"), ("above", "idle"), ("above", "idle")),
+        (("unrecorded", "why"), ("unrecorded", "why not"), ("unrecorded", "why")),
+    ],
+)
+def test_a_guests_own_kernel_is_asked_where_the_hosts_let_it_run_or_saw_nothing(
+    outside: tuple[str, str], inside: tuple[str, str], cause: tuple[str, str]
+) -> None:
+    course, own = (Part(*outside, 7),), (Part(*inside, 7),)
+    found = joined(Attribution(*outside, 0.9, course), Attribution(*inside, 0.8, own))
+    assert (named(found), found.course, found.inside) == (cause, course, own)
 
 
 def test_only_what_happens_around_a_spike_is_kept_and_not_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,7 @@ def test_cells_that_are_traced_are_named_and_refused_where_the_kernel_cannot_be_
     suite = TimingSuite.create(design | {"cycles": {"trace": True}})
     (cell,) = suite.cells()
     assert dict(cell.factors) == dict(plain.factors) | {"trace": "on"}
-    assert cell.params == plain.params
+    assert cell.params == {**plain.params, "trace": True}
     monkeypatch.setattr(tracing, "refused", lambda: "no")
     assert suite.missing_prerequisites() == ["no"]
     assert TimingSuite.create(design).missing_prerequisites() == []
@@ -285,6 +285,23 @@ async def test_a_guests_processor_is_looked_for_in_the_trace_by_its_number(threa
     told = await (await spikes.Watched.begin(Late(900, 901))).told(late, trace_of(*lines))
     assert told["clocks_uncertain_ns"] == 1_000_000
     assert (told["worst"][0]["cause"], told["worst"][0]["by"]) == ("unrecorded" if by else "stopped", by)
+
+
+async def test_what_a_guests_own_kernel_saw_is_told_beside_what_the_hosts_did():
+    """The host's has recorded nothing of it; a name may have any byte."""
+    told = "prev_comm=hog prev_pid=7 prev_prio=4 prev_state=S ==> next_comm=cycle-3 next_pid=42 next_prio=9"
+    lines = [
+        b"             h\xf6g-7       [001] d.h2.     1.000002: sched_waking: comm=cycle-3 pid=42 prio=9\n",
+        b"             h\xf6g-7       [001] d..2.     1.000990: sched_switch: " + told.encode() + b"\n",
+    ]
+    watched = await spikes.Watched.begin(Late())
+    recorded = await watched.told(cycles_of() | {spikes.KERNEL_TRACE: b"".join(lines)}, trace_of())
+    first = recorded["worst"][0]
+    assert (first["cause"], first["by"], first["course"]) == ("guest", "preempted: hog", [])
+    assert sum(ns for _, _, ns in first["inside"]) == 1_000_000
+    for lie in ("text", 10**9, ["x"]):
+        with pytest.raises(ProtocolError, match="the result of cycle"):
+            await watched.told(cycles_of() | {spikes.KERNEL_TRACE: lie}, trace_of())
 
 
 async def test_clocks_that_are_not_known_well_beside_the_lateness_name_no_cause():

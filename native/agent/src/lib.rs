@@ -12,6 +12,7 @@ pub mod identity;
 pub mod idle;
 pub mod init;
 pub mod kernel_files;
+pub mod kernel_trace;
 pub mod loads;
 pub mod machine;
 pub mod network;

@@ -226,6 +226,7 @@ fn cycle(kind: &str, class: &str, cpus: Vec<Value>) -> Value {
         ("idle_states", "default".into()),
         ("staggered", true.into()),
         ("work_permille", 100.into()),
+        ("trace", true.into()),
         ("worst", 5.into()),
         ("max_ns", 300_000_000.into()),
     ])

@@ -77,6 +77,7 @@ class Attribution:
     by: str = ""  # see :class:`Part`; of what was not recorded, why
     share: float = 0.0  # of the lateness, that the cause explains; where it is unknown, that the largest part has
     course: tuple[Part, ...] = ()  # from the deadline to the wake-up, see :func:`_told`
+    inside: tuple[Part, ...] = ()  # the same as the guest's own kernel saw it
 
 
 _OVERWRITTEN = Attribution(UNRECORDED, "overwritten by later events")
@@ -104,6 +105,21 @@ def attributions(
         agree = len({(one.cause, one.by) for one in each}) == 1 and uncertain_ns <= NAMED_SHARE * spike.late_ns
         found.append(jumped or (each[0] if agree else _CLOCKS))
     return found
+
+
+def joined(outside: Attribution, inside: Attribution) -> Attribution:
+    """Of a cycle of a guest what both kernels tell: its own is asked where the host's let it run, or saw nothing.
+
+    One that was stopped took the time for that of whatever it ran.
+    """
+    named = inside.cause not in (UNKNOWN, UNRECORDED)
+    if named and inside.cause == ABOVE and outside.cause == UNRECORDED and outside.by != _CLOCKS.by:
+        return dataclasses.replace(inside, course=outside.course, inside=inside.course)
+    if named and inside.cause != ABOVE and outside.cause in (GUEST, UNRECORDED):
+        by = f"{inside.cause}: {inside.by}" if inside.by else inside.cause
+        share = outside.share or inside.share
+        return Attribution(GUEST, by, share, outside.course, inside.course)
+    return dataclasses.replace(outside, inside=inside.course)
 
 
 def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attribution:

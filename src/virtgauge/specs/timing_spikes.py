@@ -70,6 +70,7 @@ class _Late(NamedTuple):
     by: str
     ns: int
     course: str  # what followed what
+    inside: str  # the same by the guest's own kernel
 
 
 def _late(worst: Any, _: Any) -> list[_Late]:
@@ -78,7 +79,8 @@ def _late(worst: Any, _: Any) -> list[_Late]:
     for one in worst if isinstance(worst, list) else ():
         cause, ns = (str(one.get("cause")), one.get("late_ns")) if isinstance(one, dict) else ("", None)
         if cause in _WORDS and isinstance(ns, int) and 0 <= ns < 2**63:
-            found.append(_Late(cause, str(one.get("by") or ""), ns, _course(one.get("course"))))
+            courses = _course(one.get("course")), _course(one.get("inside"))
+            found.append(_Late(cause, str(one.get("by") or ""), ns, *courses))
     return found
 
 
@@ -102,7 +104,7 @@ def late_causes(context: Context) -> Iterator[Block]:
             trials = context.table.numbers(cell, arm.name).values()
             late = [one for number in trials for one in told.get(number, ())]
             label = f"{function_label(cell.factors)}, {load_label(context.level(cell, 'load'))}"
-            latest += ((label, one) for one in late if one.course)
+            latest += ((label, one) for one in late if one.course or one.inside)
             for cause, times in Counter(one.cause for one in late).most_common():
                 place = context.place(cell, arm.name, cause=cause)
                 own = [one for one in late if one.cause == cause]
@@ -118,11 +120,14 @@ def late_causes(context: Context) -> Iterator[Block]:
         title = f"{arm.label} ({arm.mark})" if arm.mark else arm.label
         yield from table_of(title, ("Cycles", "Cause"), columns, rows)
         latest.sort(key=lambda one: -one[1].ns)
-        courses = (Row((label,), "", (duration(one.ns), one.course)) for label, one in latest[:_MOST_LATEST])
+        shown = latest[:_MOST_LATEST]
+        inside = any(one.inside for _, one in shown)
+        texts = [Column(told, text=True) for told in ("late by", "meanwhile", "in the guest")[: 2 + inside]]
+        courses = [Row((label,), "", (duration(one.ns), one.course, one.inside)[: len(texts)]) for label, one in shown]
         yield from table_of(
             f"{title}: the latest cycles, from the deadline on",
             ("Cycles",),
-            (Column("late by", text=True), Column("meanwhile", text=True)),
+            tuple(texts),
             courses,
             folded=True,
         )

@@ -1,8 +1,8 @@
-"""Why the latest cycles of a trial were late: what the host's kernel recorded beside it, told within its result.
+"""Why the latest cycles of a trial were late: what kernels recorded meanwhile, told within its result.
 
-Of a guest with a kernel of its own, the thread that is its processor is followed, and the guest's clock is put beside
-the host's: requests are answered with a reading of it, which lies between two of ours (Cristian, Probabilistic clock
-synchronization, 1989).
+The host's is traced from here, that of a guest which virtgauge has booted by its agent.  Of a guest with a kernel of
+its own, the thread that is its processor is followed, and the guest's clock is put beside the host's: requests are
+answered with a reading of it, which lies between two of ours (Cristian, Probabilistic clock synchronization, 1989).
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any, Self
 
 from virtgauge.agent.channel import Channel
 from virtgauge.analysis.kernel_trace import Spike
-from virtgauge.analysis.spikes import UNRECORDED, Attribution, attributions
+from virtgauge.analysis.spikes import UNRECORDED, Attribution, Part, attributions, joined
 from virtgauge.errors import printable
 from virtgauge.host.tracing import Trace
 from virtgauge.platforms.base import Guest
 from virtgauge.suites.answers import documented
 
+KERNEL_TRACE = "kernel_trace"  # What a guest's own kernel recorded, as its agent tells it
 _MOST = 100  # Cycles of a trial that are told of
 _LONGEST_NAME = 40
 _IN_VAIN, _LONGEST_S, _READING_S = 30, 2.0, 10.0  # Of the guest's clock at each end of a trial; for all, for one
@@ -84,8 +85,8 @@ class Watched:
         throttling = self.guest.throttling()
         quota = throttling is not None and self.throttled is not None and throttling.throttled > self.throttled
         offsets = [] if self.offset is None else [self.offset, await Offset.read(self.guest.channel)]
-        late = _late(result, self.vcpus, offsets)
-        reading = asyncio.create_task(asyncio.to_thread(_told, late, offsets, trace, quota=quota))
+        late = _late(result, self.vcpus)
+        reading = asyncio.create_task(asyncio.to_thread(_told, late, offsets, trace, _inside(result), quota=quota))
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
@@ -94,19 +95,32 @@ class Watched:
             raise
 
 
-def _late(result: Mapping[str, Any], vcpus: Sequence[int], offsets: Sequence[Offset]) -> list[Spike]:
-    """The worst cycles of a trial, by the host's clock. Raises ProtocolError: they are not what the protocol says."""
+def _late(result: Mapping[str, Any], vcpus: Sequence[int]) -> list[Spike]:
+    """The worst cycles of a trial, by the guest's own clock.
+
+    Raises:
+        ProtocolError: they are not what the protocol says.
+    """
     found = []
     with documented("the result of cycle"):
         cpus = [one["cpu"] for one in result["threads"]]
         for one in result["worst"][:_MOST]:
-            thread, over_ns, vcpu = int(one["thread"]), int(one["monotonic_ns"]), 0
-            if offsets:
-                over_ns = by_host(over_ns, offsets)
+            thread, vcpu = int(one["thread"]), 0
+            if vcpus:
                 cpu = cpus[thread] if cpus[thread] is not None or len(vcpus) > 1 else 0
                 vcpu = vcpus[cpu] if cpu is not None and cpu < len(vcpus) else _NO_THREAD
-            found.append(Spike(f"cycle-{thread}", int(one["late_ns"]), over_ns, int(one["counter"]), vcpu))
+            late_ns, over_ns = int(one["late_ns"]), int(one["monotonic_ns"])
+            found.append(Spike(f"cycle-{thread}", late_ns, over_ns, int(one["counter"]), vcpu))
     return found
+
+
+def _inside(result: Mapping[str, Any]) -> list[str]:
+    """The lines that the guest's own kernel has recorded, as :meth:`Trace.lines` gives them; none where it has not."""
+    with documented("the result of cycle"):
+        text = result.get(KERNEL_TRACE, b"")
+        if not isinstance(text, bytes):
+            raise ValueError(f"{KERNEL_TRACE} is {type(text).__name__}")
+    return [f"{line}\n" for line in text.decode("ascii", "replace").split("\n")] if text else []
 
 
 def by_host(guest_ns: int, offsets: Sequence[Offset]) -> int:
@@ -117,12 +131,18 @@ def by_host(guest_ns: int, offsets: Sequence[Offset]) -> int:
     return guest_ns + first.ns + round((last.ns - first.ns) * passed)
 
 
-def _told(spikes: Sequence[Spike], offsets: Sequence[Offset], trace: Trace, *, quota: bool) -> dict[str, Any]:
+def _told(
+    late: Sequence[Spike], offsets: Sequence[Offset], trace: Trace, inside: Sequence[str], *, quota: bool
+) -> dict[str, Any]:
     uncertain_ns = max((one.uncertainty_ns for one in offsets), default=0)
-    found = attributions(trace.lines(), spikes, quota=quota, uncertain_ns=uncertain_ns)
-    for place, spike in enumerate(spikes):
+    here = [dataclasses.replace(one, over_ns=by_host(one.over_ns, offsets)) for one in late] if offsets else late
+    found = attributions(trace.lines(), here, quota=quota, uncertain_ns=uncertain_ns)
+    for place, spike in enumerate(here):
         if spike.vcpu == _NO_THREAD:
             found[place] = Attribution(UNRECORDED, "on which processor: name the cpus")
+    if inside:
+        own = attributions(inside, [dataclasses.replace(one, vcpu=0) for one in late], quota=False)
+        found = [joined(*both) for both in zip(found, own, strict=True)]
     return {
         "ring_kib": trace.kib,
         "absent": list(trace.absent),
@@ -133,8 +153,13 @@ def _told(spikes: Sequence[Spike], offsets: Sequence[Offset], trace: Trace, *, q
                 "cause": one.cause,
                 "by": printable(one.by, _LONGEST_NAME),
                 "share": round(one.share, 3),
-                "course": [[part.cause, printable(part.by, _LONGEST_NAME), part.ns] for part in one.course],
+                "course": _parts(one.course),
+                "inside": _parts(one.inside),
             }
-            for spike, one in zip(spikes, found, strict=True)
+            for spike, one in zip(late, found, strict=True)
         ],
     }
+
+
+def _parts(course: Sequence[Part]) -> list[list[Any]]:
+    return [[part.cause, printable(part.by, _LONGEST_NAME), part.ns] for part in course]

@@ -79,8 +79,8 @@ class CycleSettings(BaseModel):
     worst: Annotated[int, Field(ge=0, le=1000)] = 20
     """Cycles of each trial whose time is kept, the latest first."""
     trace: bool = False
-    """Whether the host's kernel is traced meanwhile, so that the report says why the latest cycles were late. It takes
-    root, and a little of each event's time: cells with and without it are not the same."""
+    """Whether the kernels of the host and of guests are traced meanwhile, so that the report says why the latest cycles
+    were late. It takes root, and a little of each event's time: cells with and without it are not the same."""
 
     @model_validator(mode="after")
     def _deadline_class_can_be(self) -> Self:
@@ -209,6 +209,7 @@ class TimingSuite(Suite):
                 "idle_states": idle_states,
                 "staggered": s.staggered,
                 "work_permille": round(s.work_share * 1000),
+                "trace": s.trace,
                 "worst": s.worst,
                 "max_ns": int(s.seconds * 1e9),
             }
@@ -265,7 +266,8 @@ class TimingSuite(Suite):
                 told = await watched.told(measured.result, trace)
         except UnavailableError as error:
             raise AgentError("unsupported", str(error)) from error
-        return dataclasses.replace(measured, result=measured.result | {"spikes": told})
+        result = {name: value for name, value in measured.result.items() if name != spikes.KERNEL_TRACE}
+        return dataclasses.replace(measured, result=result | {"spikes": told})
 
     async def _measured(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         load = cell.factors["load"]

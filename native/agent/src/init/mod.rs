@@ -18,6 +18,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -32,6 +33,8 @@ use crate::dial::{Dial, PATIENCE};
 const IDENTITY: &str = "/identity.pem";
 
 const COMMAND_LINE: &str = "/proc/cmdline";
+
+static RUNS: AtomicBool = AtomicBool::new(false);
 
 /// How the agent of this machine and the controller come together.
 #[derive(Debug)]
@@ -63,9 +66,16 @@ fn ends_by_restart(command_line: &str) -> bool {
     settings(command_line).get("end") == Some(&"restart")
 }
 
+/// Whether this process, or the one that it was forked from, is the first of a virtual machine.
+#[must_use]
+pub fn runs_the_machine() -> bool {
+    RUNS.load(Ordering::Relaxed)
+}
+
 /// Runs the machine; `serve` holds the conversation, or several.  Returns only if the machine cannot be powered off.
 pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
     let mut disks = Vec::new();
+    RUNS.store(true, Ordering::Relaxed);
     match boot(&mut disks) {
         Ok(way) => {
             // SAFETY: no other thread exists yet, so the child may do whatever the parent could.

@@ -18,12 +18,14 @@ use std::time::Duration;
 use bandwidth::pacing::placement::Placement;
 use hptime::{OsClock, Scale, tsc};
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
 use super::sleep_lateness::{IdleStates, sleep_until};
 use super::{MaxNs, Measured, Probe, Trial};
 use crate::clocks::Timebase;
 use crate::distribution::{Distribution, Summary};
 use crate::failure::{Code, Failure};
+use crate::kernel_trace::{Trace, Window};
 use crate::loads::gate::Gate;
 use crate::parameters::Int;
 use crate::usage::UsageStart;
@@ -43,6 +45,11 @@ const STEP_NS: u64 = 5_000;
 /// Small, for all of it is resident while memory is locked.
 const STACK_BYTES: usize = 256 * 1024;
 
+/// Of the worst cycles, those whose time a trace is read of; and how long before, half of it, and after that.
+const MOST_TRACED: usize = 100;
+const LONGEST_BEFORE_NS: u64 = 50_000_000;
+const AFTER_NS: u64 = 10_000;
+
 /// Most threads, and most of the worst cycles that are kept of all of them.
 const MOST_THREADS: usize = 256;
 
@@ -61,6 +68,8 @@ pub struct Asked {
     staggered: bool,
     /// Of the period, in thousandths, for which each cycle works after it has woken.
     work_permille: Int<0, 900>,
+    /// Whether the kernel is traced meanwhile, where the agent runs the machine.
+    trace: bool,
     /// Cycles, or gaps, of which time and counter are kept.
     worst: Int<0, 1000>,
     max_ns: MaxNs,
@@ -100,6 +109,9 @@ pub struct CycleResult {
     worst: Vec<Overdue>,
     /// What counting a cycle takes of its period, the largest of a thousand; it comes after lateness is read.
     own_ns: u64,
+    /// What the guest's kernel did around the worst cycles, as ftrace tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_trace: Option<ByteBuf>,
 }
 
 /// One thread's own.
@@ -121,6 +133,14 @@ struct Overdue {
     counter: u64,
     monotonic_ns: u64,
     realtime_ns: u64,
+}
+
+impl Overdue {
+    /// The time in which what made it late happened, and the thread had gone to sleep before.
+    fn window(&self, period_ns: u64) -> Window {
+        let before_ns = self.late_ns.saturating_add(2 * period_ns.min(LONGEST_BEFORE_NS));
+        (self.monotonic_ns.saturating_sub(before_ns), self.monotonic_ns + AFTER_NS)
+    }
 }
 
 /// What a thread has seen.
@@ -215,6 +235,7 @@ impl Probe for CycleResult {
         let idle_states = asked.idle_states;
         let _held_off = idle_states.hold()?;
         let count = cpus.len();
+        let trace = if asked.trace { Trace::begin(allowed().len()) } else { None };
         let common = Arc::new(Common { asked, gate: Gate::default(), first_ns: OnceLock::new() });
         let clocks_start = trial.start()?;
         let usage_start = UsageStart::now();
@@ -266,6 +287,7 @@ impl Probe for CycleResult {
         }
         worst.sort_unstable_by(|one, other| other.cmp(one));
         worst.truncate(kept);
+        let windows: Vec<Window> = worst.iter().take(MOST_TRACED).map(|late| late.window(period_ns)).collect();
         Ok(around.of(Self {
             kind,
             class,
@@ -279,6 +301,7 @@ impl Probe for CycleResult {
             threads: each,
             worst,
             own_ns,
+            kernel_trace: trace.map(|trace| ByteBuf::from(trace.within(&windows))),
         }))
     }
 }
