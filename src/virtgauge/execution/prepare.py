@@ -262,6 +262,9 @@ class _Sections:
         return any(one.key == cell.key and one.as_is != cell.as_is for one in self.cells)
 
 
+_PINNED = ("vcpu_cpus", "emulator_cpus", "iothread_cpus")
+
+
 def _require_cycles(design: Design, source: str) -> None:
     """Refuse what cannot be measured on all platforms at the same time."""
     told = f"{source}: at_the_same_time = true"
@@ -270,6 +273,11 @@ def _require_cycles(design: Design, source: str) -> None:
             raise UsageError(
                 f"{told}: platform {name!r} cannot be kept on CPUs of its own: {platform.only_plain}",
                 "measure it in a plan of its own, or leave at_the_same_time out",
+            )
+        if pinned := [key for key in platform.describe().get("tuning", {}) if key in _PINNED]:
+            raise UsageError(
+                f"{told}: platform {name!r}: tuning.{pinned[0]} names CPUs, and each turn has others",
+                f"leave {', '.join(pinned)} out, or at_the_same_time",
             )
     for cell in design.cells:
         if cell.probe != "cycle" or cell.testbed != "guest":
@@ -288,29 +296,16 @@ def _require_cycles(design: Design, source: str) -> None:
                 f"{told}: cycles.trace = true: guests at the same time have threads of the same names",
                 "leave one of them out",
             )
+        if cell.params["idle_states"] != "default":
+            raise UsageError(
+                f"{told}: cycles.idle_states: a host that stays in shallow ones does so for all platforms",
+                "leave it out, or at_the_same_time",
+            )
         if cell.params["class"] == "deadline":
             raise UsageError(
                 f'{told}: cycles.classes has "deadline", whose threads cannot be kept on some CPUs',
                 'use "fifo", or leave at_the_same_time out',
             )
-
-
-def shares_of_cpus(arms: Sequence[str], cpus: Sequence[int], turn: int) -> dict[str, tuple[int, ...]]:
-    """CPUs for each of some arms at the same time, as many for all; from turn to turn each has the next one's.
-
-    ``cpus`` that belong together stand beside one another.
-
-    Raises:
-        UsageError: there are fewer of them than arms.
-    """
-    size = len(cpus) // len(arms)
-    if not size:
-        raise UsageError(
-            f"at_the_same_time = true: {len(arms)} platforms ({', '.join(arms)}) and {len(cpus)} CPUs that may be used",
-            "name fewer platforms (--platform; aa = false), or leave it out: they are then measured by turns",
-        )
-    places = [tuple(cpus[size * n : size * (n + 1)]) for n in range(len(arms))]
-    return {arm: places[(n + turn) % len(arms)] for n, arm in enumerate(arms)}
 
 
 _ALONE = "its designs by the scope (platforms = [...]), or measure the platform in a plan of its own"

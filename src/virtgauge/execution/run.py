@@ -17,9 +17,10 @@ from virtgauge import __version__
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, unwritable
 from virtgauge.execution.fitting import Fitted, fitted
-from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing, shares_of_cpus
+from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.runner import Runner
+from virtgauge.execution.together import shares_of_cpus
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead
@@ -29,7 +30,7 @@ from virtgauge.ledger.records import DOUBT, ArmRecord, Flag, HostRecord, Manifes
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import AA_SUFFIX, Plan
-from virtgauge.suites.testbed import allowed_cpus
+from virtgauge.suites.testbed import allowed_cores
 
 LOCK_NAME = "measuring.lock"  # In the folder of all scopes: held by whoever measures on this machine
 _TOGETHER = (
@@ -89,8 +90,6 @@ def start_run(
     async def work() -> bool:
         arms = await probe_arms(plan, design.platforms)
         refuse_missing(arms, required)
-        if plan.at_the_same_time:
-            shares_of_cpus([arm.record.name for arm in arms if arm.record.usable], allowed_cpus(), 0)
         for arm in arms:
             if not arm.record.usable and arm.record.role != "aa":
                 fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
@@ -102,6 +101,7 @@ def start_run(
         fit = whole if minutes is None else fitted(plan, source, [arm.record for arm in arms], minutes)
         kept = {section.name for section in fit.plan.platform}
         arms = [arm for arm in arms if arm.record.name.removesuffix(AA_SUFFIX) in kept]
+        doubts = _at_the_same_time(fit.plan, [arm.record for arm in arms])
         manifest = manifest_of(folder.name, fit.plan, agent, (arm.record for arm in arms))
         with begun(folder, manifest, f"virtgauge {__version__}") as ledger:
             for words in fit.left_out:
@@ -109,8 +109,8 @@ def start_run(
                 display.show(Notice(f"left out to fit {minutes:g} minutes: {words}"))
             if plan.repetitions_per_guest > 1:
                 ledger.add_event(DOUBT, f"Up to {plan.repetitions_per_guest} repetitions share a guest: {_SHARED}.")
-            if plan.at_the_same_time:
-                ledger.add_event(DOUBT, _TOGETHER)
+            for words in doubts:
+                ledger.add_event(DOUBT, words)
             own = design if fit is whole else check_plan(fit.plan, source)
             return await _execute(fit.plan, own, arms, agent, ledger, display, ())
 
@@ -145,6 +145,7 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
                     text = f"{arm.record.name} can no longer be used: {arm.record.reason}"
                     ledger.add_event("arm-lost", text)
                     display.show(Notice(text))
+            _at_the_same_time(plan, manifest.arms)
             ledger.add_event("resumed", f"virtgauge {__version__}")
             return await _execute(plan, design, arms, agent, ledger, display, carried)
 
@@ -152,6 +153,32 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
             report_reclaimed(display)
             ledger.discard_unfinished_samples()
             return asyncio.run(interruptible(work(), folder))
+
+
+def _at_the_same_time(plan: Plan, arms: Iterable[ArmRecord]) -> list[str]:
+    """What measuring all of them at once leaves doubtful, in words; none where a plan does not.
+
+    Raises:
+        UsageError: this machine has too few CPUs for it.
+    """
+    usable = [arm for arm in arms if arm.usable]
+    if not plan.at_the_same_time or not usable:
+        return []
+    cores = allowed_cores()
+    least = min(map(len, shares_of_cpus([arm.name for arm in usable], cores, 0).values()))
+    for arm in usable:
+        if (vcpus := arm.settings.get("vcpus") or 0) > least:
+            raise UsageError(
+                f"at_the_same_time = true: {arm.name} has {vcpus} virtual CPUs, and its share of the machine {least}",
+                f"set vcpus = {least} on the platform, name fewer platforms, or leave at_the_same_time out",
+            )
+    cut = " Some are on threads of the same core." if len(cores) < len(usable) else ""
+    doubts = [_TOGETHER + cut]
+    if (turns := -(-plan.repetitions // plan.repetitions_per_guest)) % len(usable):
+        doubts.append(
+            f"{len(usable)} platforms had turns on different CPUs, {turns} each: not all had each share equally often."
+        )
+    return doubts
 
 
 def manifest_of(

@@ -18,7 +18,7 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.decisions.open_claims import Names, needed_for_claims, open_claims
 from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
-from virtgauge.execution.prepare import Arm, Design, shares_of_cpus
+from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import (
     GuestStarting,
     Notice,
@@ -29,6 +29,7 @@ from virtgauge.execution.progress import (
     TrialProgress,
 )
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
+from virtgauge.execution.together import AtTheSameTime, Gate, shares_of_cpus
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, TrialRecord, TrialStatus
@@ -39,7 +40,7 @@ from virtgauge.plan.schedule import Batch, schedule, schedule_block, together, t
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.remote import RemoteHost
 from virtgauge.suites.base import Cell
-from virtgauge.suites.testbed import Stage, Testbed, allowed_cpus, core_of
+from virtgauge.suites.testbed import Stage, Testbed, allowed_cores
 
 _SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
 _LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
@@ -66,20 +67,6 @@ class Progress:
     def made(self, key: str) -> int:
         """Number of the last attempt; 0 before the first."""
         return max(self.known[key], default=0)
-
-
-@dataclasses.dataclass
-class AtTheSameTime:
-    """What several turns share that are measured at the same time."""
-
-    shares: dict[str, tuple[int, ...]]  # CPUs, by arm
-    begin: asyncio.Barrier  # where each waits until all testbeds are up, or failed
-    order: dict[tuple[int, str], int]  # of cells in a block, by their keys
-    stages: list[Stage] = dataclasses.field(default_factory=list)
-
-    def ordered(self, batch: Batch[Cell], cells: Iterable[Cell]) -> list[Cell]:
-        """Cells of a batch in the order that all arms have."""
-        return sorted(cells, key=lambda cell: self.order.get((batch.block, cell.key), len(self.order)))
 
 
 class Runner:
@@ -214,7 +201,9 @@ class Runner:
         budget, each = self._plan.budget, self._each
 
         def is_for(cell: Cell, arm: str) -> bool:
-            return self._is_for(cell, arm) and needed(arm, cell.figures_key)
+            # Verdicts on others must not change what an arm has beside it.
+            among = self._arms if self._plan.at_the_same_time else (arm,)
+            return self._is_for(cell, arm) and any(needed(one, cell.figures_key) for one in among)
 
         assert self._plan.seed is not None and budget is not None
         start = block // each * each
@@ -266,18 +255,24 @@ class Runner:
 
     async def _run_together(self, among: Sequence[Sequence[Batch[Cell]]]) -> None:
         """Measure turns at the same time, each arm on CPUs of its own, cells in the order of the first."""
-        cpus = sorted(allowed_cpus(), key=lambda cpu: (core_of(cpu), cpu))
+        names = [arm.name for arm in self._ledger.manifest().arms if arm.usable]  # also of those that are lost since
         shared = AtTheSameTime(
-            shares_of_cpus(list(self._arms), cpus, among[0][0].block // self._each),
-            asyncio.Barrier(len(among)),
+            shares_of_cpus(names, allowed_cores(), among[0][0].block // self._each),
+            Gate(turn[0].arm for turn in among),
             {(batch.block, cell.key): place for batch in among[0] for place, cell in enumerate(batch.cells)},
         )
         try:
             async with asyncio.TaskGroup() as group:
                 for turn in among:
-                    group.create_task(self._run_turn(turn, shared))
+                    group.create_task(self._run_beside(turn, shared))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
+
+    async def _run_beside(self, turn: Sequence[Batch[Cell]], shared: AtTheSameTime) -> None:
+        try:
+            await self._run_turn(turn, shared)
+        finally:
+            shared.gate.leave(turn[0].arm)
 
     async def _run_turn(self, turn: Sequence[Batch[Cell]], shared: AtTheSameTime | None = None) -> None:
         """Measure batches on one testbed, and on a further one what is left when it is lost, or has to be repeated."""
@@ -285,7 +280,6 @@ class Runner:
             return
         for batch in turn:
             self._refuse(batch)
-        waits = shared is not None
         while left := [batch for batch in turn if self._pending(batch)]:
             batch = left[0]
             watch = Stopwatch()
@@ -296,26 +290,24 @@ class Runner:
             try:
                 testbed = await self._set_up(batch, stage)
                 took_s = watch.elapsed
-                if shared:
-                    stage.beside = shared.stages
-                    shared.stages.append(stage)
-                    if waits:
-                        await shared.begin.wait()
-                    watch.elsewhere += watch.elapsed - took_s
-                    waits = False
                 if testbed is None:
                     self._record_unlaunched(batch, self._pending(batch))
                     continue
                 self._clock.launched(batch.arm, batch.testbed, took_s)
+                if shared:
+                    shared.beside.join(stage)
                 for one in left:
-                    pending = self._pending(one)
+                    pending, reached_s = self._pending(one), watch.elapsed
+                    if shared:
+                        await shared.gate.reach(one.arm, one.block)
+                        watch.elsewhere += watch.elapsed - reached_s
                     if not await self._measure(
                         one, shared.ordered(one, pending) if shared else pending, *testbed, watch
                     ):
                         break
             finally:
-                if shared and stage in shared.stages:
-                    shared.stages.remove(stage)
+                if shared:
+                    shared.beside.leave(stage)
                 await stage.close()
             self._clock.closed(batch.arm, batch.testbed, watch.own)
         self._clock.over(turn[0].arm, turn[0].testbed)
@@ -344,6 +336,12 @@ class Runner:
             self._note_emulation(batch.arm, told)
         self._note_machine(batch.arm, facts, beside)
         facts["in_force"] = dict(testbed.guest.in_force)  # whatever the guest itself may say of that
+        if stage.cpus is not None:
+            facts["placed_on"] = list(stage.cpus)
+            confined = testbed.guest.confinement().cpus
+            if not (stage.platform.simulated or (confined and set(confined) <= set(stage.cpus))):
+                doubt = f"{batch.arm}: that it stays on CPUs of its own could not be read back"
+                self._remark(doubt, warning=True, kind=DOUBT)
         return testbed, add_guest(ready_ns=testbed.ready_ns, facts=facts)
 
     def _note_emulation(self, arm: str, facts: dict[str, Any]) -> None:
@@ -415,6 +413,8 @@ class Runner:
         if self._launch_failures[batch.arm] == _LAUNCH_FAILURES_BEFORE_GIVING_UP:
             text = f"{batch.arm}: given up after {_LAUNCH_FAILURES_BEFORE_GIVING_UP} launches in a row failed"
             self._ledger.add_event("arm-given-up", text)
+            if self._plan.at_the_same_time:
+                self._ledger.add_event(DOUBT, f"{text}: from then on the others had no neighbour on its CPUs.")
             self._clock.given_up(batch.arm)
             self._display.show(Notice(text))
 

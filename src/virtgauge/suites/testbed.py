@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 from collections.abc import Callable
@@ -48,6 +49,41 @@ def core_of(cpu: int) -> str:
         return str(cpu)
 
 
+def allowed_cores() -> list[tuple[int, ...]]:
+    """The CPUs that may be used here, those together that are threads of one core."""
+    cpus = sorted(allowed_cpus(), key=lambda cpu: (core_of(cpu), cpu))
+    cores = [tuple(threads) for _, threads in itertools.groupby(cpus, key=core_of)]
+    return sorted(cores)
+
+
+class Beside:
+    """CPU time of guests that are measured at the same time; differences count, and none jumps as guests come and go."""
+
+    def __init__(self) -> None:
+        self._seen, self._gone_ns = dict[Stage, int](), 0
+
+    def join(self, stage: Stage) -> None:
+        """From now on its guests' time counts; what they have used so far does not."""
+        stage.beside = self
+        self._gone_ns -= self._used(stage)
+
+    def leave(self, stage: Stage) -> None:
+        """Its guests are about to end. Idempotent."""
+        if stage in self._seen:
+            self._gone_ns += self._used(stage)
+            del self._seen[stage]
+
+    def cpu_ns(self, but: Stage) -> int:
+        """Of all that are or were here but one, which is the one that asks, from any beginning."""
+        return self._gone_ns + sum(self._used(stage) for stage in list(self._seen) if stage is not but)
+
+    def _used(self, stage: Stage) -> int:
+        """So far; a guest that has died tells none any more."""
+        now = sum(guest.accounting().cpu_ns or 0 for guest in stage.guests)
+        self._seen[stage] = max(self._seen.get(stage, 0), now)
+        return self._seen[stage]
+
+
 class Stage:
     """Launches what a testbed consists of, and ends all of it together."""
 
@@ -66,8 +102,8 @@ class Stage:
         self.machine = platform.machine()  # whose counters judge what is measured here
         self.guests: list[Guest] = []  # of the platform under test, in the order of their launch
         self.peers: list[Guest] = []  # agents on the host that help to measure: a client, a tester
-        self.beside: list[Stage] = []  # others that are measured at the same time, this one among them
-        self._cpus = cpus  # that all of it may run on; None: all of this machine's
+        self.beside: Beside | None = None  # others that are measured at the same time
+        self.cpus = cpus  # that all of it may run on; None: all of this machine's
         self._agent = agent  # for guests and peers alike
         self._name = name  # unique within the scope; the names of guests, peers and networks begin with it
         self._removal = contextlib.ExitStack()
@@ -104,7 +140,7 @@ class Stage:
         return await self._launch(self.remote, self.peers, name, {**wanted, "cpus": None})
 
     async def _launch(self, platform: Platform, among: list[Guest], name: str, wanted: dict[str, Any]) -> Guest:
-        spec = GuestSpec(name=self.name(name), scope=self.scope, agent=self._agent, **{"cpus": self._cpus} | wanted)
+        spec = GuestSpec(name=self.name(name), scope=self.scope, agent=self._agent, **{"cpus": self.cpus} | wanted)
         guest = await platform.launch(spec)
         among.append(guest)
         return guest
@@ -163,8 +199,7 @@ class Stage:
     def peers_cpu_ns(self) -> int:
         """CPU time of what the run has made but is not under test here; what is not known counts as none."""
         times = [peer.accounting().cpu_ns for peer in self.peers] + [charged() for charged in self._charged]
-        times += [guest.accounting().cpu_ns for other in self.beside if other is not self for guest in other.guests]
-        return sum(time for time in times if time is not None)
+        return sum(time for time in times if time is not None) + (self.beside.cpu_ns(but=self) if self.beside else 0)
 
     async def close(self) -> None:
         """End everything.  Idempotent."""
