@@ -20,6 +20,7 @@ from virtgauge.analysis.rare_events import (
     decide_rate,
     decide_silence,
     expected_number,
+    growth_p,
     log_oftener,
     log_rarer,
     return_level,
@@ -215,36 +216,60 @@ def test_looking_every_few_minutes_errs_no_more_often_than_stated_at_any_time_on
     assert min(errs(any_time_valid=False)) > 0.08 * runs
 
 
+def level(sizes: Any, threshold: float, *, hours: float = 100, confidence: float = 0.95) -> Any:
+    """Of a time ten times as long."""
+    return return_level(sizes, threshold, hours * HOUR_S, 10 * hours * HOUR_S, "us", confidence)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [-0.25, 0.0, 0.2])
-@pytest.mark.parametrize("peaks", [FEWEST_PEAKS, 100])
-def test_the_interval_of_a_return_level_holds_it_nearly_as_often_as_stated(rare: Any, peaks: int, shape: float) -> None:
-    """The level of a time ten times as long; the likelihood's own asymptotics cost a few per cent."""
-    random, runs, ratio = np.random.default_rng(8), 200, 10.0
-    truth = rare.level_of(peaks * ratio, shape)
-    held = above = 0
-    for _ in range(runs):
-        found = return_level(rare.sizes_of(random, peaks, shape), rare.THRESHOLD, ratio, "us", 0.95)
-        assert found.low is not None and found.high is not None and found.point is not None
-        held += found.low <= truth <= found.high
-        above += found.point > truth
-    assert not too_few(held, runs, 0.91)
-    fewest = 0.1 if peaks == FEWEST_PEAKS else 0.25  # of few peaks the level itself is too low as a rule
-    assert fewest * runs < above < 0.75 * runs
+@pytest.mark.parametrize("name", ["steady", "bursts"])
+@pytest.mark.parametrize("words", ["light", "heavy"])
+def test_the_interval_of_a_return_level_holds_it_as_often_as_stated(rare: Any, words: str, name: str) -> None:
+    """Of bursts the peaks are the largest of several events, which have no Pareto tail where they are small."""
+    random, shape = np.random.default_rng(8), rare.TAILS[words]
+    held = [rare._level_held(rare.PROCESSES[name], rare.TRUTHS[name], shape, random) for _ in range(300)]
+    told = [one for one in held if one is not None]
+    assert len(told) > 0.8 * len(held)
+    assert not too_few(sum(told), len(told), 0.94)
+
+
+def test_of_peaks_that_end_sharply_no_level_is_told(rare: Any) -> None:
+    """Interrupts of one length, which a cycle meets anywhere."""
+    random = np.random.default_rng(10)
+    told = [level(rare.sizes_of(random, 200, -1.0), rare.THRESHOLD) for _ in range(50)]
+    assert sum(one.point is not None for one in told) <= 2
+    assert next(one.method for one in told if one.point is None).startswith("peaks that end as sharply")
 
 
 def test_few_peaks_tell_no_level() -> None:
-    sizes = [50.0 + n for n in range(FEWEST_PEAKS)]
-    assert return_level(sizes, 49.5, 10, "us", 0.95).has_interval
-    assert return_level(sizes[1:], 49.5, 10, "us", 0.95).point is None
-    assert return_level(sizes, 50.0, 10, "us", 0.95).point is None, "one is not above the threshold"
-    assert return_level([50.0] * 500, 49.0, 10, "us", 0.95).point is None, "peaks of one size"
+    sizes = [50.0 - 20 * math.log((n + 0.5) / FEWEST_PEAKS) for n in range(FEWEST_PEAKS)]
+    assert level(sizes, 49.5).has_interval
+    assert level(sizes[1:], 49.5).point is None
+    assert level(sizes, min(sizes)).point is None, "one is not above the threshold"
+    assert level([50.0] * 500, 49.0).point is None, "peaks of one size"
+    assert level(sizes, 49.5, hours=0.5).point is None, "so often that clusters run together"
+    assert level(sizes, 49.5, hours=0.6).has_interval
 
 
 def test_of_many_peaks_the_largest_tell() -> None:
     random = np.random.default_rng(9)
     sizes = random.exponential(5.0, 5000)
-    found = return_level(sizes.tolist(), 0.0, 10, "us", 0.9999)  # so that one seed in ten thousand errs
+    found = level(sizes.tolist(), 0.0, confidence=0.9999)  # so that one seed in ten thousand errs
     assert found.n == 200
     assert found.low is not None and found.high is not None
     assert found.low < 5 * math.log(50_000) < found.high
+
+
+def test_clusters_that_come_ever_more_often_are_told_from_such_as_come_at_one_rate(rare: Any) -> None:
+    random, runs = np.random.default_rng(11), 400
+
+    def shares(name: str) -> float:
+        found = 0
+        for _ in range(runs):
+            counts, _ = np.histogram(rare.PROCESSES[name](random, 8, 2.0) / HOUR_S, bins=16, range=(0, 8))
+            found += growth_p([(1800.0, int(count)) for count in counts]) < 0.05
+        return found / runs
+
+    assert 0.02 < shares("steady") < 0.09 and shares("drift") > 0.6
+    assert growth_p([(60.0, 0)] * 3 + [(60.0, 4)]) == 1.0, "four are too few"
+    assert growth_p([(60.0, 0)] * 3 + [(60.0, 5)]) < 0.01 < growth_p([(60.0, 5)] + [(60.0, 0)] * 3)

@@ -19,9 +19,12 @@ is a martingale of mean one where x is true, and exceeds 1/α ever with a probab
 H. Robbins 1970, Annals of Mathematical Statistics 41(5): 1397-1409).  An x is refuted once it does.  Silence then
 bounds the rate by 4.5/T.
 
-**Size.**  Peaks above a high threshold have a generalized Pareto distribution (Coles, chapter 4).  The level that is
-exceeded once in a time is a parameter of its likelihood, whose profile gives the interval (4.3.3 there; that the number
-of peaks varies, too, is left out).  A tail that is bounded more sharply than by a shape of −1/2 is not assumed.
+**Size.**  Peaks above a high threshold have a generalized Pareto distribution (Coles, chapter 4).  The largest of
+several events has none yet where it is small: the largest quarter of the peaks tell it.  The level that is exceeded
+once in a time is a parameter of its likelihood, whose profile gives the interval (4.3.3 there; that the number of peaks
+varies, too, is left out); as its asymptotics cost some per cent of so few, half the error is asked of it.  A tail that
+is bounded more sharply than by a shape of −1/2 has no regular likelihood (R. L. Smith 1985, Biometrika 72(1): 67-90),
+and no level is told.
 """
 
 from __future__ import annotations
@@ -38,7 +41,11 @@ from virtgauge.analysis.bounds import Bound, Decision, Outcome, margin_of
 from virtgauge.analysis.estimate import Estimate
 
 GAP_S, LONGEST_S = 1.0, 10.0  # Between two events of one cluster at most, and from its first to its last
-FEWEST_PEAKS, _MOST_PEAKS = 20, 200  # For a tail; of more the largest tell it
+_TAIL = 4  # One of so many peaks is of the tail
+_LEAST_OF_TAIL, _MOST_OF_TAIL = 20, 200
+FEWEST_PEAKS = _TAIL * _LEAST_OF_TAIL
+_FEWEST_OF_COURSE = 5
+_APART_S = 10 * LONGEST_S  # Between peaks of the tail on average; at less several clusters are one
 _SHAPES = np.linspace(-0.5, 1.0, 120)  # Of that distribution; 0 is none of them, and its neighbours are as good
 
 
@@ -181,38 +188,65 @@ def _at_most(seen: str, most: float, watched_s: float, confidence: float) -> str
     return f"{seen} in T = {_text(watched_s)}: at most {rate} ({100 * confidence:.4g} % confidence)"
 
 
-def return_level(peaks: Sequence[float], threshold: float, ratio: float, unit: str, confidence: float) -> Estimate:
-    """The size that a peak exceeds once in a time ``ratio`` times as long as that in which these were seen.
+def return_level(
+    peaks: Sequence[float], threshold: float, watched_s: float, over_s: float, unit: str, confidence: float
+) -> Estimate:
+    """The size that a peak exceeds once in a time of ``over_s``, by the peaks of a time.
 
     ``peaks`` are those of all clusters, as far as they are above the threshold; others are left out.
     """
+    ratio = over_s / watched_s
     excess: npt.NDArray[np.float64] = np.sort(np.asarray(peaks, dtype=np.float64) - threshold)[::-1]
     excess = excess[excess > 0]
-    if excess.size > _MOST_PEAKS:
-        higher = float(excess[_MOST_PEAKS])
-        threshold, excess = threshold + higher, excess[:_MOST_PEAKS] - higher
-    n = excess.size
-    if n < FEWEST_PEAKS or excess[0] <= 0 or ratio * n <= 1:
-        return Estimate.missing(unit, f"{n} peaks tell no level: {FEWEST_PEAKS} are needed, and a longer time", n)
+    n = min(excess.size // _TAIL, _MOST_OF_TAIL, int(watched_s / _APART_S))
+    if n < _LEAST_OF_TAIL or ratio * n <= 1:
+        needed = f"{FEWEST_PEAKS} are needed, in at least {_text(_LEAST_OF_TAIL * _APART_S)}"
+        return Estimate.missing(unit, f"{excess.size} peaks tell no level: {needed}", int(excess.size))
+    higher = float(excess[n])
+    threshold, excess = threshold + higher, excess[:n] - higher
+    if excess[0] <= 0:
+        return Estimate.missing(unit, "peaks of one size tell no level", n)
     grown = np.expm1(_SHAPES * math.log(ratio * n))
 
-    def likelihood(log_level: float) -> float:
-        """Ln of it where the excess of that level is given, at the shape that makes it largest."""
+    def fit(log_level: float) -> tuple[float, float]:
+        """Ln of the likelihood where the excess of that level is given, at the shape that makes it largest; which."""
         slopes = grown / math.exp(log_level)  # the shape by the scale
         possible = 1 + slopes * excess[0] > 0
         shapes, slopes = _SHAPES[possible], slopes[possible]
         sums = np.log1p(np.outer(slopes, excess)).sum(axis=1)
-        return float((-n * np.log(shapes / slopes) - (1 + 1 / shapes) * sums).max())
+        found = -n * np.log(shapes / slopes) - (1 + 1 / shapes) * sums
+        at = int(found.argmax())
+        return float(found[at]), float(shapes[at])
 
     low, high = math.log(excess.mean() / 10), math.log(10 * excess[0] * max(ratio, 1.0))
     coarse = np.linspace(low, high, 60)
-    at = int(np.argmax([likelihood(one) for one in coarse]))
+    at = int(np.argmax([fit(one)[0] for one in coarse]))
     fine = np.linspace(coarse[max(at - 1, 0)], coarse[min(at + 1, 59)], 30)
-    best = max(fine.tolist(), key=likelihood)
-    least = likelihood(best) - float(special.ndtri(0.5 + confidence / 2)) ** 2 / 2
+    best = max(fine.tolist(), key=lambda one: fit(one)[0])
+    most, shape = fit(best)
+    if shape <= _SHAPES[0]:
+        return Estimate.missing(unit, "peaks that end as sharply have no tail to extrapolate", n)
+    least = most - float(special.ndtri(1 - (1 - confidence) / 4)) ** 2 / 2
     ends = (
-        _crossing(lambda one: likelihood(one) >= least, low, best),
-        _crossing(lambda one: likelihood(one) < least, best, high),
+        _crossing(lambda one: fit(one)[0] >= least, low, best),
+        _crossing(lambda one: fit(one)[0] < least, best, high),
     )
     point, lower, upper = (threshold + math.exp(one) for one in (best, *ends))
     return Estimate(point, lower, upper, confidence, n, unit, f"peaks over a threshold: {n}; profile likelihood")
+
+
+def growth_p(course: Sequence[tuple[float, int]]) -> float:
+    """How likely clusters come as late in the time watched where their rate stays.
+
+    Laplace's test (D. R. Cox and P. A. W. Lewis 1966, "The Statistical Analysis of Series of Events", Methuen, section
+    3.3), one-sided; 1 where there are fewer than five.
+
+    Args:
+        course: of each repetition the seconds watched and the clusters, in the order of time.
+    """
+    seconds, counts = (np.array([one[place] for one in course], dtype=np.float64) for place in (0, 1))
+    number, whole = counts.sum(), seconds.sum()
+    if number < _FEWEST_OF_COURSE or whole <= 0:
+        return 1.0
+    middles = seconds.cumsum() - seconds / 2
+    return float(special.ndtr(-(counts @ middles / (number * whole) - 0.5) * math.sqrt(12 * number)))

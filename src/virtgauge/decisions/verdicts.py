@@ -24,7 +24,7 @@ from typing import TypeVar
 from virtgauge.analysis.bounds import Decision, Outcome, decide
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.rare_events import decide_rate, decide_silence, return_level
+from virtgauge.analysis.rare_events import decide_rate, decide_silence, growth_p, return_level
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import ArmRecord, HostRecord
 from virtgauge.ledger.store import Ledger
@@ -33,6 +33,7 @@ from virtgauge.results.table import ResultTable
 
 Told = TypeVar("Told", int, float)
 
+_GROWS_P = 0.01  # That clusters come more often by chance is less likely where it is told
 _SILENT = 0.1  # Of the valid repetitions at most this part may be without the figure
 
 
@@ -170,23 +171,24 @@ class Judge:
             return decide(values, of.bound, unit, of.confidence, cells=cells, every=every, any_time_valid=at_any_time)
         table = self._table
         told, numbers = table.details(cell.suite, cell.probe, watch.paths, watch.read), table.numbers(cell, arm)
-        watched = [told[numbers[block]] for block in figures]
+        watched = [told[numbers[block]] for block in sorted(figures)]
         seconds = sum(one.seconds for one in watched)
         if of.required.per:
             # What ended without a result may have had one more.
             lost = self._in_vain(cell, arm, host)
             seen = sum(one.least for one in watched), sum(one.most for one in watched) + len(lost)
             most = of.bound.at_most or 0.0
-            return decide_rate(
+            decision = decide_rate(
                 seen, len(watched), seconds, most, over_s, of.confidence, cells=cells, any_time_valid=at_any_time
             )
+            return _with_growth(decision, [(one.seconds, one.most) for one in watched])
         found = decide_silence(values, seconds, of.bound, over_s, unit, of.confidence)
         if watch.figure != "size" or not seconds:
             return found
         peaks, floor = [peak for one in watched for peak in one.peaks], max(one.floor for one in watched)
-        level = return_level(peaks, floor, over_s / seconds, unit, of.confidence)
+        level = return_level(peaks, floor, seconds, over_s, unit, of.confidence)
         if level.point is None:
-            return found
+            return dataclasses.replace(found, reason=f"{found.reason}; no larger one is foretold: {level.method}")
         point, low, high = (of.quantity.text(end) for end in (level.point, level.low, level.high))
         expected = f"its peaks, extrapolated, exceed {point} once in {of.required.during} ({low} to {high})"
         return dataclasses.replace(found, reason=f"{found.reason}; {expected}")
@@ -250,6 +252,14 @@ class Judge:
                 f"identical arms (A/A) may seem to differ by {requirement.quantity.text(width)}, more than the margin"
             )
         return None
+
+
+def _with_growth(decision: Decision, course: Sequence[tuple[float, int]]) -> Decision:
+    """With a word on clusters that come ever more often: bounds are of the mean rate of the time that was watched."""
+    if (p := growth_p(course)) >= _GROWS_P:
+        return decision
+    words = f"they came ever more often (p = {p:.2g}): that is the mean of the time watched, and more may follow"
+    return dataclasses.replace(decision, reason=f"{decision.reason}; {words}")
 
 
 def _of_host(by_block: dict[int, Told], host: HostRecord | None) -> dict[int, Told]:
