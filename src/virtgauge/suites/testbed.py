@@ -57,7 +57,7 @@ def allowed_cores() -> list[tuple[int, ...]]:
 
 
 class Beside:
-    """CPU time of guests that are measured at the same time; differences count, and none jumps as guests come and go."""
+    """CPU time of guests that are measured at the same time; only differences count, and they never jump."""
 
     def __init__(self) -> None:
         self._seen, self._gone_ns = dict[Stage, int](), 0
