@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import altair
 import pytest
 from shown import shown, tables, value
 from synthetic import arm_record, manifest, trial
 
 from virtgauge import report
-from virtgauge.analysis.spikes import CAUSES
+from virtgauge.analysis.spikes import CAUSES, MOST_PARTS
 from virtgauge.ledger.store import Ledger
 from virtgauge.report import Report
+from virtgauge.report.drawing import specification
+from virtgauge.specs.blocks import Chart
 from virtgauge.specs.timing_spikes import _WORDS
 
 HOST = arm_record("host", "host", "Host", "reference")
@@ -58,6 +61,24 @@ def test_causes_are_counted_over_repetitions_with_whom_and_the_latest(tmp_path: 
     (by,) = shown(built, "timing", "cycle.cause.by", "host", "+cause=preempted")
     assert by.text == "hog (2), kworker/0:1 (1)"
     assert _WORDS["preempted"][1].split(",")[0] in report.render_html(built)
+
+
+def test_the_latest_cycles_are_drawn_from_the_deadline_on_as_each_kernel_saw_them(tmp_path: Path) -> None:
+    both = late("guest", 900, "preempted: x") | {"inside": [["above", "idle", 50_000], ["preempted", "x", 850_000]]}
+    summed = late("preempted", 800, "hog") | {"course": [["preempted", "hog", 100_000]] * MOST_PARTS}
+    built = built_of(tmp_path, (GUEST, [summed, both]))
+    (chart,) = (one for one in built.suite("timing").blocks if isinstance(one, Chart) and one.kind == "spans")
+    (panel,) = chart.panels
+    assert [(row["category"], row["lane"], row["x"], row["x2"], row["t"]) for row in panel.rows] == [
+        ("1. 900 µs", "the host's kernel", 0, 90_000, "timer 90.0 µs"),
+        ("1. 900 µs", "the host's kernel", 90_000, 900_000, "guest: preempted: x 810 µs"),
+        ("1. 900 µs", "the guest's kernel", 0, 50_000, "above: idle 50.0 µs"),
+        ("1. 900 µs", "the guest's kernel", 50_000, 900_000, "preempted: x 850 µs"),
+    ]
+    assert "1. the guest's kernel, preempted: x 850 µs" in chart.text
+    altair.LayerChart.validate(specification(chart, [GUEST]))
+    (_, latest) = tables(built, "timing", "spikes")
+    assert latest.rows[0].cells[2] == "above: idle 50.0 µs → preempted: x 850 µs"
 
 
 @pytest.mark.parametrize("worst", [None, 7, [7], [{}], [{"cause": [], "late_ns": 5}], [late("above", -1)]])

@@ -46,7 +46,7 @@ UNKNOWN = "unknown"  # nothing explains half of it
 UNRECORDED = "unrecorded"  # what was recorded does not hold it
 CAUSES = (*(ABOVE, PREEMPTED, INTERRUPT, VM_EXIT, GUEST, FAULT, THROTTLED, TIMER, STOPPED, CLOCK, UNKNOWN, UNRECORDED),)
 
-_MOST_PARTS, _SHORTEST = 8, 100  # That are told of one; such a part of the lateness is the shortest that is told
+MOST_PARTS, _SHORTEST = 8, 100  # That are told of one; such a part of the lateness is the shortest that is told
 _LONG_NS, _BACK_NS = (
     20_000_000,
     10_000_000,
@@ -162,12 +162,12 @@ def _told(parts: Sequence[Part]) -> list[Part]:
             found[0] = Part(cause, by, ns + found[0].ns)
         else:
             found.append(Part(cause, by, ns))
-    if len(found) <= _MOST_PARTS and max(part.ns for part in parts) >= least_ns:
+    if len(found) <= MOST_PARTS and max(part.ns for part in parts) >= least_ns:
         return found
     sums = Counter[tuple[str, str]]()
     for cause, by, ns in parts:
         sums[cause, by] += ns
-    return [Part(cause, by, ns) for (cause, by), ns in sums.most_common(_MOST_PARTS)]
+    return [Part(cause, by, ns) for (cause, by), ns in sums.most_common(MOST_PARTS)]
 
 
 def clock_jumps(spikes: Sequence[Spike]) -> dict[Spike, float]:

@@ -10,7 +10,8 @@ for rules at an ``x`` or a ``y``; ``guide`` for lines through ``across`` and ``u
 and ``interval``; published ones a ``shape``.  Of a heat map they have ``x``, ``y`` and ``value``; of a CCDF and of
 strips they are columns, of which the page's script makes rows, or rows with a ``kind`` (``curve``, ``mean``; ``raw``,
 ``median``) of what is no duration.  Rows of the kind ``mark`` (``across``, ``up``, ``shape``, ``t``) are drawn on lines
-and strips besides.
+and strips besides.  Of spans they have ``category``, ``lane``, ``x`` and ``x2``, the ``cause`` that colours them, and
+the texts ``at`` and ``t``.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ _MOST_DECADES = 6  # On a logarithmic axis of more, not every one has a tick
 _PAPER_LANE = "paper"  # Where published figures lie in a band, below the arms'
 _HEADROOM = 1.06
 _SQUARE = "#4c8dd6"
+_LANE_HEIGHT = 16
 
 ROWS = "rows"  # The name that a specification gives to its panel's data
 Row = Mapping[str, Any]
@@ -66,7 +68,9 @@ def specification(chart: Chart, arms: Arms) -> dict[str, Any]:
     ``arms`` are the manifest's, for their colours.
     """
     rows = [row for panel in chart.panels for row in panel.rows]
-    draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips}[chart.kind]
+    draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips, "spans": _spans}[
+        chart.kind
+    ]
     layers, height = draw(chart, rows, arms)
     config = alt.Config(
         background="transparent",
@@ -218,6 +222,26 @@ def _strips(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
         medians.encode(x=across, x2="x2:Q", y=up, color=_colour(arms), strokeDash=_dash(arms)),
         *_marks(rows, alt.X("across:Q", axis=None), up["scale"]),
     ], _LINES_HEIGHT
+
+
+def _spans(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
+    """What followed what from one beginning, a band for each event and a lane within it for each who saw it."""
+    bands, lanes = (list(dict.fromkeys(row[part] for row in rows)) for part in ("category", "lane"))
+    ends, causes = _ends(rows, "x2"), list(dict.fromkeys(row["cause"] for row in rows))
+    shown = alt.Axis(labelExpr=_TIME_LABEL, title=chart.x.title, tickCount=6, grid=True)
+    bars = _rows("ours", "bar", height={"band": 0.9}).encode(
+        x=alt.X("x:Q", scale=_scale(ends, chart.x), axis=shown),
+        x2="x2:Q",
+        y=alt.Y("category:N", sort=bands, axis=alt.Axis(title=None, ticks=False, labelExpr=_CATEGORY_LABEL)),
+        yOffset=alt.YOffset("lane:N", scale=alt.Scale(domain=lanes)),
+        color=alt.Color(
+            "cause:N",
+            scale=alt.Scale(domain=causes, scheme="tableau10"),
+            legend=alt.Legend(orient="bottom", title=None, columns=4),
+        ),
+        tooltip=_told(at="seen by", t="what"),
+    )
+    return [bars], _LANE_HEIGHT * max(len(lanes), 2) * len(bands) + 16
 
 
 def _marks(rows: Sequence[Row], across: alt.X, up_scale: alt.Scale) -> list[alt.Chart]:

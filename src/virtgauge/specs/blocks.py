@@ -134,7 +134,7 @@ class Panel:
     rows: Sequence[Mapping[str, Any]]
 
 
-Kind = Literal["dots", "lines", "ccdf", "heat_map", "strips"]
+Kind = Literal["dots", "lines", "ccdf", "heat_map", "strips", "spans"]
 
 
 @dataclasses.dataclass(frozen=True)

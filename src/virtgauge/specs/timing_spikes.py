@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from virtgauge.analysis import spikes
 from virtgauge.results.formatting import duration, load_label
 from virtgauge.results.quantities import DURATION, SHARE
-from virtgauge.specs.blocks import Block, Column, Finding, Row, Value, table_of
+from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.timing_insights import function_label
 
@@ -69,8 +70,8 @@ class _Late(NamedTuple):
     cause: str
     by: str
     ns: int
-    course: str  # what followed what
-    inside: str  # the same by the guest's own kernel
+    course: tuple[spikes.Part, ...]  # what followed what
+    inside: tuple[spikes.Part, ...]  # the same by the guest's own kernel
 
 
 def _late(worst: Any, _: Any) -> list[_Late]:
@@ -84,14 +85,22 @@ def _late(worst: Any, _: Any) -> list[_Late]:
     return found
 
 
-def _course(parts: Any) -> str:
-    """``timer 0.12 ms → preempted: hog 4.9 ms``; empty where there is none."""
+def _course(parts: Any) -> tuple[spikes.Part, ...]:
     told = []
     for part in parts if isinstance(parts, list) else ():
         cause, by, ns = part if isinstance(part, list) and len(part) == 3 else ("", "", None)
         if cause in _WORDS and isinstance(ns, int) and 0 <= ns < 2**63:
-            told.append(f"{cause}{f': {by}' if by else ''} {duration(ns)}")
-    return " → ".join(told)
+            told.append(spikes.Part(cause, str(by or ""), ns))
+    return tuple(told)
+
+
+def _words(parts: tuple[spikes.Part, ...]) -> str:
+    """``timer 0.12 ms → preempted: hog 4.9 ms``; empty where there is none."""
+    return " → ".join(map(_named, parts))
+
+
+def _named(part: spikes.Part) -> str:
+    return f"{part.cause}{f': {part.by}' if part.by else ''} {duration(part.ns)}"
 
 
 def late_causes(context: Context) -> Iterator[Block]:
@@ -120,14 +129,30 @@ def late_causes(context: Context) -> Iterator[Block]:
         title = f"{arm.label} ({arm.mark})" if arm.mark else arm.label
         yield from table_of(title, ("Cycles", "Cause"), columns, rows)
         latest.sort(key=lambda one: -one[1].ns)
-        shown = latest[:_MOST_LATEST]
-        inside = any(one.inside for _, one in shown)
-        texts = [Column(told, text=True) for told in ("late by", "meanwhile", "in the guest")[: 2 + inside]]
-        courses = [Row((label,), "", (duration(one.ns), one.course, one.inside)[: len(texts)]) for label, one in shown]
-        yield from table_of(
-            f"{title}: the latest cycles, from the deadline on",
-            ("Cycles",),
-            tuple(texts),
-            courses,
-            folded=True,
-        )
+        yield from _courses(title, latest[:_MOST_LATEST])
+
+
+def _courses(title: str, latest: Sequence[tuple[str, _Late]]) -> Iterator[Block]:
+    """A drawing of what followed what in some cycles, and a table of the same."""
+    inside = any(one.inside for _, one in latest)
+    texts = [Column(told, text=True) for told in ("late by", "meanwhile", "in the guest")[: 2 + inside]]
+    rows = [
+        Row((label,), "", (duration(one.ns), _words(one.course), _words(one.inside))[: len(texts)])
+        for label, one in latest
+    ]
+    title = f"{title}: the latest cycles, from the deadline on"
+    spans = [
+        {
+            **{"kind": "ours", "category": f"{place}. {duration(one.ns)}", "label": f"{place}.", "at": f"{lane},"},
+            **{"lane": lane, "x": end - part.ns, "x2": end, "cause": part.cause, "t": _named(part)},
+        }
+        for place, (_, one) in enumerate(latest, 1)
+        for lane, parts in (("the host's kernel", one.course), ("the guest's kernel", one.inside))
+        if len(parts) < spikes.MOST_PARTS  # else they may be sums
+        for part, end in zip(parts, itertools.accumulate(part.ns for part in parts), strict=True)
+    ]
+    caption = "Each bar is a cycle, by what kept its thread from running"
+    caption += "; above as the host's kernel saw it, below the guest's." if inside else "."
+    axes = Axis("time since the deadline", DURATION, "linear"), Axis("")
+    yield from chart_of("spans", title, caption, axes, [("", spans)])
+    yield from table_of(title, ("Cycles",), texts, rows, folded=True)
