@@ -306,27 +306,9 @@ def test_a_trial_is_on_the_disk_before_its_recording_returns(tmp_path):
     ]
 
 
-def test_a_log_that_is_begun_on_a_slow_disk_is_waited_for_and_one_in_use_is_not_called_damaged(ledger, monkeypatch):
-    """SQLite gives up after some ten seconds, in which whoever begins a log may still be waiting for his disk."""
-
-    def refused(code):
-        error = sqlite3.OperationalError("locking protocol")
-        error.sqlite_errorcode = code
-        return error
-
-    answers = [refused(sqlite3.SQLITE_PROTOCOL)] * 2
-
-    class Slow(sqlite3.Connection):
-        def execute(self, sql, *parameters):
-            if sql == "PRAGMA user_version" and answers:
-                raise answers.pop()
-            return super().execute(sql, *parameters)
-
-    connect = sqlite3.connect
-    monkeypatch.setattr(store.sqlite3, "connect", lambda *args, **options: connect(*args, factory=Slow, **options))
-    with Ledger.open(ledger.folder) as opened:
-        assert opened.manifest() == MANIFEST and not answers
-    answers[:] = [refused(sqlite3.SQLITE_BUSY)]
-    with pytest.raises(VirtgaugeError, match="is in use") as busy:
-        Ledger.open(ledger.folder)
-    assert not isinstance(busy.value, DamagedError)
+def test_one_that_is_in_use_is_not_called_damaged(tmp_path):
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    assert "is in use" in str(store._refused(tmp_path, error, "it is no ledger"))
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    assert isinstance(store._refused(tmp_path, error, "it is no ledger"), DamagedError)

@@ -150,6 +150,20 @@ def test_an_index_that_a_kill_kept_from_being_begun_is_made_for_a_command(run):
         assert len(ledger.attempts()) == 90
 
 
+def test_a_log_with_a_header_alone_holds_nothing(run):
+    """As a kill left it; without a right to make another index SQLite tries for ten seconds, and gives up."""
+    synthetic_ledger(run, blocks=1).close()
+    log = "377f0682002de218000010000000000013874d87e01502c45c348a26d81e77ab"
+    begun = "18e22d00000000000000000001000000000000000000000000000000000000000000000000000000380718063593db09"
+    (run / f"{LEDGER_NAME}-wal").write_bytes(bytes.fromhex(log))
+    marks = bytes(12) + b"\xff" * 12
+    (run / f"{LEDGER_NAME}-shm").write_bytes((2 * bytes.fromhex(begun) + marks).ljust(32768, b"\0"))
+    before = contents(run)
+    with ReadOnlyLedger.for_command(run) as ledger:
+        assert len(ledger.trials()) == 90
+    assert contents(run) == before
+
+
 def test_a_log_without_its_index_is_refused_with_the_remedy(run):
     synthetic_ledger(run, blocks=1).close()
     (run / (LEDGER_NAME + "-wal")).write_bytes(b"x" * 4096)

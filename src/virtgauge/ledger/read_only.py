@@ -31,6 +31,7 @@ from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, no_run, requir
 
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"
+_LOG_HEADER = 32  # Bytes before the first frame of a log (https://www.sqlite.org/fileformat2.html#walformat)
 _LARGEST_VALUE = 64 * 2**20
 _IMMUTABLE = "mode=ro&immutable=1"
 _CHECK_EVERY = 100_000  # Steps of SQLite's machine, some milliseconds, between looks at the clock
@@ -153,8 +154,9 @@ def _state(path: Path) -> tuple[int, ...]:
 
 
 def _has_log(folder: Path) -> bool:
+    """Whether a log may hold what the file does not; where one has a header alone, SQLite waits for ever for more."""
     try:
-        return (folder / LOG_NAME).stat().st_size > 0
+        return (folder / LOG_NAME).stat().st_size > _LOG_HEADER
     except OSError:
         return False
 

@@ -22,7 +22,6 @@ import json
 import os
 import shlex
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,6 @@ from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, stati
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
 _RUNS_NAMED = _LOST_NAMED = 8
-_BEGINNING_S = 60.0  # That whoever makes a ledger's log may take, of a disk that is busy
 
 _SCHEMA = """
 CREATE TABLE manifest (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL) STRICT;
@@ -213,7 +211,7 @@ class Ledger:
             db.execute("PRAGMA synchronous = FULL")
         except sqlite3.DatabaseError as error:
             db.close()
-            raise DamagedError(path, "", str(error)) from error
+            raise _refused(path, error, str(error)) from error
         return cls(folder, db)
 
     def close(self) -> None:
@@ -475,14 +473,12 @@ def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     try:
         for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
             db.execute(f"PRAGMA {setting}")
-        version = _version(db)
+        (version,) = db.execute("PRAGMA user_version").fetchone()
         if version in (0, SCHEMA_VERSION):  # else it may have other tables
             check_schema(db, path, _columns())
     except sqlite3.Error as error:
         db.close()
-        if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL):
-            raise VirtgaugeError(f"{path} is in use, and could not be read: {error}", "try again later") from error
-        raise DamagedError(path, "", f"it is no ledger: {error}") from error
+        raise _refused(path, error, f"it is no ledger: {error}") from error
     except DamagedError:
         db.close()
         raise
@@ -496,16 +492,11 @@ def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     return db
 
 
-def _version(db: sqlite3.Connection) -> int:
-    """Read first of all: whoever begins the log is waited for, however slow his disk is; SQLite gives up in 10 s."""
-    until = time.monotonic() + _BEGINNING_S
-    while True:
-        try:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            return int(version)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_PROTOCOL or time.monotonic() > until:
-                raise
+def _refused(path: Path, error: sqlite3.Error, problem: str) -> VirtgaugeError:
+    """What SQLite refused, by whose fault it was."""
+    if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL):
+        return VirtgaugeError(f"{path} is in use, and could not be opened: {error}", "try again later")
+    return DamagedError(path, "", problem)
 
 
 @functools.cache
