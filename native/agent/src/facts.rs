@@ -199,33 +199,34 @@ fn mitigations(folder: &Path) -> BTreeMap<String, String> {
     named.collect()
 }
 
+/// How often the costs of a call are compared.
+const ROUNDS: usize = 64;
+
 /// Whether `clock_gettime` is answered in user space: it costs less than half of the system call.
 ///
 /// A mapped vDSO proves little, since it falls back to the system call under clock sources that it cannot read.
 fn vdso_answers() -> bool {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let called = median_ns(|| {
-        // SAFETY: writes one timespec through a valid reference.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    // By turns, for the machine may be faster in one moment than in the next.
+    let faster = (0..ROUNDS).filter(|_| {
+        let called_ns = time_ns(|| {
+            // SAFETY: writes one timespec through a valid reference.
+            unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+        });
+        let system_ns = time_ns(|| {
+            // SAFETY: the arguments are those of clock_gettime; it writes one timespec through a valid reference.
+            unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time) };
+        });
+        called_ns * 2 < system_ns
     });
-    let system = median_ns(|| {
-        // SAFETY: the arguments are those of clock_gettime; it writes one timespec through a valid reference.
-        unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time) };
-    });
-    called * 2 < system
+    faster.count() * 2 > ROUNDS
 }
 
-/// Median time of sixteen calls, over rounds.
-fn median_ns(mut call: impl FnMut()) -> u64 {
-    let mut rounds: Vec<u64> = (0..64)
-        .map(|_| {
-            let start_ns = OsClock::Monotonic.now_ns();
-            (0..16).for_each(|_| call());
-            OsClock::Monotonic.now_ns().saturating_sub(start_ns)
-        })
-        .collect();
-    rounds.sort_unstable();
-    rounds[rounds.len() / 2]
+/// Time of sixteen calls.
+fn time_ns(mut call: impl FnMut()) -> u64 {
+    let start_ns = OsClock::Monotonic.now_ns();
+    (0..16).for_each(|_| call());
+    OsClock::Monotonic.now_ns().saturating_sub(start_ns)
 }
 
 #[cfg(test)]
