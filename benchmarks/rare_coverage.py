@@ -119,7 +119,7 @@ def checks(name: str, runs: int, random: np.random.Generator) -> dict[str, Check
         held = [_level_held(process, truth, shape, random) for _ in range(max(runs // SIZED, 1))]
         what = f"level of 80 h from 8 h, {words} tail"
         if shape < REGULAR:
-            found[f"{what}, told"] = 1 - CONFIDENCE, True, [one is not None for one in held]
+            found[f"{what}: told, at most"] = 1 - CONFIDENCE, True, [one is not None for one in held]
         else:
             found[what] = CONFIDENCE, False, [one for one in held if one is not None]
     return found
