@@ -206,7 +206,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     return Outcome(
         columns=("where", "what is done", "the cause is", "cycles", "rightly", "else"),
         rows=rows,
-        meaning="Of the cycles that were made late on purpose, those whose cause the trace of the host's kernel names.",
+        meaning="Of the cycles that were made late on purpose, those whose cause the traces of the kernels name.",
         notes=missing,
         values=values,
     )
