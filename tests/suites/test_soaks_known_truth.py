@@ -50,10 +50,17 @@ def test_silence_for_so_long_is_met_and_one_cycle_beyond_is_not(tmp_path: Path) 
     calm, stalling = verdict_on(decisions, "calm"), verdict_on(decisions, "stalling")
     assert calm.outcome is Outcome.PASS
     assert "nothing beyond the bound in T = 0.5 h watched: at most 3/T = 5.99 an hour" in calm.reason
-    assert "once in 30 min" in calm.reason
+    assert "no larger one is foretold" in calm.reason, "half an hour is too short"
     assert calm.decisive is not None and len(calm.decisive.trials) == 9
     assert stalling.outcome is Outcome.FAIL
     assert stalling.decisive is not None and stalling.decisive.estimate.point == pytest.approx(25e6, rel=0.01)
+
+
+def test_beside_a_longer_silence_stands_how_large_one_may_come(tmp_path: Path) -> None:
+    plan = soak(platform("calm"), repetitions=14, require=NEVER | {"during": "45 min"})
+    found = verdict_on(decided(tmp_path / "run", plan), "calm")
+    assert found.outcome is Outcome.PASS
+    assert "its peaks, extrapolated, exceed" in found.reason and "once in 45 min" in found.reason
 
 
 def test_less_silence_is_undecided_and_says_how_much_more_it_takes(tmp_path: Path) -> None:
