@@ -126,8 +126,8 @@ to trial. PDR allows 0.5 % of loss, and may be found so much above the capacity.
 Of rare events, {runs:,} times 8 hours are watched, in which 16 clusters are expected, and beyond the limit 1.6; or 60
 hours with as many an hour, in which a bound has to hold at each of 239 looks. Of the level that is exceeded once in 80
 hours, {sized:,} times some 120 peaks tell, where they do (of how many is said). The bounds of a verdict are one-sided,
-at 95 % each, so that both together state 90 %, and have to hold in {both:.0f} %. Bursts are of five events on average, and
-the largest is the peak. Drift begins with none and ends at twice the mean rate: the rate and the level are those at the
+at 95 % each, so that both together state 90 %, and have to hold in {both:.0f} %. Bursts are of five events on average,
+and the largest is the peak. Drift begins with none and ends at twice the mean rate: the rate and the level are those at the
 mean rate of what was watched, and nothing bounds what follows. Interrupts of one length, which a cycle meets anywhere
 in them, have the sharply bounded tail, of which no level is to be told.
 
