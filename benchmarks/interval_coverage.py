@@ -127,9 +127,9 @@ Of rare events, {runs:,} times 8 hours are watched, in which 16 clusters are exp
 hours with as many an hour, in which a bound has to hold at each of 239 looks. Of the level that is exceeded once in 80
 hours, {sized:,} times some 120 peaks tell, where they do (of how many is said). The bounds of a verdict are one-sided,
 at 95 % each, so that both together state 90 %, and have to hold in {both:.0f} %. Bursts are of five events on average,
-and the largest is the peak. Drift begins with none and ends at twice the mean rate: the rate and the level are those at the
-mean rate of what was watched, and nothing bounds what follows. Interrupts of one length, which a cycle meets anywhere
-in them, have the sharply bounded tail, of which no level is to be told.
+and the largest is the peak. Drift begins with none and ends at twice the mean rate: the rate and the level are those at
+the mean rate of what was watched, and nothing bounds what follows. Interrupts of one length, which a cycle meets
+anywhere in them, have the sharply bounded tail, of which no level is to be told.
 
 A conclusion of a paper stands exactly at its bound here, so that to confirm it is as false as to contradict it: the
 share is of both together, of twelve repetitions, or of any of the looks of a replay. Figures of a coarse clock are tied
