@@ -3,6 +3,7 @@
 Examples:
   python benchmarks/injected_spikes.py                   some three minutes
   python benchmarks/injected_spikes.py --turns 20        half an hour
+  python benchmarks/injected_spikes.py --busy            beside a busy program on each processor
 
 Needs root and tracefs.  Page faults cannot be made on purpose, for the memory of cycles is locked, nor a hypervisor
 above: what is said of them, and of interrupts, is tested by traces that were made up (tests/unit/test_spikes.py).
@@ -54,6 +55,14 @@ while True:
     while time.monotonic() < end:
         pass
     time.sleep(0.045)
+"""
+
+_BUSY = """
+import os, sys
+open("/proc/self/comm", "w").write("busy")
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while True:
+    pass
 """
 
 Disturbance = Callable[[int], AbstractAsyncContextManager[None]]
@@ -180,11 +189,20 @@ async def causes(scope: Scope, place: Place, injection: Injection) -> list[tuple
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--turns", type=int, default=3, help="trials of each (default %(default)s)")
+    parser.add_argument("--busy", action="store_true", help="beside a busy program on each processor")
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
     if why := tracing.refused():
         raise BenchmarkError(why)
+    with contextlib.ExitStack() as ended:
+        for cpu in os.sched_getaffinity(0) if arguments.busy else ():
+            busy = ended.enter_context(subprocess.Popen([sys.executable, "-c", _BUSY, str(cpu)]))
+            ended.callback(busy.kill)
+        return _measured(arguments)
+
+
+def _measured(arguments: argparse.Namespace) -> Outcome:
     rows, missing, values = [], list[str](), {}
     for where, name in CASES:
         place, injection, found = PLACES[where], INJECTIONS[name], Counter[tuple[str, str]]()

@@ -23,6 +23,7 @@ HEAD = """\
 #              | |         |   |||||     |         |
 """
 IDLE, HOG = "<idle>", "hog-2 x"
+CLOCKS = "clocks of guest and host not known well"
 CYCLE, FAIR, DEADLINE = "cycle-0", "cycle-1", "cycle-2"
 VCPU, EMULATOR = "CPU 0/TCG", "qemu-system-x86"
 PRIORITIES = {CYCLE: 9, FAIR: 120, DEADLINE: -1, HOG: 4, "migration/1": 0, "stress": 120, "swapper/1": 120}
@@ -369,8 +370,68 @@ def test_a_cause_is_told_only_where_it_is_the_same_within_the_uncertainty_of_the
     lines = [switch(-700, VCPU, HOG, "R"), switch(750, HOG, VCPU), switch(3000, VCPU, "swapper/1")]
     spike = Spike(CYCLE, 1_000_000, 1_001_000_000, vcpu=vcpu)
     (found,) = attributions(lines, [spike], uncertain_ns=uncertain_us * 1000)
-    unknown = ("unrecorded", "clocks of guest and host not known well")
+    unknown = ("unrecorded", CLOCKS)
     assert named(found) == (unknown if uncertain_us >= 300 else ("preempted", HOG))
+
+
+BUSY = waking(3, HOG, thread=EMULATOR), switch(950, HOG, EMULATOR)
+WAKES = waking(955, EMULATOR, thread=VCPU), switch(960, EMULATOR, VCPU)
+"""The emulator's thread is woken at the deadline, waits for another one, and wakes the guest's processor."""
+
+
+def test_a_halted_processor_waits_for_what_its_waker_waits_for() -> None:
+    """Also where the waker had the processor of the guest's before, and has slept since."""
+    assert of_guest(switch(-700, VCPU, HOG), *BUSY, *WAKES) == ("preempted", HOG)
+    slept = switch(-700, VCPU, EMULATOR), switch(-690, EMULATOR, HOG)
+    assert of_guest(*slept, *BUSY, *WAKES) == ("preempted", HOG)
+
+
+def test_each_sleep_of_a_processor_has_a_waker_of_its_own() -> None:
+    interrupt = line(990, "irq_handler_entry: irq=24 name=nvme"), line(994, "irq_handler_exit: irq=24 ret=handled")
+    again = (
+        switch(980, VCPU, "swapper/1", "D"),
+        *interrupt,
+        waking(992, thread=VCPU),
+        switch(995, "swapper/1", VCPU, "R"),
+    )
+    assert of_guest(switch(-700, VCPU, HOG), *BUSY, *WAKES, *again) == ("preempted", HOG)
+
+
+def test_a_waker_whose_processor_serves_an_interrupt_waits_for_that() -> None:
+    softirq = line(5, "softirq_entry: vec=3 [action=NET_RX]", EMULATOR), line(900, "softirq_exit: vec=3", EMULATOR)
+    assert of_guest(switch(-700, VCPU, EMULATOR), *softirq, *WAKES) == ("interrupt", "softirq NET_RX")
+
+
+def test_an_exit_before_the_deadline_lasts_until_the_entry() -> None:
+    out = line(-30, "kvm_exit: vcpu 0 reason EPT_VIOLATION rip 0xffff", VCPU)
+    back = line(900, "kvm_entry: vcpu 0, rip 0xffff", VCPU)
+    assert of_guest(switch(-700, "swapper/1", VCPU, "R"), out, back) == ("vm-exit", "EPT_VIOLATION")
+    halted = out.replace("EPT_VIOLATION", "HLT")
+    assert of_guest(switch(-700, "swapper/1", VCPU, "R"), halted, back) == ("vm-exit", "halt")
+
+
+def test_a_thread_that_is_woken_while_it_goes_to_sleep_waits() -> None:
+    """The kernel tells of the waking first (kernel/sched/core.c, try_to_wake_up)."""
+    running, raced = switch(-700, "swapper/1", VCPU, "R"), waking(-25, EMULATOR, cpu=0, thread=VCPU)
+    assert of_guest(running, raced, switch(-10, VCPU, HOG), switch(960, HOG, VCPU)) == ("preempted", HOG)
+    later = waking(10, EMULATOR, cpu=0, thread=VCPU), switch(20, VCPU, HOG), switch(960, HOG, VCPU)
+    assert of_guest(running, *later) == ("preempted", HOG)
+
+
+def test_a_processor_that_moved_is_looked_for_where_it_is() -> None:
+    asleep = switch(-700, VCPU, "stress", cpu=0)
+    moved = waking(-20, HOG, thread=VCPU), switch(-10, HOG, VCPU, "R")
+    other = line(5, "softirq_entry: vec=3 [action=NET_RX]", "stress", 0), line(900, "softirq_exit: vec=3", "stress", 0)
+    assert of_guest(asleep, *moved, *other) == ("guest", "")
+    sent_away, ticks = switch(-700, VCPU, "stress", "R", cpu=0), line(5, "local_timer_entry: vector=236", "stress", 0)
+    assert of_guest(sent_away, ticks, switch(-300, "swapper/1", HOG), switch(980, HOG, VCPU)) == ("preempted", HOG)
+
+
+def test_a_waking_beyond_the_earlier_bound_still_tells_the_waker() -> None:
+    lines = [switch(-700, VCPU, HOG), waking(-150, HOG, thread=EMULATOR), switch(940, HOG, EMULATOR)]
+    lines += [waking(945, EMULATOR, thread=VCPU), switch(960, EMULATOR, VCPU), switch(3000, VCPU, "swapper/1")]
+    (found,) = attributions(lines, [Spike(CYCLE, 1_000_000, 1_001_000_000, vcpu=PIDS[VCPU])], uncertain_ns=100_000)
+    assert named(found) == ("preempted", HOG)
 
 
 @pytest.mark.parametrize(
@@ -384,6 +445,7 @@ def test_a_cause_is_told_only_where_it_is_the_same_within_the_uncertainty_of_the
         (("unrecorded", "why"), ("preempted", HOG), ("guest", f"preempted: {HOG}")),
         (("unrecorded", "why"), ("above", "idle"), ("above", "idle")),
         (("unrecorded", "why"), ("unrecorded", "why not"), ("unrecorded", "why")),
+        (("unrecorded", CLOCKS), ("preempted", HOG), ("unrecorded", CLOCKS)),  # it may have been stopped meanwhile
     ],
 )
 def test_a_guests_own_kernel_is_asked_where_the_hosts_let_it_run_or_saw_nothing(

@@ -86,11 +86,20 @@ impl Trace {
         fs::write(self.folder.join(file), value)
     }
 
-    /// Ends the recording, and reads of it what lies within the windows, in order.
+    /// Ends the recording, and reads of it what lies within the windows, in order; of too much, within half of them, the
+    /// first, and so on.
     #[must_use]
     pub fn within(self, windows: &[Window]) -> Vec<u8> {
         let _ = self.set("tracing_on", "0");
-        File::open(self.folder.join("trace")).map_or_else(|_| Vec::new(), |file| kept(BufReader::new(file), windows))
+        let mut number = windows.len();
+        while number > 0 {
+            let Ok(file) = File::open(self.folder.join("trace")) else { break };
+            if let Some(text) = kept(BufReader::new(file), &windows[..number]) {
+                return text;
+            }
+            number /= 2;
+        }
+        Vec::new()
     }
 }
 
@@ -101,13 +110,13 @@ impl Drop for Trace {
     }
 }
 
-/// The lines within the windows, and those that count, as long as there is room for them.
-fn kept(mut lines: impl BufRead, windows: &[Window]) -> Vec<u8> {
+/// The lines within the windows, and those that count; `None` where there is no room for them.
+fn kept(mut lines: impl BufRead, windows: &[Window]) -> Option<Vec<u8>> {
     let (mut text, mut line) = (Vec::new(), Vec::new());
     while text.len() < MOST_BYTES {
         line.clear();
         match lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => break,
+            Ok(0) | Err(_) => return Some(text),
             Ok(_) => {}
         }
         let wanted = at_ns(&line).map_or_else(
@@ -118,12 +127,12 @@ fn kept(mut lines: impl BufRead, windows: &[Window]) -> Vec<u8> {
             text.extend_from_slice(&line);
         }
     }
-    text
+    None
 }
 
 /// When an event was, by its line: `…] d.h2.   123.456789: name: …`, in whole microseconds.
 fn at_ns(line: &[u8]) -> Option<u64> {
-    let behind_the_name = std::str::from_utf8(line.get(16..)?).ok()?;
+    let behind_the_name = String::from_utf8_lossy(line.get(16..)?);
     let time = behind_the_name.split_once("] ")?.1.split_whitespace().nth(1)?.strip_suffix(':')?;
     let (seconds, micros) = time.split_once('.')?;
     Some(seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)? + u64::from(micros.parse::<u32>().ok()?) * 1000)
@@ -157,7 +166,7 @@ mod tests {
     fn lines_within_the_windows_are_kept_and_those_that_count() {
         let text = kept(LINES.as_bytes(), &[(1_000_001_000, 1_499_999_000), (12_000_000_000, 13_000_000_000)]);
         let lines: Vec<&str> = LINES.split_inclusive('\n').collect();
-        assert_eq!(String::from_utf8(text).unwrap(), [lines[1], lines[2], lines[5]].concat());
+        assert_eq!(String::from_utf8(text.unwrap()).unwrap(), [lines[1], lines[2], lines[5]].concat());
     }
 
     #[test]
@@ -165,15 +174,18 @@ mod tests {
         let times: Vec<Option<u64>> = LINES.lines().map(|line| at_ns(line.as_bytes())).collect();
         let expected = [None, None, Some(1_000_001_000), Some(1_500_000_000), None, Some(12_000_250_000)];
         assert_eq!(times, expected);
+        assert_eq!(
+            at_ns(b"          \xff\xfe b c-77      [000] d.h..     1.500000: x: comm=\xff"),
+            Some(1_500_000_000)
+        );
         assert_eq!(at_ns(&[0xff; 40]), None);
     }
 
     #[test]
     fn no_more_is_kept_than_a_frame_takes() {
         let line = LINES.lines().nth(2).unwrap().to_owned() + "\n";
-        let text = kept(line.repeat(20_000).as_bytes(), &[(0, u64::MAX)]);
-        assert!((MOST_BYTES..MOST_BYTES + 2 * line.len()).contains(&text.len()));
-        assert!(kept(&vec![b'x'; 100_000][..], &[(0, u64::MAX)]).is_empty());
+        assert_eq!(kept(line.repeat(20_000).as_bytes(), &[(0, u64::MAX)]), None);
+        assert_eq!(kept(&vec![b'x'; 100_000][..], &[(0, u64::MAX)]), Some(Vec::new()));
     }
 
     #[test]

@@ -87,6 +87,7 @@ class Window:
     before: list[Event] = dataclasses.field(default_factory=list)  # of each thread the last switch, and waking since
     events: list[Event] = dataclasses.field(default_factory=list)  # of all processors, in their order
     whole: bool = True  # false where they were too many to keep
+    crossed: Event | None = None  # the last exit or entry of the guest's processor before
     vcpu_on: int | None = None  # the processor that the guest's was seen on last, before
 
 
@@ -100,13 +101,17 @@ class Recorded:
     names: dict[int, str]  # of all threads that were given a processor or left one, the last of each, by pid
 
 
-def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
-    """Of a trace what happened from each deadline to its wake-up, and how the thread had been left before."""
+def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0) -> Recorded:
+    """Of a trace what happened from each deadline to its wake-up, and how the thread had been left before.
+
+    ``after_ns``: for so long beyond the wake-up, events are kept that may tell what was before.
+    """
     windows = [Window(spike) for spike in spikes]
     waiting = sorted(windows, key=lambda one: one.spike.due_ns, reverse=True)
     under_way: list[Window] = []
     names, vcpus = {one.thread for one in spikes if not one.vcpu}, {one.vcpu for one in spikes if one.vcpu}
     changed, seen_on = dict[tuple[str, int], list[Event]](), dict[int, int]()
+    crossed = dict[int, Event]()
     recorded, kept = Recorded(windows, {}, overwritten=False, names={}), 0
     for event in _with_signs_of_quotas(_with_all_switches(_events(lines, recorded))):
         at_ns = event.at_ns
@@ -116,10 +121,11 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
             concerned = (of for thread, of in changed.items() if window.spike.concerns(*thread))
             window.before = sorted(itertools.chain.from_iterable(concerned))
             window.vcpu_on = seen_on.get(window.spike.vcpu)
+            window.crossed = crossed.get(window.spike.vcpu)
             under_way.append(window)
         if under_way:
             under_way = [one for one in under_way if one.whole and at_ns <= one.spike.over_ns + _SHOWN_LATER_NS]
-        late = [one for one in under_way if at_ns <= one.spike.over_ns + ROUNDED_NS]
+        late = [one for one in under_way if at_ns <= one.spike.over_ns + after_ns + ROUNDED_NS]
         kept += bool(late)
         for window in late:
             window.whole = kept <= _MOST_EVENTS
@@ -127,7 +133,11 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike]) -> Recorded:
                 bisect.insort(window.events, event, key=lambda one: one.at_ns)
         if event.pid in vcpus:
             seen_on[event.pid] = event.cpu
+            if event.name in ("kvm_exit", "kvm_entry"):
+                crossed[event.pid] = event
         if switch := switch_of(event):
+            if switch.came.pid in vcpus:
+                seen_on[switch.came.pid] = event.cpu
             for name, pid, _ in (switch.left, switch.came):
                 recorded.names[pid] = name
                 if name in names or pid in vcpus:
@@ -190,7 +200,9 @@ def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
             told = f"prev_comm=swapper/{event.cpu} prev_pid={IDLE} prev_prio=120 prev_state=R"
             told += f" ==> next_comm={name} next_pid={pid} next_prio={priority}"
             at_ns = max(interrupted_ns.get(event.cpu, 0), woken_ns.get(event.pid, 0))
-            yield Event(at_ns or event.at_ns, event.cpu, IDLE, "sched_switch", told)
+            if event.at_ns - at_ns > _SHOWN_LATER_NS:  # nothing was recorded since
+                at_ns = event.at_ns
+            yield Event(at_ns, event.cpu, IDLE, "sched_switch", told)
         current[event.cpu] = event.pid
         if switch := switch_of(event):
             threads |= {switch.left.pid: switch.left, switch.came.pid: switch.came}

@@ -91,19 +91,23 @@ def attributions(
 
     Args:
         quota: whether the quota of their group had run out at any time.
-        uncertain_ns: by how much their times may be wrong by the clock of the trace; a cause that is not the same
-            wherever they are within this is not told.
+        uncertain_ns: by how much their times may be wrong by the clock of the trace; a cause is told that is the same
+            in the middle and at both bounds.
     """
     shifts = (0, -uncertain_ns, uncertain_ns) if uncertain_ns else (0,)
     moved = [dataclasses.replace(one, over_ns=one.over_ns + shift) for shift in shifts for one in spikes]
-    recorded, jumps = cut(lines, moved), clock_jumps(spikes)
+    recorded, jumps = cut(lines, moved, 2 * uncertain_ns), clock_jumps(spikes)
     found = []
     for place, spike in enumerate(spikes):
         share = jumps.get(spike, 0.0) / max(spike.late_ns, 1)
         jumped = Attribution(CLOCK, "", min(share, 1.0)) if share >= NAMED_SHARE else None
         each = [attributed(one, recorded, quota=quota) for one in recorded.windows[place :: len(spikes)]]
-        agree = len({(one.cause, one.by) for one in each}) == 1 and uncertain_ns <= NAMED_SHARE * spike.late_ns
-        found.append(jumped or (each[0] if agree else _CLOCKS))
+        told = each[0]
+        if uncertain_ns > NAMED_SHARE * spike.late_ns:
+            told = _CLOCKS
+        elif len({(one.cause, one.by) for one in each}) > 1:
+            told = next((one for one in each if one.cause == UNRECORDED), _CLOCKS)
+        found.append(jumped or told)
     return found
 
 
@@ -113,9 +117,10 @@ def joined(outside: Attribution, inside: Attribution) -> Attribution:
     One that was stopped took the time for that of whatever it ran.
     """
     named = inside.cause not in (UNKNOWN, UNRECORDED)
-    if named and inside.cause == ABOVE and outside.cause == UNRECORDED and outside.by != _CLOCKS.by:
+    silent = outside.cause == UNRECORDED and outside.by != _CLOCKS.by
+    if named and inside.cause == ABOVE and silent:
         return dataclasses.replace(inside, course=outside.course, inside=inside.course)
-    if named and inside.cause != ABOVE and outside.cause in (GUEST, UNRECORDED):
+    if named and inside.cause != ABOVE and (outside.cause == GUEST or silent):
         by = f"{inside.cause}: {inside.by}" if inside.by else inside.cause
         share = outside.share or inside.share
         return Attribution(GUEST, by, share, outside.course, inside.course)
@@ -240,11 +245,13 @@ class _Course:
     def __init__(self, window: Window, pid: int, cpu: int, names: Mapping[int, str], *, quota: bool) -> None:
         self._spike, self._events, self._pid, self._cpu = window.spike, window.events, pid, cpu
         self._names, self._urgency = {**names, IDLE: "idle"}, dict[int, int]()  # by pid; the lower, the more urgent
-        before = [event for event in window.before if self._change(event) is not None]
+        before = [event for event in window.before if window.spike.vcpu in (0, pid) and self._change(event) is not None]
+        self.unwoken = False  # whether it slept, and then ran without having been woken: that was not recorded
         self._state = self._first_state(before)
+        if self._state == _WAITING:
+            self._cpu = self._next_cpu(0)
         wakings = (event.cpu for event in self._events if event.name == "sched_waking" and self._change(event))
         self._timer_cpu = next(wakings, cpu)  # the processor that woke the thread
-        self.unwoken = False  # whether it slept, and then ran without having been woken: that was not recorded
         of_each = {cpu: list[Event]()}
         for event in self._events:
             of_each.setdefault(event.cpu, []).append(event)
@@ -260,10 +267,11 @@ class _Course:
         # whether it was sent away for want of quota when it last left its processor
         self._spent = quota and last is not None and self._sent_away(last, self._events)
         self._faulted = False  # whether the thread has had a page fault since it slept
-        self._exit = ""  # why the virtual processor that the thread may be has left its guest
-        # the thread that wakes this one, if that is a guest's processor: while that sleeps, it waits for this one
-        waker = self._waker() if window.spike.vcpu == pid else None
-        self._woken_by = None if waker is None else _Course(window, *waker, names, quota=quota)
+        is_vcpu = window.spike.vcpu == pid
+        self._exit = _reason(window.crossed) if is_vcpu else ""  # why the virtual processor has left its guest
+        # by pid the threads that wake it, if it is a guest's processor: while it sleeps, it waits for the next of them
+        self._courses = dict[int, _Course]()
+        self._wakings = self._each_waking(window, names, of_each) if is_vcpu else []
         idle_until = [one.at_ns for one in of_each[cpu] if one.name == "sched_switch" and one.pid == IDLE]
         self._refilled_ns = {  # the last time of each kind upon which the processor went to work
             found[1]: event.at_ns
@@ -289,6 +297,9 @@ class _Course:
         """At the deadline: as it was left before, else as its first event afterwards presupposes."""
         changes = [(event.name, change) for event in self._events if (change := self._change(event)) is not None]
         left = [self._change(event) for event in before]
+        if left and left[-1] == _ASLEEP and changes and changes[0][1] == _RUNNING:
+            self.unwoken = True  # it runs again, and was not woken: it had been while it went to sleep
+            return _WAITING
         if left or not changes:
             return (left[-1] if left else None) or _RUNNING
         name, change = changes[0]
@@ -315,19 +326,22 @@ class _Course:
             self.unwoken |= change == _RUNNING and self._state not in (_RUNNING, _WAITING)
             if change in (_ASLEEP, _STOPPED):
                 self._faulted = False
+            if change == _ASLEEP and self._next_change(place) == _RUNNING:
+                self.unwoken, change = True, _WAITING  # as in :meth:`_first_state`
             self._state = change
             if change in (_RUNNING, _WAITING):
                 self._cpu = self._next_cpu(place)
             if event.name == "sched_switch":
                 self._spent = self._quota and change == _WAITING and self._sent_away(event, self._events[place:])
-        if self._woken_by:
-            self._woken_by._follow(event, place)
+        for course in self._courses.values():
+            course._follow(event, place)
+        if self._wakings and self._wakings[0][0] == place:
+            del self._wakings[0]
         if event.pid == self._pid:
             if event.name.startswith("page_fault_"):
                 self._faulted = True
             elif event.name == "kvm_exit":
-                reason = _REASON.search(event.told)
-                self._exit = reason[1] if reason else "unknown"
+                self._exit = _reason(event)
             elif event.name == "kvm_entry":
                 self._exit = ""
         takes_interrupts = self._processors[event.cpu].follow(event)
@@ -336,13 +350,19 @@ class _Course:
             if event.name == "sched_switch":
                 self._passed_over = self._state == _WAITING
 
-    def _waker(self) -> tuple[int, int] | None:
-        """The thread, and its processor, that woke this one last, if it was a thread and no interrupt."""
-        found, processors = None, {number: _Processor(()) for number in self._processors}
-        for event in self._events:
+    def _each_waking(
+        self, window: Window, names: Mapping[int, str], of_each: Mapping[int, Sequence[Event]]
+    ) -> list[tuple[int, _Course | None]]:
+        """Of each waking its place among the events, and the course of the thread that did it; None of an interrupt."""
+        processors = {number: _Processor(own) for number, own in of_each.items()}
+        found = list[tuple[int, _Course | None]]()
+        for place, event in enumerate(self._events):
             woken, waker = woken_by(event), event.pid
             if woken and woken.pid == self._pid:
-                found = None if waker in (IDLE, self._pid) or processors[event.cpu].handlers else (waker, event.cpu)
+                by_thread = waker not in (IDLE, self._pid) and not processors[event.cpu].handlers
+                if by_thread and waker not in self._courses:
+                    self._courses[waker] = _Course(window, waker, event.cpu, names, quota=self._quota)
+                found.append((place, self._courses[waker] if by_thread else None))
             processors[event.cpu].follow(event)
         return found
 
@@ -364,6 +384,11 @@ class _Course:
                 refilled_ns = event.at_ns
         return left.turned_back or (back_ns - left.at_ns >= _LONG_NS and back_ns - refilled_ns <= _BACK_NS)
 
+    def _next_change(self, place: int) -> str | None:
+        """What the thread does after the next event that says something of it."""
+        later = (self._change(event) for event in self._events[place + 1 :])
+        return next((change for change in later if change is not None), None)
+
     def _next_cpu(self, place: int) -> int:
         """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
         for event in self._events[place:]:
@@ -377,8 +402,10 @@ class _Course:
         current = self._names.get(processor.pid, f"pid {processor.pid}")
         if state == _STOPPED:
             return STOPPED, ""
-        if of_guest and (state == _ASLEEP or (state == _RUNNING and self._pid != self._spike.vcpu)):
-            return self._woken_by._cause(at_ns) if self._woken_by else (VM_EXIT, self._exit or "halt")
+        works = state == _RUNNING and self._pid != self._spike.vcpu and not processor.handlers
+        if of_guest and (state == _ASLEEP or works):
+            waker = self._wakings[0][1] if self._wakings else None
+            return waker._cause(at_ns) if waker else (VM_EXIT, self._exit or "halt")
         if state == _ASLEEP and self._timer_cpu != self._cpu and not self._exit:
             return TIMER, f"of CPU {self._timer_cpu}"
         if processor.handlers:
@@ -418,3 +445,12 @@ def _unfinished(events: Sequence[Event]) -> Iterator[str]:
                 depth = 0
                 found.append(handler)
     return reversed(found)
+
+
+def _reason(event: Event | None) -> str:
+    """Why a virtual processor has left its guest; empty where it has not."""
+    if event is None or event.name != "kvm_exit":
+        return ""
+    found = _REASON.search(event.told)
+    reason = found[1] if found else "unknown"
+    return "halt" if reason.lower() == "hlt" else reason  # of Intel's and AMD's processors

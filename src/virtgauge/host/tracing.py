@@ -29,7 +29,9 @@ EVENTS = (
 """That are recorded where the kernel has them, as ``system/event``."""
 
 _FORMATS = ("latency-format", "verbose", "raw", "hex", "bin", "fields")  # Verbose text does not tell of overwriting
-_PLAIN = {"overwrite": "1", "context-info": "1"} | dict.fromkeys((*_FORMATS, "stacktrace", "userstacktrace"), "0")
+_PLAIN = {"overwrite": "1", "context-info": "1", "irq-info": "1"} | dict.fromkeys(
+    (*_FORMATS, "stacktrace", "userstacktrace"), "0"
+)
 """Options of the ring and its text, which an instance has from whatever was set for all before."""
 _MOST_KIB, _MOST_KIB_OF_ALL, _LEAST_KIB = 64 * 1024, 256 * 1024, 1024  # Of one CPU's ring, and of all together
 _SHARE = 16  # Of the machine's memory, the rings have no more than this part

@@ -33,6 +33,8 @@ class Answer:
     @property
     def resolvable(self) -> str:
         """Whether a difference could have been shown: ``yes: even chance to see 1.2×``; a dash of no comparison."""
+        if self.tone is Tone.MISSING:  # the answer says why
+            return "no"
         if self.unresolved:
             return f"not {'; '.join(self.unresolved)}"
         if self.decisive is None:

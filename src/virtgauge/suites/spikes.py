@@ -43,7 +43,7 @@ class Offset:
 
     @property
     def uncertainty_ns(self) -> int:
-        return abs(self.most_ns - self.least_ns) // 2  # the least is the larger where the guest's clock has drifted
+        return (self.most_ns - self.least_ns) // 2
 
     @classmethod
     async def read(cls, channel: Channel) -> Self:
@@ -55,7 +55,9 @@ class Offset:
                 guest_ns = int(reply.value["monotonic_ns"])
             last, found = found, cls(reply.finished_ns, reply.sent_ns - guest_ns, reply.finished_ns - guest_ns)
             if last:
-                found = cls(found.at_ns, max(last.least_ns, found.least_ns), min(last.most_ns, found.most_ns))
+                least_ns, most_ns = max(last.least_ns, found.least_ns), min(last.most_ns, found.most_ns)
+                if least_ns <= most_ns:  # else the clock has drifted, and what was known holds no more
+                    found = cls(found.at_ns, least_ns, most_ns)
                 narrower = last.uncertainty_ns - found.uncertainty_ns
                 in_vain = 0 if narrower > _NARROWER * last.uncertainty_ns else in_vain + 1
         return found
