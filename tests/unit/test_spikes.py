@@ -475,7 +475,7 @@ def test_names_with_blanks_thread_groups_and_strange_lines_are_read() -> None:
     spike = Spike(CYCLE, 1000, 12_345_679_000)
     lines = [group, "CPU:1 [LOST 12 EVENTS]\n", "##### CPU 2 buffer started ####\n", "\n", "x\x00\n"]
     (window,) = cut(lines, [spike]).windows
-    ((at_ns, cpu, pid, name, fields, _),) = window.events
+    ((at_ns, cpu, pid, name, fields, *_),) = window.events
     assert (at_ns, cpu, pid, name) == (12_345_678_000, 3, 5, "sched_switch")
     assert fields == told.removeprefix("sched_switch: ")
 

@@ -52,17 +52,6 @@ class Spike:
         return pid == self.vcpu if self.vcpu else name == self.thread
 
 
-class Event(NamedTuple):
-    """One line of a trace."""
-
-    at_ns: int
-    cpu: int
-    pid: int  # of the thread that the processor had at the time
-    name: str
-    told: str  # its fields
-    turned_back: bool = False  # of a switch: the thread had hardly come, nothing had happened, and it was not to run
-
-
 class Thread(NamedTuple):
     """A thread, as an event tells of it."""
 
@@ -77,6 +66,19 @@ class Switch(NamedTuple):
     left: Thread
     state: str  # the letter of what the one that left it does since
     came: Thread
+
+
+class Event(NamedTuple):
+    """One line of a trace."""
+
+    at_ns: int
+    cpu: int
+    pid: int  # of the thread that the processor had at the time
+    name: str
+    told: str  # its fields
+    switch: Switch | None = None  # what a ``sched_switch`` tells
+    woken: Thread | None = None  # the thread that a ``sched_waking`` tells of
+    turned_back: bool = False  # of a switch: the thread had hardly come, nothing had happened, and it was not to run
 
 
 @dataclasses.dataclass
@@ -135,33 +137,18 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0) -> Rec
             seen_on[event.pid] = event.cpu
             if event.name in ("kvm_exit", "kvm_entry"):
                 crossed[event.pid] = event
-        if switch := switch_of(event):
+        if switch := event.switch:
             if switch.came.pid in vcpus:
                 seen_on[switch.came.pid] = event.cpu
             for name, pid, _ in (switch.left, switch.came):
                 recorded.names[pid] = name
                 if name in names or pid in vcpus:
                     changed[name, pid] = [event]
-        elif (woken := woken_by(event)) and (woken.name in names or woken.pid in vcpus):
+        elif (woken := event.woken) and (woken.name in names or woken.pid in vcpus):
             last = changed.setdefault((woken.name, woken.pid), [])
-            if not any((switch := switch_of(one)) and switch.came.pid == woken.pid for one in last):
+            if not any(one.switch and one.switch.came.pid == woken.pid for one in last):
                 last[1:] = [event]
     return recorded
-
-
-def switch_of(event: Event) -> Switch | None:
-    """What a ``sched_switch`` tells; None of any other event."""
-    if event.name != "sched_switch" or not (found := _SWITCH.match(event.told)):
-        return None
-    left, came = Thread(found[1], int(found[2]), int(found[3])), Thread(found[5], int(found[6]), int(found[7]))
-    return Switch(left, found[4], came)
-
-
-def woken_by(event: Event) -> Thread | None:
-    """The thread that a ``sched_waking`` tells of; None of any other event."""
-    if event.name != "sched_waking" or not (found := _WAKING.match(event.told)):
-        return None
-    return Thread(found[1], int(found[2]), int(found[3]))
 
 
 def handler_of(event: Event) -> str:
@@ -181,9 +168,24 @@ def _events(lines: Iterable[str], recorded: Recorded) -> Iterator[Event]:
     for line in lines:
         if found := _LINE.match(line):
             at_ns = int(found[3]) * 1_000_000_000 + int(found[4]) * 1000
-            yield Event(at_ns, int(found[2]), int(found[1]), found[5], found[6])
+            name, told = found[5], found[6]
+            switch = _switch(told) if name == "sched_switch" else None
+            woken = _woken(told) if name == "sched_waking" else None
+            yield Event(at_ns, int(found[2]), int(found[1]), name, told, switch, woken)
         elif counts := _COUNTS.match(line):
             recorded.overwritten = int(counts[1]) < int(counts[2])
+
+
+def _switch(told: str) -> Switch | None:
+    if not (found := _SWITCH.match(told)):
+        return None
+    left, came = Thread(found[1], int(found[2]), int(found[3])), Thread(found[5], int(found[6]), int(found[7]))
+    return Switch(left, found[4], came)
+
+
+def _woken(told: str) -> Thread | None:
+    found = _WAKING.match(told)
+    return Thread(found[1], int(found[2]), int(found[3])) if found else None
 
 
 def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
@@ -196,20 +198,18 @@ def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
     interrupted_ns, woken_ns = dict[int, int](), dict[int, int]()  # by processor, by pid
     for event in events:
         if current.get(event.cpu) == IDLE != event.pid and event.pid in threads:
-            name, pid, priority = threads[event.pid]
-            told = f"prev_comm=swapper/{event.cpu} prev_pid={IDLE} prev_prio=120 prev_state=R"
-            told += f" ==> next_comm={name} next_pid={pid} next_prio={priority}"
+            made = Switch(Thread(f"swapper/{event.cpu}", IDLE, 120), WAITING, threads[event.pid])
             at_ns = max(interrupted_ns.get(event.cpu, 0), woken_ns.get(event.pid, 0))
             if event.at_ns - at_ns > _SHOWN_LATER_NS:  # nothing was recorded since
                 at_ns = event.at_ns
-            yield Event(at_ns, event.cpu, IDLE, "sched_switch", told)
+            yield Event(at_ns, event.cpu, IDLE, "sched_switch", "", made)
         current[event.cpu] = event.pid
-        if switch := switch_of(event):
+        if switch := event.switch:
             threads |= {switch.left.pid: switch.left, switch.came.pid: switch.came}
             current[event.cpu] = switch.came.pid
             interrupted_ns.pop(event.cpu, None)
             woken_ns.pop(switch.left.pid, None)
-        elif thread := woken_by(event):
+        elif thread := event.woken:
             threads[thread.pid] = thread
             woken_ns[thread.pid] = event.at_ns
         elif handler_of(event):
@@ -226,9 +226,9 @@ def _with_signs_of_quotas(events: Iterable[Event]) -> Iterator[Event]:
     last = dict[int, Event]()  # by processor
     for event in events:
         before, marked = last.get(event.cpu), event
-        if before and event.name == before.name == "sched_switch" and event.at_ns - before.at_ns <= _TURNED_BACK_NS:
-            first, second = switch_of(before), switch_of(event)
-            if first and second and first.came.pid == second.left.pid != IDLE and second.state == WAITING:
+        if before and before.switch and event.switch and event.at_ns - before.at_ns <= _TURNED_BACK_NS:
+            first, second = before.switch, event.switch
+            if first.came.pid == second.left.pid != IDLE and second.state == WAITING:
                 marked = event._replace(turned_back=True)
         last[event.cpu] = event
         yield marked

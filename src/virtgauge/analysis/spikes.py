@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import re
 import statistics
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,8 +25,6 @@ from virtgauge.analysis.kernel_trace import (
     Window,
     cut,
     handler_of,
-    switch_of,
-    woken_by,
 )
 
 NAMED_SHARE = 0.5  # Of the lateness, which a cause explains at least that is named
@@ -80,6 +78,11 @@ class Attribution:
     inside: tuple[Part, ...] = ()  # the same as the guest's own kernel saw it
 
 
+def named(cause: str, by: str) -> str:
+    """``preempted: hog``; the cause alone where nobody is known."""
+    return f"{cause}: {by}" if by else cause
+
+
 _OVERWRITTEN = Attribution(UNRECORDED, "overwritten by later events")
 _CLOCKS = Attribution(UNRECORDED, "clocks of guest and host not known well")
 
@@ -100,15 +103,21 @@ def attributions(
     found = []
     for place, spike in enumerate(spikes):
         share = jumps.get(spike, 0.0) / max(spike.late_ns, 1)
-        jumped = Attribution(CLOCK, "", min(share, 1.0)) if share >= NAMED_SHARE else None
-        each = [attributed(one, recorded, quota=quota) for one in recorded.windows[place :: len(spikes)]]
-        told = each[0]
-        if uncertain_ns > NAMED_SHARE * spike.late_ns:
-            told = _CLOCKS
-        elif len({(one.cause, one.by) for one in each}) > 1:
-            told = next((one for one in each if one.cause == UNRECORDED), _CLOCKS)
-        found.append(jumped or told)
+        if share >= NAMED_SHARE:
+            found.append(Attribution(CLOCK, "", min(share, 1.0)))
+        elif uncertain_ns > NAMED_SHARE * spike.late_ns:
+            found.append(_CLOCKS)
+        else:
+            windows = recorded.windows[place :: len(spikes)]
+            found.append(_agreed([attributed(one, recorded, quota=quota) for one in windows]))
     return found
+
+
+def _agreed(found: Sequence[Attribution]) -> Attribution:
+    """The first, where all name the same; else what was not recorded of one of them, if that is the reason."""
+    if len({(one.cause, one.by) for one in found}) == 1:
+        return found[0]
+    return next((one for one in found if one.cause == UNRECORDED), _CLOCKS)
 
 
 def joined(outside: Attribution, inside: Attribution) -> Attribution:
@@ -116,14 +125,13 @@ def joined(outside: Attribution, inside: Attribution) -> Attribution:
 
     One that was stopped took the time for that of whatever it ran.
     """
-    named = inside.cause not in (UNKNOWN, UNRECORDED)
+    known = inside.cause not in (UNKNOWN, UNRECORDED)
     silent = outside.cause == UNRECORDED and outside.by != _CLOCKS.by
-    if named and inside.cause == ABOVE and silent:
+    if known and inside.cause == ABOVE and silent:
         return dataclasses.replace(inside, course=outside.course, inside=inside.course)
-    if named and inside.cause != ABOVE and (outside.cause == GUEST or silent):
-        by = f"{inside.cause}: {inside.by}" if inside.by else inside.cause
+    if known and inside.cause != ABOVE and (outside.cause == GUEST or silent):
         share = outside.share or inside.share
-        return Attribution(GUEST, by, share, outside.course, inside.course)
+        return Attribution(GUEST, named(inside.cause, inside.by), share, outside.course, inside.course)
     return dataclasses.replace(outside, inside=inside.course)
 
 
@@ -198,12 +206,12 @@ def _places(window: Window) -> dict[int, int]:
     spike = window.spike
     if spike.vcpu:
         on = [window.vcpu_on, *(event.cpu for event in window.events if event.pid == spike.vcpu)]
-        on += [event.cpu for event in window.events if (one := switch_of(event)) and one.came.pid == spike.vcpu]
+        on += [event.cpu for event in window.events if event.switch and event.switch.came.pid == spike.vcpu]
         cpu = next((one for one in on if one is not None), None)
         return {} if cpu is None else {spike.vcpu: cpu}
     places, sent_away = dict[int, int](), dict[int, int]()  # by pid
     for event in (*window.before, *window.events):
-        switch = switch_of(event)
+        switch = event.switch
         if switch and switch.left.name == spike.thread and event.at_ns + ROUNDED_NS <= spike.over_ns:
             places.pop(switch.left.pid, None)
             if switch.state == WAITING:
@@ -228,7 +236,7 @@ class _Processor:
 
     def follow(self, event: Event) -> bool:
         """Whether the event shows that it takes interrupts: others come where these are off, too."""
-        handler, switch = handler_of(event), switch_of(event)
+        handler, switch = handler_of(event), event.switch
         self.pid = switch.came.pid if switch else event.pid
         if switch:
             self.handlers.clear()  # it leaves none behind, but where softirqs are threads'
@@ -242,9 +250,12 @@ class _Processor:
 class _Course:
     """What a thread and its processor do, event by event."""
 
-    def __init__(self, window: Window, pid: int, cpu: int, names: Mapping[int, str], *, quota: bool) -> None:
+    def __init__(self, window: Window, pid: int, cpu: int, names: dict[int, str], *, quota: bool) -> None:
         self._spike, self._events, self._pid, self._cpu = window.spike, window.events, pid, cpu
-        self._names, self._urgency = {**names, IDLE: "idle"}, dict[int, int]()  # by pid; the lower, the more urgent
+        self._names, self._urgency = (
+            ChainMap({IDLE: "idle"}, names),
+            dict[int, int](),
+        )  # by pid; the lower, the more urgent
         before = [event for event in window.before if window.spike.vcpu in (0, pid) and self._change(event) is not None]
         self.unwoken = False  # whether it slept, and then ran without having been woken: that was not recorded
         self._state = self._first_state(before)
@@ -256,9 +267,9 @@ class _Course:
         for event in self._events:
             of_each.setdefault(event.cpu, []).append(event)
         self._processors = {number: _Processor(own) for number, own in of_each.items()}
-        last = before[-1] if before and switch_of(before[-1]) else None  # none where it was woken since
+        last = before[-1] if before and before[-1].switch else None  # none where it was woken since
         if not of_each[cpu]:  # then whoever it was given to when the thread left it
-            left = next((switch for one in before if one.cpu == cpu and (switch := switch_of(one))), None)
+            left = next((one.switch for one in before if one.cpu == cpu and one.switch), None)
             self._processors[cpu].pid = left.came.pid if left else pid
         self._alive = False  # whether its processor was seen to take interrupts since the deadline
         # whether that was given to another while the thread waited for it
@@ -309,14 +320,14 @@ class _Course:
 
     def _change(self, event: Event) -> str | None:
         """What the thread does after an event; None where that says nothing of it.  Notes names and priorities."""
-        if switch := switch_of(event):
+        if switch := event.switch:
             for name, pid, priority in (switch.left, switch.came):
                 self._names[pid], self._urgency[pid] = name, priority
             self._names[IDLE] = "idle"
             if self._pid == switch.left.pid:
                 return _STATES.get(switch.state, _ASLEEP)
             return _RUNNING if self._pid == switch.came.pid else None
-        woken = woken_by(event)
+        woken = event.woken
         return _WAITING if woken and woken.pid == self._pid else None
 
     def _follow(self, event: Event, place: int) -> None:
@@ -351,13 +362,13 @@ class _Course:
                 self._passed_over = self._state == _WAITING
 
     def _each_waking(
-        self, window: Window, names: Mapping[int, str], of_each: Mapping[int, Sequence[Event]]
+        self, window: Window, names: dict[int, str], of_each: Mapping[int, Sequence[Event]]
     ) -> list[tuple[int, _Course | None]]:
         """Of each waking its place among the events, and the course of the thread that did it; None of an interrupt."""
         processors = {number: _Processor(own) for number, own in of_each.items()}
         found = list[tuple[int, _Course | None]]()
         for place, event in enumerate(self._events):
-            woken, waker = woken_by(event), event.pid
+            woken, waker = event.woken, event.pid
             if woken and woken.pid == self._pid:
                 by_thread = waker not in (IDLE, self._pid) and not processors[event.cpu].handlers
                 if by_thread and waker not in self._courses:
@@ -374,7 +385,7 @@ class _Course:
         """
         refilled_ns, back_ns = -_BACK_NS - 1, self._spike.over_ns
         for event in since:
-            switch = switch_of(event)
+            switch = event.switch
             if switch and switch.came.pid == self._pid:
                 back_ns = event.at_ns
                 break
@@ -392,7 +403,7 @@ class _Course:
     def _next_cpu(self, place: int) -> int:
         """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
         for event in self._events[place:]:
-            if (switch := switch_of(event)) and switch.came.pid == self._pid:
+            if event.switch and event.switch.came.pid == self._pid:
                 return event.cpu
         return self._cpu
 

@@ -100,7 +100,7 @@ def _words(parts: tuple[spikes.Part, ...]) -> str:
 
 
 def _named(part: spikes.Part) -> str:
-    return f"{part.cause}{f': {part.by}' if part.by else ''} {duration(part.ns)}"
+    return f"{spikes.named(part.cause, part.by)} {duration(part.ns)}"
 
 
 def late_causes(context: Context) -> Iterator[Block]:
