@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
@@ -45,10 +45,12 @@ LEAST = 5  # Of them in a trial: with fewer, the injection has not worked
 SECONDS = 3
 
 _ANYTHING = ValidityLimits(foreign_load=1.0, steal=1.0)
-_HOG = """
+_NAMED_AND_PINNED = """
 import os, sys, time
-open("/proc/self/comm", "w").write("hog")
-os.sched_setaffinity(0, {int(sys.argv[1])})
+open("/proc/self/comm", "w").write(sys.argv[1])
+os.sched_setaffinity(0, {int(sys.argv[2])})
+"""
+_HOG = """
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(95))
 while True:
     end = time.monotonic() + 0.005
@@ -56,11 +58,7 @@ while True:
         pass
     time.sleep(0.045)
 """
-
 _BUSY = """
-import os, sys
-open("/proc/self/comm", "w").write("busy")
-os.sched_setaffinity(0, {int(sys.argv[1])})
 while True:
     pass
 """
@@ -69,14 +67,21 @@ Disturbance = Callable[[int], AbstractAsyncContextManager[None]]
 """What is done while the block runs to a guest, whose process is given."""
 
 
-@contextlib.asynccontextmanager
-async def _hogged(_: int) -> AsyncIterator[None]:
-    """A program of real-time priority takes 5 of every 50 ms of the processor."""
-    with subprocess.Popen([sys.executable, "-c", _HOG, str(CPU)]) as hog:
+@contextlib.contextmanager
+def _running(code: str, name: str, cpu: int) -> Iterator[None]:
+    """A program of that name on that processor while the block runs."""
+    with subprocess.Popen([sys.executable, "-c", _NAMED_AND_PINNED + code, name, str(cpu)]) as program:
         try:
             yield
         finally:
-            hog.kill()
+            program.kill()
+
+
+@contextlib.asynccontextmanager
+async def _hogged(_: int) -> AsyncIterator[None]:
+    """A program of real-time priority takes 5 of every 50 ms of the processor."""
+    with _running(_HOG, "hog", CPU):
+        yield
 
 
 @contextlib.asynccontextmanager
@@ -197,8 +202,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         raise BenchmarkError(why)
     with contextlib.ExitStack() as ended:
         for cpu in os.sched_getaffinity(0) if arguments.busy else ():
-            busy = ended.enter_context(subprocess.Popen([sys.executable, "-c", _BUSY, str(cpu)]))
-            ended.callback(busy.kill)
+            ended.enter_context(_running(_BUSY, "busy", cpu))
         return _measured(arguments)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.analysis.rare_events import cluster_peaks, decide_rate, expected_number, return_level
+from virtgauge.analysis.rare_events import LEAST_SHAPE, cluster_peaks, decide_rate, expected_number, return_level
 
 HOUR_S = 3600.0
 HOURS, LOOKS = 8.0, np.arange(0.25, 60, 0.25)  # Watched once; looked at again and again, in hours
@@ -22,7 +22,6 @@ RATIO = 10.0  # A return level is that of a time so many times as long
 SIZED = 5  # It takes so long that there is one run of so many
 THRESHOLD, _SCALE = 40.0, 6.0  # Of events' sizes, in µs
 PER_HOUR, PEAKS_PER_HOUR, _BEYOND = 2.0, 15.0, 0.1  # Clusters; those of a return level; share of those beyond a limit
-REGULAR = -0.5  # The least shape of a tail of which a level can be told
 TAILS = {"light": 0.0, "heavy": 0.2, "sharply bounded": -1.0}
 """Shapes of sizes: exponential; of a power; uniform, as of interrupts of one length that a cycle meets anywhere."""
 
@@ -118,7 +117,7 @@ def checks(name: str, runs: int, random: np.random.Generator) -> dict[str, Check
     for words, shape in TAILS.items():
         held = [_level_held(process, truth, shape, random) for _ in range(max(runs // SIZED, 1))]
         what = f"level of 80 h from 8 h, {words} tail"
-        if shape < REGULAR:
+        if shape < LEAST_SHAPE:
             found[f"{what}: told, at most"] = 1 - CONFIDENCE, True, [one is not None for one in held]
         else:
             found[what] = CONFIDENCE, False, [one for one in held if one is not None]

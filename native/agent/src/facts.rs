@@ -176,7 +176,8 @@ fn cpu(cpuinfo: &str, vendor: &str) -> Cpu {
     }
 }
 
-fn memory_bytes(meminfo: &str) -> Option<u64> {
+/// All that the kernel has, by its table.
+pub(crate) fn memory_bytes(meminfo: &str) -> Option<u64> {
     let kib: u64 = field(meminfo, "MemTotal")?.strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
+use crate::facts;
 use crate::init;
 
 const ROOT: &str = "/sys/kernel/tracing";
@@ -67,7 +68,8 @@ impl Trace {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
             _ => {}
         }
-        trace.record(ring_kib(memory_kib(), processors as u64)).ok()?;
+        let memory = facts::memory_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default()).unwrap_or(0);
+        trace.record(ring_kib(memory / 1024, processors as u64)).ok()?;
         Some(trace)
     }
 
@@ -141,12 +143,6 @@ fn at_ns(line: &[u8]) -> Option<u64> {
 /// How large each processor's ring is to be.
 fn ring_kib(memory_kib: u64, processors: u64) -> u64 {
     (memory_kib / SHARE / processors.max(1)).clamp(LEAST_KIB, MOST_KIB)
-}
-
-fn memory_kib() -> u64 {
-    let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
-    total.unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ _LEAST_OF_TAIL, _MOST_OF_TAIL = 20, 200
 FEWEST_PEAKS = _TAIL * _LEAST_OF_TAIL
 _FEWEST_OF_COURSE = 5
 _APART_S = 10 * LONGEST_S  # Between peaks of the tail on average; at less several clusters are one
-_SHAPES = np.linspace(-0.5, 1.0, 120)  # Of that distribution; 0 is none of them, and its neighbours are as good
+LEAST_SHAPE = -0.5  # Of a tail with a regular likelihood
+_SHAPES = np.linspace(LEAST_SHAPE, 1.0, 120)  # Of that distribution; 0 is none of them, and its neighbours are as good
 
 
 def cluster_peaks(events: Iterable[tuple[float, float]]) -> list[float]:
@@ -224,7 +225,7 @@ def return_level(
     fine = np.linspace(coarse[max(at - 1, 0)], coarse[min(at + 1, 59)], 30)
     best = max(fine.tolist(), key=lambda one: fit(one)[0])
     most, shape = fit(best)
-    if shape <= _SHAPES[0]:
+    if shape <= LEAST_SHAPE:
         return Estimate.missing(unit, "peaks that end as sharply have no tail to extrapolate", n)
     least = most - float(special.ndtri(1 - (1 - confidence) / 4)) ** 2 / 2
     ends = (

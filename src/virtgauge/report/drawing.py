@@ -68,10 +68,8 @@ def specification(chart: Chart, arms: Arms) -> dict[str, Any]:
     ``arms`` are the manifest's, for their colours.
     """
     rows = [row for panel in chart.panels for row in panel.rows]
-    draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips, "spans": _spans}[
-        chart.kind
-    ]
-    layers, height = draw(chart, rows, arms)
+    draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips, "spans": _spans}
+    layers, height = draw[chart.kind](chart, rows, arms)
     config = alt.Config(
         background="transparent",
         font=FONT,
