@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -71,3 +72,19 @@ def test_an_interrupted_set_up_ends_the_programs_that_it_started(
     with pytest.raises(ExceptionGroup):
         provide([part("long", Lane.FETCH, run_for_long), part("defect", Lane.BUILD, break_off)], quiet())
     assert ended.is_set()
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        (["error: no default is configured", "13: <unknown>"], "error: no default is configured"),
+        (["E: not found", "try another"], "E: not found"),
+        (["warning: old", "it broke"], "it broke"),
+    ],
+)
+def test_what_failed_is_told_by_its_last_error_and_not_by_what_came_after(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, printed: list[str], told: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ToolError, match=f"ended with status 3: {re.escape(told)}"):
+        run_logged(["sh", "-c", 'printf "%s\\n" "$@"; exit 3', "sh", *printed], log="x")

@@ -16,7 +16,7 @@ from virtgauge.provision.cache import ProvisionError, cache_root, no_space
 
 _TAIL_LINES = 12
 _TIME_LIMIT_S = 1800.0
-_ERROR = re.compile(r"E: |verifying .* checksum mismatch$|(.*: )?missing go\.sum entry")
+_ERROR = re.compile(r"E: |error: |verifying .* checksum mismatch$|(.*: )?missing go\.sum entry")
 _running: set[subprocess.Popen[bytes]] = set()
 _starting = threading.Lock()
 
@@ -80,7 +80,8 @@ def run_logged(
     if "No space left on device" in tail:
         raise no_space(cache_root())
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
-    # What apt and Go say of another hash than the one that was meant comes before explanations.
+    # What apt and Go say of another hash than the one that was meant comes before explanations, and what rustup says
+    # before a backtrace.
     last = next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1] if lines else "")
     said = f": {last}" if last else ""
     raise ToolError(f"`{name}` ended with status {process.returncode}{said}", f"see {path}")
