@@ -1,7 +1,7 @@
 """Cycles that are made late on purpose: of how many the trace names what was done, by what that was and where.
 
 Examples:
-  python benchmarks/injected_spikes.py                   some three minutes
+  python benchmarks/injected_spikes.py                   some five minutes
   python benchmarks/injected_spikes.py --turns 20        half an hour
   python benchmarks/injected_spikes.py --busy            beside a busy program on each processor
 
@@ -22,6 +22,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, cast
 
 from benchmark import BenchmarkError, Outcome, main, progress
@@ -63,8 +64,8 @@ while True:
     pass
 """
 
-Disturbance = Callable[[int], AbstractAsyncContextManager[None]]
-"""What is done while the block runs to a guest, whose process is given."""
+Disturbance = Callable[[list[int]], AbstractAsyncContextManager[None]]
+"""What is done while the block runs to a guest, whose processes are given."""
 
 
 @contextlib.contextmanager
@@ -78,18 +79,18 @@ def _running(code: str, name: str, cpu: int) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _hogged(_: int) -> AsyncIterator[None]:
+async def _hogged(_: list[int]) -> AsyncIterator[None]:
     """A program of real-time priority takes 5 of every 50 ms of the processor."""
     with _running(_HOG, "hog", CPU):
         yield
 
 
 @contextlib.asynccontextmanager
-async def _stopped(pid: int) -> AsyncIterator[None]:
-    """All of the guest's processes are stopped for 10 of every 110 ms."""
+async def _stopped(pids: list[int]) -> AsyncIterator[None]:
+    """The guest's processes are stopped for 30 of every 130 ms."""
 
     def told(what: signal.Signals) -> None:
-        for one in tree_pids(pid):
+        for one in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one, what)
 
@@ -98,7 +99,7 @@ async def _stopped(pid: int) -> AsyncIterator[None]:
             while True:
                 await asyncio.sleep(0.1)
                 told(signal.SIGSTOP)
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.03)
                 told(signal.SIGCONT)
         finally:
             told(signal.SIGCONT)
@@ -112,8 +113,13 @@ async def _stopped(pid: int) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _undisturbed(_: int) -> AsyncIterator[None]:
+async def _undisturbed(_: list[int]) -> AsyncIterator[None]:
     yield
+
+
+def _untraced(root: int) -> list[int]:
+    """Of a tree of processes those that none traces: to whom traces them, a signal to the others is the guest's."""
+    return [pid for pid in tree_pids(root) if "\nTracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +130,8 @@ class Place:
     cpu: int = CPU  # by the place's own numbers
     policy: str = "fifo"  # scheduling class of the cycles
     threads: int = 2  # that spend a quota
+    cpus: tuple[int, ...] | None = None  # of this machine that all of it may run on
+    stoppable: Callable[[int], list[int]] = _untraced  # of its process and that one's descendants
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,12 +155,21 @@ class Injection:
 PLACES = {
     "host": Place(create("host", {})),
     "runc": Place(create("oci", {"runtime": "runc"}), policy="other"),
+    "gvisor": Place(
+        create("oci", {"runtime": "runsc"}),
+        cpu=0,
+        policy="other",
+        threads=1,
+        cpus=(CPU,),
+        stoppable=lambda kernel: [kernel],
+    ),
+    "uml": Place(create("uml", {}), cpu=0, threads=1, cpus=(CPU,)),
     "qemu": Place(create("qemu", {"accelerator": "tcg", "vcpus": 1, "tuning": {"vcpu_cpus": [CPU]}}), cpu=0, threads=1),
 }
 INJECTIONS = {
     "hog": Injection("a FIFO thread on its CPU for 5 ms", "preempted", "hog", 2.5, _hogged),
     "quota": Injection("a quota of half a CPU, spent", "throttled", "quota", 20, cpu_limit=0.5, loaded=True),
-    "stop": Injection("SIGSTOP for 10 ms", "stopped", "", 5, _stopped),
+    "stop": Injection("SIGSTOP for 30 ms", "stopped", "", 15, _stopped),
     "own-hog": Injection(
         *("a FIFO thread of the guest's for 4 of 10 ms", "guest", "preempted: cycle-", 2.5),
         params={"cpus": [0, 0], "period_ns": 10_000_000, "work_permille": 400},
@@ -175,11 +192,11 @@ async def causes(scope: Scope, place: Place, injection: Injection) -> list[tuple
     suite = TimingSuite.create({"timers": [], "sleeps": [], "cycles": cycles} | load)
     stage = Stage(place.platform, scope, find_agent(), "testbed")
     try:
-        await stage.launch(cpu_limit=injection.cpu_limit)
+        await stage.launch(cpu_limit=injection.cpu_limit, cpus=place.cpus)
         testbed = Testbed(stage)
         (cell,) = suite.cells()
         cell = dataclasses.replace(cell, params={**cell.params, **injection.params})
-        async with injection.disturbance(cast(LocalGuest, testbed.guest)._pid or 0):
+        async with injection.disturbance(place.stoppable(cast(LocalGuest, testbed.guest)._pid or 0)):
             outcome = await run_trial(cell, suite, testbed, _ANYTHING, lambda _: None)
     finally:
         await stage.close()

@@ -49,7 +49,8 @@ def test_a_trace_is_gone_with_its_trial_and_that_of_a_dead_run_is_reclaimed() ->
         left.__exit__(None, None, None)
 
 
-CASES = [*itertools.product(["host", "runc", "qemu"], ["hog", "quota", "stop"]), ("qemu", "own-hog")]
+PLACES = ["host", "runc", "gvisor", "uml", "qemu"]
+CASES = [*itertools.product(PLACES, ["hog", "quota", "stop"]), ("qemu", "own-hog")]
 
 
 @pytest.mark.parametrize(("where", "name"), CASES)

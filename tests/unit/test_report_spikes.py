@@ -11,7 +11,8 @@ from shown import shown, tables, value
 from synthetic import arm_record, manifest, trial
 
 from virtgauge import report
-from virtgauge.analysis.spikes import CAUSES, MOST_PARTS
+from virtgauge.analysis.courses import CAUSES
+from virtgauge.analysis.spikes import MOST_PARTS
 from virtgauge.ledger.store import Ledger
 from virtgauge.report import Report
 from virtgauge.report.drawing import specification

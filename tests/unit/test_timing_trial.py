@@ -229,11 +229,15 @@ async def test_a_machine_that_is_another_is_not_traced_by_what_this_one_does():
 class Late:
     """A guest whose cycles were late; its clock is behind by 5 s, then by 3 ms more, and answers take 2 ms."""
 
-    def __init__(self, *vcpus: int, takes_ns: int = 2_000_000) -> None:
+    def __init__(self, *vcpus: int, takes_ns: int = 2_000_000, sandbox: tuple[int, ...] = ()) -> None:
         self.vcpus, self.channel, self._takes_ns, self._read = vcpus, self, takes_ns, 0
+        self.sandbox = [*sandbox]
 
     async def vcpu_threads(self) -> tuple[int, ...]:
         return self.vcpus
+
+    def sandbox_threads(self) -> frozenset[int]:
+        return frozenset(self.sandbox)
 
     def throttling(self) -> None:
         return None
@@ -285,6 +289,26 @@ async def test_a_guests_processor_is_looked_for_in_the_trace_by_its_number(threa
     told = await (await spikes.Watched.begin(Late(900, 901))).told(late, trace_of(*lines))
     assert told["clocks_uncertain_ns"] == 1_000_000
     assert (told["worst"][0]["cause"], told["worst"][0]["by"]) == ("unrecorded" if by else "stopped", by)
+
+
+async def test_of_a_sandbox_those_threads_are_followed_that_it_had_before_or_after():
+    left = "prev_comm=exe prev_pid={} prev_prio=120 prev_state=T"
+    switch = "sched_switch: {} ==> next_comm=x next_pid=7 next_prio=1"
+    lines = [
+        f"             exe-{pid}     [001] d..2.     6.999900: {switch.format(left.format(pid))}\n"
+        for pid in (950, 951)
+    ]
+    lines.append("               x-7       [001] d.h..     7.050000: local_timer_entry: vector=236\n")
+    late = cycles_of(late_ns=100_000_000, monotonic_ns=2_100_000_000)  # at 7.1 s of the host's
+    for before, after in (((950,), ()), ((8,), (8, 951))):
+        guest = Late(sandbox=before)
+        watched = await spikes.Watched.begin(guest)
+        guest.sandbox = [*after]
+        told = await watched.told(late, trace_of(*lines))
+        assert (told["worst"][0]["cause"], told["clocks_uncertain_ns"]) == ("stopped", 1_000_000)
+    guest = Late(900, sandbox=[950])  # whose processors are known
+    watched = await spikes.Watched.begin(guest)
+    assert (await watched.told(late, trace_of(*lines)))["worst"][0]["cause"] == "unrecorded"
 
 
 async def test_what_a_guests_own_kernel_saw_is_told_beside_what_the_hosts_did():

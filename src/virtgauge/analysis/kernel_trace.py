@@ -42,13 +42,17 @@ class Spike:
     over_ns: int  # when it had woken
     counter: int = 0  # of the processor, at that moment
     vcpu: int = 0  # of a guest's thread: the thread of this machine that is the guest's processor; 0 of any other
+    # of a guest's thread where none is its processor: those of this machine that its kernel and its programs are
+    sandbox: frozenset[int] = frozenset()
 
     @property
     def due_ns(self) -> int:
         return self.over_ns - self.late_ns
 
     def concerns(self, name: str, pid: int) -> bool:
-        """Whether a thread of the trace is the late one, or the processor of it; another run may have such names."""
+        """Whether a thread of the trace is the late one, or does its work; another run may have such names."""
+        if self.sandbox:
+            return pid in self.sandbox
         return pid == self.vcpu if self.vcpu else name == self.thread
 
 
@@ -111,17 +115,19 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0) -> Rec
     windows = [Window(spike) for spike in spikes]
     waiting = sorted(windows, key=lambda one: one.spike.due_ns, reverse=True)
     under_way: list[Window] = []
-    names, vcpus = {one.thread for one in spikes if not one.vcpu}, {one.vcpu for one in spikes if one.vcpu}
-    changed, seen_on = dict[tuple[str, int], list[Event]](), dict[int, int]()
+    names = {one.thread for one in spikes if not (one.vcpu or one.sandbox)}
+    followed = {one.vcpu for one in spikes if one.vcpu}.union(*{one.sandbox for one in spikes})
+    changed, seen_on = dict[tuple[str, int], list[tuple[int, Event]]](), dict[int, int]()
     crossed = dict[int, Event]()
     recorded, kept = Recorded(windows, {}, overwritten=False, names={}), 0
-    for event in _with_signs_of_quotas(_with_all_switches(_events(lines, recorded))):
+    for number, event in enumerate(_with_signs_of_quotas(_with_all_switches(_events(lines, recorded)))):
         at_ns = event.at_ns
         recorded.began_ns.setdefault(event.cpu, at_ns)
         while waiting and waiting[-1].spike.due_ns <= at_ns + ROUNDED_NS:
             window = waiting.pop()
             concerned = (of for thread, of in changed.items() if window.spike.concerns(*thread))
-            window.before = sorted(itertools.chain.from_iterable(concerned))
+            ordered = sorted(itertools.chain.from_iterable(concerned), key=lambda one: (one[1].at_ns, one[0]))
+            window.before = [one for _, one in ordered]
             window.vcpu_on = seen_on.get(window.spike.vcpu)
             window.crossed = crossed.get(window.spike.vcpu)
             under_way.append(window)
@@ -133,21 +139,21 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0) -> Rec
             window.whole = kept <= _MOST_EVENTS
             if window.whole:
                 bisect.insort(window.events, event, key=lambda one: one.at_ns)
-        if event.pid in vcpus:
+        if event.pid in followed:
             seen_on[event.pid] = event.cpu
             if event.name in ("kvm_exit", "kvm_entry"):
                 crossed[event.pid] = event
         if switch := event.switch:
-            if switch.came.pid in vcpus:
+            if switch.came.pid in followed:
                 seen_on[switch.came.pid] = event.cpu
             for name, pid, _ in (switch.left, switch.came):
                 recorded.names[pid] = name
-                if name in names or pid in vcpus:
-                    changed[name, pid] = [event]
-        elif (woken := event.woken) and (woken.name in names or woken.pid in vcpus):
+                if name in names or pid in followed:
+                    changed[name, pid] = [(number, event)]
+        elif (woken := event.woken) and (woken.name in names or woken.pid in followed):
             last = changed.setdefault((woken.name, woken.pid), [])
-            if not any(one.switch and one.switch.came.pid == woken.pid for one in last):
-                last[1:] = [event]
+            if not any(one.switch and one.switch.came.pid == woken.pid for _, one in last):
+                last[1:] = [(number, event)]
     return recorded
 
 

@@ -311,6 +311,13 @@ def tree_pids(root: int) -> list[int]:
     return found
 
 
+def threads_of(pid: int) -> list[int]:
+    """The threads of a process; none of one that is gone."""
+    with contextlib.suppress(OSError):
+        return [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
+    return []
+
+
 def tree_cpu_ns(root: int) -> int | None:
     """CPU time of a process, its live descendants, and the dead children they waited for, in ns.
 

@@ -284,6 +284,13 @@ class Guest(abc.ABC):
         """
         return ()
 
+    def sandbox_threads(self) -> frozenset[int]:
+        """Threads of this machine that a kernel of the guest's own and its programs are, at this moment.
+
+        None where its programs' threads are this machine's own, or it works elsewhere.
+        """
+        return frozenset()
+
     def out_of_memory_kills(self) -> int | None:
         """Of its processes, those that the host's kernel has killed at the guest's memory limit; None where unknown."""
         return None

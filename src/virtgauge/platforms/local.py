@@ -18,7 +18,7 @@ from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
 from virtgauge.host.mounts import DiskImageError, loop_device, mount_disk_image, unmount_disk_image
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import tree_cpu_ns, wait_for_exit
+from virtgauge.host.process import threads_of, tree_cpu_ns, wait_for_exit
 from virtgauge.host.rights import lacking
 from virtgauge.network import links
 from virtgauge.network.links import disconnect, keep_tap, open_tap, receive_in_threads
@@ -140,12 +140,13 @@ class LocalGuest(LaunchedGuest):
         unbound: str | None = None,
         disk_place: Path | None = None,  # where the host has its first disk mounted, or the host's device that it is
         disk_bypass: str | None = None,  # which of its reads and writes do not meet the bounds of its disk, and why
+        sandbox: bool = False,  # whether a kernel of its own and its programs are processes of this host
         **launched: Any,
     ) -> None:
         super().__init__(**launched)
         self._cgroup = cgroup
         self._pid = pid
-        self._unbound = unbound
+        self._unbound, self._sandbox = unbound, sandbox
         self._policy = CgroupPolicy(cgroup)
         self._disk_place, self._disk_bypass = disk_place, disk_bypass
         self._cpus_at_launch = self.confinement().cpus
@@ -181,6 +182,11 @@ class LocalGuest(LaunchedGuest):
     def throttling(self) -> Throttling | None:
         """What the control group's quota has held back so far."""
         return self._policy.throttling()
+
+    def sandbox_threads(self) -> frozenset[int]:
+        """All in the control group, where it is a sandbox."""
+        pids = self._cgroup.pids() if self._sandbox else ()
+        return frozenset(thread for pid in pids for thread in threads_of(pid))
 
     def out_of_memory_kills(self) -> int | None:
         """What the kernel has killed in the control group so far."""

@@ -321,7 +321,7 @@ class UmlGuest(KernelGuest):
     """A running kernel and its processes."""
 
     def __init__(self, *, boot: UmlBoot, **rest: Any) -> None:
-        super().__init__(**rest)
+        super().__init__(sandbox=True, **rest)
         self.boot = boot
 
     async def apply(self, policy: Policy) -> Applied:

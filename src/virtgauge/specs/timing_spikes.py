@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from virtgauge.analysis import spikes
+from virtgauge.analysis import courses
+from virtgauge.analysis.spikes import MOST_PARTS
 from virtgauge.results.formatting import duration, load_label
 from virtgauge.results.quantities import DURATION, SHARE
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Value, chart_of, table_of
@@ -18,45 +19,45 @@ _MOST_NAMED, _MOST_LATEST = 3, 10
 
 # By cause what happened, in a clause, and what to do.
 _WORDS = {
-    spikes.ABOVE: (
+    courses.ABOVE: (
         "nothing ran that Linux knows of",
         "A hypervisor below: reserve the CPU there. Idle: no deep idle states (/dev/cpu_dma_latency). Firmware: look "
         "by hwlatdetect. A program by name may have held interrupts off.",
     ),
-    spikes.PREEMPTED: (
+    courses.PREEMPTED: (
         "another program ran",
         "Keep it off this CPU (cpusets, isolcpus), or give the cycle a higher real-time priority. A less urgent one "
         "was in the kernel, which PREEMPT_RT interrupts.",
     ),
-    spikes.INTERRUPT: (
+    courses.INTERRUPT: (
         "an interrupt was served",
         "Send it to another CPU (/proc/irq/*/smp_affinity); for softirqs the network's queues, too; nohz_full for the "
         "timer's.",
     ),
-    spikes.VM_EXIT: (
+    courses.VM_EXIT: (
         "the virtual processor was out of its guest",
         "Avoid exits of that reason: huge pages, interrupts posted to the guest. Halted: kvm.halt_poll_ns, or a guest "
         "that does not halt (idle=poll).",
     ),
-    spikes.GUEST: (
+    courses.GUEST: (
         "its guest did something else",
         "In the guest: a higher real-time priority, CPUs that are isolated there, fewer emulated devices.",
     ),
-    spikes.FAULT: ("a page was missing", "Lock the memory (mlockall) and touch all of it beforehand."),
-    spikes.THROTTLED: (
+    courses.FAULT: ("a page was missing", "Lock the memory (mlockall) and touch all of it beforehand."),
+    courses.THROTTLED: (
         "it might not run",
         "A quota: raise cpu.max, or take it off. A real-time class: kernel.sched_rt_runtime_us = -1, and no runtime "
         "for the fair servers, if the cycle is known to leave time to others.",
     ),
-    spikes.TIMER: (
+    courses.TIMER: (
         "its timer fired late",
         "Set the timer slack to 1 ns. The kernel needs high-resolution timers (highres=on). Of another CPU: nohz_full "
         "leaves timers to others, which were late; kernel.timer_migration = 0 keeps them.",
     ),
-    spikes.STOPPED: ("it was stopped", "Find who sends SIGSTOP or traces the process."),
-    spikes.CLOCK: ("the clock jumped", "Find what sets the clock, or take another clock source; no thread was late."),
-    spikes.UNKNOWN: ("no cause explains half of it", "What followed what, the table of the latest cycles tells."),
-    spikes.UNRECORDED: (
+    courses.STOPPED: ("it was stopped", "Find who sends SIGSTOP or traces the process."),
+    courses.CLOCK: ("the clock jumped", "Find what sets the clock, or take another clock source; no thread was late."),
+    courses.UNKNOWN: ("no cause explains half of it", "What followed what, the table of the latest cycles tells."),
+    courses.UNRECORDED: (
         "not recorded",
         "A guest whose processors are no known threads of this machine is not seen from it. Overwritten: shorter "
         "trials (seconds), or name the cpus of the cycles.",
@@ -70,8 +71,8 @@ class _Late(NamedTuple):
     cause: str
     by: str
     ns: int
-    course: tuple[spikes.Part, ...]  # what followed what
-    inside: tuple[spikes.Part, ...]  # the same by the guest's own kernel
+    course: tuple[courses.Part, ...]  # what followed what
+    inside: tuple[courses.Part, ...]  # the same by the guest's own kernel
 
 
 def _late(worst: Any, _: Any) -> list[_Late]:
@@ -80,27 +81,27 @@ def _late(worst: Any, _: Any) -> list[_Late]:
     for one in worst if isinstance(worst, list) else ():
         cause, ns = (str(one.get("cause")), one.get("late_ns")) if isinstance(one, dict) else ("", None)
         if cause in _WORDS and isinstance(ns, int) and 0 <= ns < 2**63:
-            courses = _course(one.get("course")), _course(one.get("inside"))
-            found.append(_Late(cause, str(one.get("by") or ""), ns, *courses))
+            both = _course(one.get("course")), _course(one.get("inside"))
+            found.append(_Late(cause, str(one.get("by") or ""), ns, *both))
     return found
 
 
-def _course(parts: Any) -> tuple[spikes.Part, ...]:
+def _course(parts: Any) -> tuple[courses.Part, ...]:
     told = []
     for part in parts if isinstance(parts, list) else ():
         cause, by, ns = part if isinstance(part, list) and len(part) == 3 else ("", "", None)
         if cause in _WORDS and isinstance(ns, int) and 0 <= ns < 2**63:
-            told.append(spikes.Part(cause, str(by or ""), ns))
+            told.append(courses.Part(cause, str(by or ""), ns))
     return tuple(told)
 
 
-def _words(parts: tuple[spikes.Part, ...]) -> str:
+def _words(parts: tuple[courses.Part, ...]) -> str:
     """``timer 0.12 ms → preempted: hog 4.9 ms``; empty where there is none."""
     return " → ".join(map(_named, parts))
 
 
-def _named(part: spikes.Part) -> str:
-    return f"{spikes.named(part.cause, part.by)} {duration(part.ns)}"
+def _named(part: courses.Part) -> str:
+    return f"{courses.named(part.cause, part.by)} {duration(part.ns)}"
 
 
 def late_causes(context: Context) -> Iterator[Block]:
@@ -148,7 +149,7 @@ def _courses(title: str, latest: Sequence[tuple[str, _Late]]) -> Iterator[Block]
         }
         for place, (_, one) in enumerate(latest, 1)
         for lane, parts in (("the host's kernel", one.course), ("the guest's kernel", one.inside))
-        if len(parts) < spikes.MOST_PARTS  # else they may be sums
+        if len(parts) < MOST_PARTS  # else they may be sums
         for part, end in zip(parts, itertools.accumulate(part.ns for part in parts), strict=True)
     ]
     caption = "Each bar is a cycle, by what kept its thread from running"

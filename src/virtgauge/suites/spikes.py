@@ -1,8 +1,9 @@
 """Why the latest cycles of a trial were late: what kernels recorded meanwhile, told within its result.
 
 The host's is traced from here, that of a guest which virtgauge has booted by its agent.  Of a guest with a kernel of
-its own, the thread that is its processor is followed, and the guest's clock is put beside the host's: requests are
-answered with a reading of it, which lies between two of ours (Cristian, Probabilistic clock synchronization, 1989).
+its own, the thread that is its processor is followed, or all threads of its sandbox, and the guest's clock is put
+beside the host's: requests are answered with a reading of it, which lies between two of ours (Cristian, Probabilistic
+clock synchronization, 1989).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from virtgauge.agent.channel import Channel
+from virtgauge.analysis.courses import UNRECORDED, Part
 from virtgauge.analysis.kernel_trace import Spike
-from virtgauge.analysis.spikes import UNRECORDED, Attribution, Part, attributions, joined
+from virtgauge.analysis.spikes import Attribution, attributions, joined
 from virtgauge.errors import printable
 from virtgauge.host.tracing import Trace
 from virtgauge.platforms.base import Guest
@@ -68,7 +70,8 @@ class Watched:
     """A guest whose cycles are watched by a trace of this machine."""
 
     guest: Guest
-    vcpus: tuple[int, ...]  # threads of this machine that are its processors; none where its threads are the host's
+    vcpus: tuple[int, ...]  # threads of this machine that are its processors, where there are such
+    sandbox: frozenset[int]  # else those that its kernel and programs are; none where its threads are the host's
     throttled: int | None  # periods so far in which its quota ran out
     offset: Offset | None  # before the cycles
 
@@ -76,8 +79,9 @@ class Watched:
     async def begin(cls, guest: Guest) -> Self:
         """Before the trace: what is read of the guest's clock is not to stand in it."""
         vcpus, throttling = await guest.vcpu_threads(), guest.throttling()
-        offset = await Offset.read(guest.channel) if vcpus else None
-        return cls(guest, vcpus, throttling.throttled if throttling else None, offset)
+        sandbox = frozenset[int]() if vcpus else guest.sandbox_threads()
+        offset = await Offset.read(guest.channel) if vcpus or sandbox else None
+        return cls(guest, vcpus, sandbox, throttling.throttled if throttling else None, offset)
 
     async def told(self, result: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
         """For the trial's record: of each of the worst cycles, the latest first, its cause, and what the ring was.
@@ -87,7 +91,8 @@ class Watched:
         throttling = self.guest.throttling()
         quota = throttling is not None and self.throttled is not None and throttling.throttled > self.throttled
         offsets = [] if self.offset is None else [self.offset, await Offset.read(self.guest.channel)]
-        late = _late(result, self.vcpus)
+        sandbox = self.sandbox | self.guest.sandbox_threads() if self.sandbox else self.sandbox
+        late = [dataclasses.replace(one, sandbox=sandbox) for one in _late(result, self.vcpus)]
         reading = asyncio.create_task(asyncio.to_thread(_told, late, offsets, trace, _inside(result), quota=quota))
         try:
             return await asyncio.shield(reading)
@@ -143,7 +148,8 @@ def _told(
         if spike.vcpu == _NO_THREAD:
             found[place] = Attribution(UNRECORDED, "on which processor: name the cpus")
     if inside:
-        own = attributions(inside, [dataclasses.replace(one, vcpu=0) for one in late], quota=False)
+        alone = [dataclasses.replace(one, vcpu=0, sandbox=frozenset[int]()) for one in late]
+        own = attributions(inside, alone, quota=False)
         found = [joined(*both) for both in zip(found, own, strict=True)]
     return {
         "ring_kib": trace.kib,

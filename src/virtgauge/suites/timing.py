@@ -259,7 +259,7 @@ class TimingSuite(Suite):
             raise AgentError("unsupported", "trace: its guests are on another machine, whose kernel is not traced")
         try:
             watched = await spikes.Watched.begin(testbed.guest)
-            cpus = () if watched.vcpus else cell.params["cpus"]  # which are the guest's own numbers
+            cpus = () if watched.offset else cell.params["cpus"]  # which are the guest's own numbers
             with tracing.traced(testbed.stage.scope.folder, cpus) as trace:
                 measured = await self._measured(cell, testbed, on_progress)
                 trace.stop()

@@ -201,6 +201,7 @@ class OciPlatform(Platform):
                 disk=disk,
                 disk_place=spec.disks[0].folder if spec.disks else None,
                 disk_bypass=self._profile.disk_bypass,
+                sandbox=self._profile.own_kernel,
             )
 
     def _find_runtime(self) -> Path | None:

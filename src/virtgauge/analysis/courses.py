@@ -1,0 +1,372 @@
+"""What kept a thread from running: what it and its processor do, event by event of a trace.
+
+Each moment from its deadline on has one cause.  Of a guest with a kernel of its own, the thread that is its processor
+is followed, or where there is no such thread all that its kernel and its programs are.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import re
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from virtgauge.analysis.kernel_trace import IDLE, WAITING, Event, Window, handler_of
+
+# Causes.
+ABOVE = "above"  # an event was due, and the processor had none: hypervisor, firmware, an idle state, interrupts off
+PREEMPTED = "preempted"  # another thread ran
+INTERRUPT = "interrupt"  # a handler of an interrupt or of a softirq ran
+VM_EXIT = "vm-exit"  # a virtual processor was out of its guest: for its reason, or halted
+GUEST = "guest"  # a virtual processor ran, and its guest did something else
+FAULT = "fault"  # of a page
+THROTTLED = "throttled"  # the thread might not run, for a quota or for the bounds of real-time threads
+TIMER = "timer"  # its timer fired late on a processor that took interrupts meanwhile, or on another processor
+STOPPED = "stopped"  # by a signal or a debugger
+CLOCK = "clock"  # the clock was ahead of the counter all at once
+UNKNOWN = "unknown"  # nothing explains half of it
+UNRECORDED = "unrecorded"  # what was recorded does not hold it
+CAUSES = (*(ABOVE, PREEMPTED, INTERRUPT, VM_EXIT, GUEST, FAULT, THROTTLED, TIMER, STOPPED, CLOCK, UNKNOWN, UNRECORDED),)
+
+_LONG_NS, _BACK_NS = (
+    20_000_000,
+    10_000_000,
+)  # No fair thread waits for others so long in a row; two ticks of 100 Hz, one
+_PROMPT_NS = 500_000  # From a refill to an idle processor at work again: an interrupt, and the deepest idle state
+_FAIR = 100  # Priorities from here on are of no real-time thread
+
+_REASON = re.compile(r"reason (\S+)")
+_REFILL = re.compile(r"function=(sched_cfs|sched_rt|dl_task)_\w*timer")
+"""Timers that give a throttled group, or thread, its time for the next period (kernel/sched/)."""
+
+
+class Part(NamedTuple):
+    """Of a lateness."""
+
+    cause: str
+    by: str  # whom or what, by its name; empty where there is none
+    ns: int
+
+
+def named(cause: str, by: str) -> str:
+    """``preempted: hog``; the cause alone where nobody is known."""
+    return f"{cause}: {by}" if by else cause
+
+
+# What a thread does.
+_RUNNING, _WAITING, _ASLEEP, _BLOCKED, _STOPPED = "running", "waiting", "asleep", "blocked", "stopped"
+_STATES = {WAITING: _WAITING, "D": _BLOCKED, "T": _STOPPED, "t": _STOPPED}
+"""By the letter with which it was switched away from (fs/proc/array.c); with any other it sleeps."""
+
+
+class _Processor:
+    """Whom a processor has, and what it serves."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.pid = events[0].pid if events else IDLE
+        self.handlers = list(_unfinished(events))  # of interrupts, that run on it, the innermost last
+
+    def follow(self, event: Event) -> bool:
+        """Whether the event shows that it takes interrupts: others come where these are off, too."""
+        handler, switch = handler_of(event), event.switch
+        self.pid = switch.came.pid if switch else event.pid
+        if switch:
+            self.handlers.clear()  # it leaves none behind, but where softirqs are threads'
+        elif handler and event.name.endswith("_entry"):
+            self.handlers.append(handler)
+        elif handler and self.handlers:
+            self.handlers.pop()
+        return bool(handler or switch)
+
+
+class Followed(abc.ABC):
+    """What is followed through a window, event by event."""
+
+    unwoken: bool  # whether it slept, and then ran without having been woken: that was not recorded
+
+    def __init__(self, window: Window) -> None:
+        self._spike, self._events = window.spike, window.events
+
+    @abc.abstractmethod
+    def follow(self, event: Event, place: int) -> None:
+        """Take note of the next event, whose place among the window's is given."""
+
+    @abc.abstractmethod
+    def cause(self, at_ns: int) -> tuple[str, str]:
+        """What keeps the late thread from running from this moment to the next event, and by whom."""
+
+    def parts(self) -> list[Part]:
+        """For what causes the thread was late, one after another, and by whom."""
+        found = list[Part]()
+        at_ns, over_ns = self._spike.due_ns, self._spike.over_ns
+        for place, event in enumerate(self._events):
+            until_ns = min(max(event.at_ns, at_ns), over_ns)
+            if until_ns > at_ns:
+                found.append(Part(*self.cause(at_ns), until_ns - at_ns))
+            at_ns = until_ns
+            self.follow(event, place)
+        found.append(Part(*self.cause(at_ns), over_ns - at_ns))
+        return found
+
+
+class Course(Followed):
+    """What a thread and its processor do."""
+
+    def __init__(self, window: Window, pid: int, cpu: int, names: dict[int, str], *, quota: bool) -> None:
+        super().__init__(window)
+        self._pid, self._cpu = pid, cpu
+        self._names, self._urgency = (
+            ChainMap({IDLE: "idle"}, names),
+            dict[int, int](),
+        )  # by pid; the lower, the more urgent
+        before = [event for event in window.before if window.spike.vcpu in (0, pid) and self._change(event) is not None]
+        self.unwoken = False
+        self.state = self._first_state(before)
+        if self.state == _WAITING:
+            self._cpu = self._next_cpu(0)
+        self._woken_on = [  # of each waking its place among the events, and the processor that did it
+            (place, event.cpu)
+            for place, event in enumerate(self._events)
+            if event.name == "sched_waking" and self._change(event)
+        ]
+        of_each = {cpu: list[Event]()}
+        for event in self._events:
+            of_each.setdefault(event.cpu, []).append(event)
+        self._processors = {number: _Processor(own) for number, own in of_each.items()}
+        last = before[-1] if before and before[-1].switch else None  # none where it was woken since
+        if not of_each[cpu]:  # then whoever it was given to when the thread left it
+            left = next((one.switch for one in before if one.cpu == cpu and one.switch), None)
+            self._processors[cpu].pid = left.came.pid if left else pid
+        self._alive = False  # whether its processor was seen to take interrupts since the deadline
+        # whether that was given to another while the thread waited for it
+        self._passed_over = last is not None and self.state == _WAITING
+        self._quota = quota  # whether its group's may have run out
+        # whether it was sent away for want of quota when it last left its processor
+        self._spent = quota and last is not None and self._sent_away(last, self._events)
+        self._faulted = False  # whether the thread has had a page fault since it slept
+        is_vcpu = window.spike.vcpu == pid
+        self._exit = _reason(window.crossed) if is_vcpu else ""  # why the virtual processor has left its guest
+        # by pid the threads that wake it, if it is a guest's processor: while it sleeps, it waits for the next of them
+        self._courses = dict[int, Course]()
+        self._wakings = self._each_waking(window, names, of_each) if is_vcpu else []
+        idle_until = [one.at_ns for one in of_each[cpu] if one.name == "sched_switch" and one.pid == IDLE]
+        self._refilled_ns = {  # the last time of each kind upon which the processor went to work
+            found[1]: event.at_ns
+            for event in self._events
+            if (found := _REFILL.search(event.told))
+            and any(0 <= until_ns - event.at_ns <= _PROMPT_NS for until_ns in idle_until)
+        }
+
+    @property
+    def holder(self) -> int:
+        """Whom its processor has."""
+        return self._processors[self._cpu].pid
+
+    def _first_state(self, before: Sequence[Event]) -> str:
+        """At the deadline: as it was left before, else as its first event afterwards presupposes."""
+        changes = [(event.name, change) for event in self._events if (change := self._change(event)) is not None]
+        left = [self._change(event) for event in before]
+        if left and left[-1] == _ASLEEP and changes and changes[0][1] == _RUNNING:
+            self.unwoken = True  # it runs again, and was not woken: it had been while it went to sleep
+            return _WAITING
+        if left or not changes:
+            return (left[-1] if left else None) or _RUNNING
+        name, change = changes[0]
+        if name == "sched_waking":
+            return _ASLEEP
+        return _WAITING if change == _RUNNING else _RUNNING
+
+    def _change(self, event: Event) -> str | None:
+        """What the thread does after an event; None where that says nothing of it.  Notes names and priorities."""
+        if switch := event.switch:
+            for name, pid, priority in (switch.left, switch.came):
+                self._names[pid], self._urgency[pid] = name, priority
+            self._names[IDLE] = "idle"
+            if self._pid == switch.left.pid:
+                traced = switch.state == "t" and self._spike.sandbox  # whose kernel traces its programs
+                return _ASLEEP if traced else _STATES.get(switch.state, _ASLEEP)
+            return _RUNNING if self._pid == switch.came.pid else None
+        woken = event.woken
+        return _WAITING if woken and woken.pid == self._pid else None
+
+    def follow(self, event: Event, place: int) -> None:
+        change = self._change(event)
+        woken_already = event.name == "sched_waking" and self.state == _RUNNING  # about to sleep: it will not
+        if change is not None and not woken_already:
+            self.unwoken |= change == _RUNNING and self.state not in (_RUNNING, _WAITING)
+            if change in (_ASLEEP, _STOPPED):
+                self._faulted = False
+            if change == _ASLEEP and self._next_change(place) == _RUNNING:
+                self.unwoken, change = True, _WAITING  # as in :meth:`_first_state`
+            self.state = change
+            if change in (_RUNNING, _WAITING):
+                self._cpu = self._next_cpu(place)
+            if event.name == "sched_switch":
+                self._spent = self._quota and change == _WAITING and self._sent_away(event, self._events[place:])
+        for course in self._courses.values():
+            course.follow(event, place)
+        for wakings in (self._wakings, self._woken_on):
+            if wakings and wakings[0][0] == place:
+                del wakings[0]
+        if event.pid == self._pid:
+            if event.name.startswith("page_fault_"):
+                self._faulted = True
+            elif event.name == "kvm_exit":
+                self._exit = _reason(event)
+            elif event.name == "kvm_entry":
+                self._exit = ""
+        takes_interrupts = self._processors[event.cpu].follow(event)
+        if event.cpu == self._cpu:
+            self._alive |= takes_interrupts and event.at_ns >= self._spike.due_ns
+            if event.name == "sched_switch":
+                self._passed_over = self.state == _WAITING
+
+    def _each_waking(
+        self, window: Window, names: dict[int, str], of_each: Mapping[int, Sequence[Event]]
+    ) -> list[tuple[int, Course | None]]:
+        """Of each waking its place among the events, and the course of the thread that did it; None of an interrupt."""
+        processors = {number: _Processor(own) for number, own in of_each.items()}
+        found = list[tuple[int, Course | None]]()
+        for place, event in enumerate(self._events):
+            woken, waker = event.woken, event.pid
+            if woken and woken.pid == self._pid:
+                by_thread = waker not in (IDLE, self._pid) and not processors[event.cpu].handlers
+                if by_thread and waker not in self._courses:
+                    self._courses[waker] = Course(window, waker, event.cpu, names, quota=self._quota)
+                found.append((place, self._courses[waker] if by_thread else None))
+            processors[event.cpu].follow(event)
+        return found
+
+    def _sent_away(self, left: Event, since: Sequence[Event]) -> bool:
+        """Whether it was for want of quota that the thread left its processor, whoever runs meanwhile.
+
+        So it was where it was turned back, where the processor idles before it returns, and where that takes longer
+        than the scheduler lets others go first, and comes soon after a group's quota was filled up.
+        """
+        refilled_ns, back_ns = -_BACK_NS - 1, self._spike.over_ns
+        for event in since:
+            switch = event.switch
+            if switch and switch.came.pid == self._pid:
+                back_ns = event.at_ns
+                break
+            if switch and switch.came.pid == IDLE and event.cpu == self._cpu:
+                return True
+            if (refill := _REFILL.search(event.told)) and refill[1] == "sched_cfs":
+                refilled_ns = event.at_ns
+        return left.turned_back or (back_ns - left.at_ns >= _LONG_NS and back_ns - refilled_ns <= _BACK_NS)
+
+    def _next_change(self, place: int) -> str | None:
+        """What the thread does after the next event that says something of it."""
+        later = (self._change(event) for event in self._events[place + 1 :])
+        return next((change for change in later if change is not None), None)
+
+    def _next_cpu(self, place: int) -> int:
+        """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
+        for event in self._events[place:]:
+            if event.switch and event.switch.came.pid == self._pid:
+                return event.cpu
+        return self._cpu
+
+    def cause(self, at_ns: int) -> tuple[str, str]:
+        state, processor, of_guest = self.state, self._processors[self._cpu], bool(self._spike.vcpu)
+        current = self._names.get(processor.pid, f"pid {processor.pid}")
+        if state == _STOPPED:
+            return STOPPED, ""
+        works = state == _RUNNING and self._pid != self._spike.vcpu and not processor.handlers
+        if of_guest and (state == _ASLEEP or works):
+            waker = self._wakings[0][1] if self._wakings else None
+            return waker.cause(at_ns) if waker else (VM_EXIT, self._exit or "halt")
+        timer_cpu = self._woken_on[0][1] if self._woken_on else self._cpu
+        if state == _ASLEEP and timer_cpu != self._cpu and not self._exit:
+            return TIMER, f"of CPU {timer_cpu}"
+        if processor.handlers:
+            return INTERRUPT, processor.handlers[-1]
+        if state == _BLOCKED:
+            return (FAULT, "") if self._faulted else (UNKNOWN, "blocked in the kernel")
+        if state != _WAITING and self._exit:
+            return VM_EXIT, self._exit
+        if state == _RUNNING and of_guest:
+            return GUEST, ""
+        if state == _RUNNING:
+            return (FAULT, "") if self._faulted else (ABOVE, "itself")
+        if state == _ASLEEP:
+            return (TIMER, "") if self._alive else (ABOVE, current)
+        return self._waits_for(processor.pid, current, at_ns)
+
+    def _waits_for(self, pid: int, current: str, at_ns: int) -> tuple[str, str]:
+        """A thread that could run, and does not: the scheduler passes it over only if it may not run."""
+        own, other = (self._urgency.get(one, _FAIR) for one in (self._pid, pid))
+        idle, real_time = pid == IDLE, own < _FAIR
+        kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
+        less_urgent = real_time and other > max(own, 0)  # what stops a processor has 0, and precedes all
+        may_not = self._passed_over and (idle or less_urgent)
+        spent = self._spent and not real_time
+        if spent or may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
+            return THROTTLED, "bounds of its real-time class" if real_time else "quota"
+        return (ABOVE, "idle") if idle else (PREEMPTED, current)
+
+
+class SandboxCourse(Followed):
+    """What the threads do that a guest's kernel and its programs are, any of which may do the late one's work.
+
+    What one of them waits for goes before what others do meanwhile.  Where all sleep, their kernel may have set its
+    timer too late, as Go's runtime does by up to 10 ms: then nothing is said of the timer, nor of a silent processor.
+    """
+
+    def __init__(self, window: Window, places: Mapping[int, int], names: dict[int, str], *, quota: bool) -> None:
+        super().__init__(window)
+        self._courses = {pid: Course(window, pid, cpu, names, quota=quota) for pid, cpu in places.items()}
+        self.unwoken = any(course.unwoken for course in self._courses.values())
+        woken = ((place, event.woken) for place, event in enumerate(self._events) if event.woken)
+        self._wakings = [(place, thread.pid) for place, thread in woken if thread.pid in places]
+
+    def follow(self, event: Event, place: int) -> None:
+        for course in self._courses.values():
+            course.follow(event, place)
+            self.unwoken |= course.unwoken
+        if self._wakings and self._wakings[0][0] == place:
+            del self._wakings[0]
+
+    def cause(self, at_ns: int) -> tuple[str, str]:
+        of_each = dict[str, list[Course]]()
+        for course in self._courses.values():
+            of_each.setdefault(course.state, []).append(course)
+        waiting = of_each.get(_WAITING, [])
+        for course in waiting:
+            if course.holder not in self._spike.sandbox:
+                return course.cause(at_ns)
+        if running := of_each.get(_RUNNING):
+            found = running[0].cause(at_ns)
+            return found if found[0] == INTERRUPT else (GUEST, "")
+        if waiting:
+            return GUEST, ""
+        for state in (_STOPPED, _BLOCKED):
+            if state in of_each:
+                return of_each[state][0].cause(at_ns)
+        found = self._courses[self._wakings[0][1]].cause(at_ns) if self._wakings else (UNKNOWN, "")
+        if found[0] == TIMER:
+            return GUEST, "asleep"
+        return (UNKNOWN, "asleep") if found[0] == ABOVE else found
+
+
+def _unfinished(events: Sequence[Event]) -> Iterator[str]:
+    """Handlers that ran before a processor's events began, the outermost first: those that end and never began."""
+    depth, found = 0, list[str]()
+    for event in itertools.takewhile(lambda one: one.name != "sched_switch", events):  # then softirqs of threads end
+        if handler := handler_of(event):
+            depth += 1 if event.name.endswith("_entry") else -1
+            if depth < 0:
+                depth = 0
+                found.append(handler)
+    return reversed(found)
+
+
+def _reason(event: Event | None) -> str:
+    """Why a virtual processor has left its guest; empty where it has not."""
+    if event is None or event.name != "kvm_exit":
+        return ""
+    found = _REASON.search(event.told)
+    reason = found[1] if found else "unknown"
+    return "halt" if reason.lower() == "hlt" else reason  # of Intel's and AMD's processors
