@@ -106,7 +106,8 @@ class Run:
         Columns are those of :class:`virtgauge.exchange.tidy.Estimate` that compare, then those of the cell. ``ratio``
         is arm / reference and ``difference`` arm − reference in ``unit``, over the ``pairs`` of the same block, each
         with its interval; ``band`` is the factor by which identical arms (A/A) may seem to differ; ``judgement`` is
-        ``higher``, ``lower`` or ``inconclusive``, and ``judgement_reason`` says why. The method is that of
+        ``higher``, ``lower`` or ``inconclusive``, and ``judgement_reason`` says why; measures that are often zero are
+        judged by their difference, to which ``band`` does not belong. The method is that of
         :mod:`virtgauge.analysis.comparison`.
         """
         with self._opened() as table:

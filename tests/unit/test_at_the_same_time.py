@@ -90,16 +90,26 @@ def test_what_others_have_used_does_not_jump_when_they_come_or_go() -> None:
     assert beside.cpu_ns(a) - then == 50
 
 
-def test_more_virtual_cpus_than_a_share_has_are_refused_and_turns_that_are_no_multiple_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_virtual_cpus_than_a_share_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "allowed_cores", lambda: [(0,), (1,)])
     arms = [arm_record("host", "host", "host"), arm_record("vm", "qemu", "vm", settings={"vcpus": 2})]
     with pytest.raises(UsageError, match="vm has 2 virtual CPUs, and its share of the machine 1"):
         run._at_the_same_time(plan(), arms)
     arms[1] = arm_record("vm", "qemu", "vm", settings={"vcpus": 1})
-    assert [len(run._at_the_same_time(plan(repetitions=n), arms)) for n in (2, 3)] == [1, 2]
-    assert run._at_the_same_time(plan_of(simulated("calm"), design=CYCLES), arms) == []
+    assert "threads of the same core" not in run._at_the_same_time(plan(), arms)
+    monkeypatch.setattr(run, "allowed_cores", lambda: [(0, 1)])
+    assert "threads of the same core" in run._at_the_same_time(plan(), arms)
+    assert run._at_the_same_time(plan_of(simulated("calm"), design=CYCLES), arms) == ""
+
+
+@pytest.mark.parametrize(("last", "turns"), [(None, None), (1, 1), (2, 2), (3, 2), (4, None), (5, None), (6, 4)])
+def test_turns_that_are_no_multiple_are_told_of_those_that_there_were(last: int | None, turns: int | None) -> None:
+    """Of three arms with two repetitions on a guest; a budget makes more turns than the plan begins with."""
+    arms = [arm_record(name, "host", name) for name in ("a", "b", "c")]
+    shared = plan(repetitions=2, repetitions_per_guest=2)
+    ledger: Any = SimpleNamespace(rows=lambda sql: [(last,)])
+    told = run._unequal_turns(shared, arms, ledger)
+    assert (f"different CPUs, {turns} each" in told) if turns else (told == "")
 
 
 @pytest.mark.parametrize(

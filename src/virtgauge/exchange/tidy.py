@@ -125,7 +125,7 @@ class Estimate(_Record):
     ``confidence`` is the one that the interval has.  A figure or interval that is missing is null, and ``method`` says
     why.  The rest compares it with the reference's, pair by pair, and is null for the reference itself: ``ratio`` is
     arm / reference, ``difference`` arm − reference; ratios within 1 / ``band`` to ``band`` also occur between identical
-    arms (A/A); ``judgement`` says what has been shown.
+    arms (A/A); ``judgement`` says what has been shown, of measures that are often zero by their difference.
     """
 
     measure: str

@@ -101,7 +101,7 @@ def start_run(
         fit = whole if minutes is None else fitted(plan, source, [arm.record for arm in arms], minutes)
         kept = {section.name for section in fit.plan.platform}
         arms = [arm for arm in arms if arm.record.name.removesuffix(AA_SUFFIX) in kept]
-        doubts = _at_the_same_time(fit.plan, [arm.record for arm in arms])
+        doubt = _at_the_same_time(fit.plan, [arm.record for arm in arms])
         manifest = manifest_of(folder.name, fit.plan, agent, (arm.record for arm in arms))
         with begun(folder, manifest, f"virtgauge {__version__}") as ledger:
             for words in fit.left_out:
@@ -109,8 +109,8 @@ def start_run(
                 display.show(Notice(f"left out to fit {minutes:g} minutes: {words}"))
             if plan.repetitions_per_guest > 1:
                 ledger.add_event(DOUBT, f"Up to {plan.repetitions_per_guest} repetitions share a guest: {_SHARED}.")
-            for words in doubts:
-                ledger.add_event(DOUBT, words)
+            if doubt:
+                ledger.add_event(DOUBT, doubt)
             own = design if fit is whole else check_plan(fit.plan, source)
             return await _execute(fit.plan, own, arms, agent, ledger, display, ())
 
@@ -155,15 +155,15 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
             return asyncio.run(interruptible(work(), folder))
 
 
-def _at_the_same_time(plan: Plan, arms: Iterable[ArmRecord]) -> list[str]:
-    """What measuring all of them at once leaves doubtful, in words; none where a plan does not.
+def _at_the_same_time(plan: Plan, arms: Iterable[ArmRecord]) -> str:
+    """What measuring all of them at once leaves doubtful, in words; empty where a plan does not.
 
     Raises:
         UsageError: this machine has too few CPUs for it.
     """
     usable = [arm for arm in arms if arm.usable]
     if not plan.at_the_same_time or not usable:
-        return []
+        return ""
     cores = allowed_cores()
     least = min(map(len, shares_of_cpus([arm.name for arm in usable], cores, 0).values()))
     for arm in usable:
@@ -172,13 +172,16 @@ def _at_the_same_time(plan: Plan, arms: Iterable[ArmRecord]) -> list[str]:
                 f"at_the_same_time = true: {arm.name} has {vcpus} virtual CPUs, and its share of the machine {least}",
                 f"set vcpus = {least} on the platform, name fewer platforms, or leave at_the_same_time out",
             )
-    cut = " Some are on threads of the same core." if len(cores) < len(usable) else ""
-    doubts = [_TOGETHER + cut]
-    if (turns := -(-plan.repetitions // plan.repetitions_per_guest)) % len(usable):
-        doubts.append(
-            f"{len(usable)} platforms had turns on different CPUs, {turns} each: not all had each share equally often."
-        )
-    return doubts
+    return _TOGETHER + (" Some are on threads of the same core." if len(cores) < len(usable) else "")
+
+
+def _unequal_turns(plan: Plan, arms: Sequence[ArmRecord], ledger: Ledger) -> str:
+    """What the turns that there were leave doubtful where all arms are measured at once; empty where nothing."""
+    ((last,),) = ledger.rows("SELECT max(block) FROM trials")
+    turns = 0 if last is None else last // plan.repetitions_per_guest + 1
+    if not plan.at_the_same_time or turns % len(arms) == 0:
+        return ""
+    return f"{len(arms)} platforms had turns on different CPUs, {turns} each: not all had each share equally often."
 
 
 def manifest_of(
@@ -261,6 +264,9 @@ async def _execute(
         for words in (words for platform in used for words in platform.remarks()):
             ledger.add_event("remark", words)
             display.show(Notice(words))
+    doubt = _unequal_turns(plan, [arm.record for arm in arms if arm.record.usable], ledger)
+    if doubt and all(event.detail != doubt for event in ledger.events()):
+        ledger.add_event(DOUBT, doubt)
     ledger.add_event("completed" if complete else "ended incomplete", "")
     return complete
 
