@@ -89,6 +89,50 @@ def test_threads_of_another_sandbox_are_none_of_it() -> None:
     assert of_sandbox(other, switch(500, FAIR, HOG, "R")) == ("unrecorded", "no thread of that name was seen")
 
 
+def test_a_thread_that_is_born_has_not_waited_before() -> None:
+    """As Go's and gVisor's, which are made when something is late."""
+    ticks = [interrupted(us, us + 2, HOG) for us in range(1, 900, 100)]
+    born = waking(950, KERNEL, thread=PROGRAM).replace("sched_waking", "sched_wakeup_new")
+    late = switch(-800, KERNEL, HOG), *ticks, woken(940, HOG), switch(945, HOG, KERNEL, "R")
+    assert of_sandbox(*late, born, switch(960, KERNEL, PROGRAM)) == ("guest", "asleep")
+
+
+def test_one_that_slept_was_not_sent_away_for_want_of_quota_before() -> None:
+    slept = switch(-800, KERNEL, PROGRAM), switch(50, PROGRAM, "swapper/1"), switch(100, "swapper/1", HOG)
+    assert of_sandbox(*slept, woken(150, HOG), switch(900, HOG, KERNEL, "R"), *GONE_ON) == ("preempted", HOG)
+
+
+def test_one_that_has_spent_its_quota_speaks_for_all_that_wait() -> None:
+    """The one that was woken into the group without quota was never sent away."""
+    spent = switch(10, PROGRAM, "swapper/1", "R"), switch(30, "swapper/1", HOG)
+    late = switch(-900, KERNEL, "swapper/1"), switch(-700, "swapper/1", PROGRAM, "R"), woken(1, PROGRAM), *spent
+    assert of_sandbox(*late, switch(960, HOG, PROGRAM), switch(970, PROGRAM, KERNEL, "R")) == ("throttled", "quota")
+
+
+def test_its_kernel_is_stopped_whatever_its_programs_do() -> None:
+    stopped = switch(-400, KERNEL, PROGRAM, "T"), interrupted(300, 302, PROGRAM), switch(960, PROGRAM, KERNEL, "R")
+    assert of_sandbox(*stopped) == ("stopped", "")
+
+
+def test_one_that_gets_no_processor_until_the_end_is_nothing_that_was_waited_for() -> None:
+    behind = switch(-700, PROGRAM, HOG, "R", cpu=0)
+    ticks = [interrupted(us, us + 2) for us in range(1, 900, 100)]
+    rest = *ticks, woken(940), switch(950, "swapper/1", KERNEL, "R")
+    assert of_sandbox(behind, switch(-800, KERNEL, "swapper/1"), *rest) == ("guest", "asleep")
+
+
+def test_a_silence_after_an_interrupt_is_not_taken_for_its_kernels() -> None:
+    rest = woken(940), switch(950, "swapper/1", KERNEL, "R"), *GONE_ON
+    assert of_sandbox(*ASLEEP, *interrupted(300, 305), *rest) == ("unknown", "")
+
+
+def test_one_that_waits_for_the_disk_is_asked_only_if_it_is_woken_next() -> None:
+    ticks = [interrupted(us, us + 2) for us in range(1, 900, 100)]
+    fault = line(-720, "page_fault_user: address=0x7f1 ip=0x55 error_code=0x6", PROGRAM)
+    blocked = switch(-800, KERNEL, PROGRAM), fault, switch(-700, PROGRAM, "swapper/1", "D")
+    assert of_sandbox(*blocked, *ticks, woken(940), switch(950, "swapper/1", KERNEL, "R")) == ("guest", "asleep")
+
+
 @pytest.mark.parametrize("uncertain_us", [0, 100, 600])
 def test_a_cause_is_told_within_the_uncertainty_of_the_clocks(uncertain_us: int) -> None:
     hog = [switch(-700, KERNEL, HOG, "R"), switch(950, HOG, KERNEL), switch(3000, KERNEL, "swapper/1")]

@@ -127,9 +127,7 @@ class Course(Followed):
         if self.state == _WAITING:
             self._cpu = self._next_cpu(0)
         self._woken_on = [  # of each waking its place among the events, and the processor that did it
-            (place, event.cpu)
-            for place, event in enumerate(self._events)
-            if event.name == "sched_waking" and self._change(event)
+            (place, event.cpu) for place, event in enumerate(self._events) if event.woken and self._change(event)
         ]
         of_each = {cpu: list[Event]()}
         for event in self._events:
@@ -144,14 +142,15 @@ class Course(Followed):
         self._passed_over = last is not None and self.state == _WAITING
         self._quota = quota  # whether its group's may have run out
         # whether it was sent away for want of quota when it last left its processor
-        self._spent = quota and last is not None and self._sent_away(last, self._events)
+        self._spent = quota and last is not None and self.state == _WAITING and self._sent_away(last, 0)
         self._faulted = False  # whether the thread has had a page fault since it slept
-        is_vcpu = window.spike.vcpu == pid
-        self._exit = _reason(window.crossed) if is_vcpu else ""  # why the virtual processor has left its guest
+        self._is_vcpu = window.spike.vcpu == pid
+        self._exit = _reason(window.crossed) if self._is_vcpu else ""  # why the virtual processor has left its guest
         # by pid the threads that wake it, if it is a guest's processor: while it sleeps, it waits for the next of them
         self._courses = dict[int, Course]()
-        self._wakings = self._each_waking(window, names, of_each) if is_vcpu else []
-        idle_until = [one.at_ns for one in of_each[cpu] if one.name == "sched_switch" and one.pid == IDLE]
+        self._wakings = self._each_waking(window, names, of_each) if self._is_vcpu else []
+        at_work = self._events if window.spike.sandbox else of_each[cpu]
+        idle_until = [one.at_ns for one in at_work if one.name == "sched_switch" and one.pid == IDLE]
         self._refilled_ns = {  # the last time of each kind upon which the processor went to work
             found[1]: event.at_ns
             for event in self._events
@@ -164,17 +163,21 @@ class Course(Followed):
         """Whom its processor has."""
         return self._processors[self._cpu].pid
 
+    def handlers_on(self, cpu: int) -> list[str]:
+        """Of interrupts and softirqs that run on a processor, the innermost last."""
+        return self._processors[cpu].handlers
+
     def _first_state(self, before: Sequence[Event]) -> str:
         """At the deadline: as it was left before, else as its first event afterwards presupposes."""
-        changes = [(event.name, change) for event in self._events if (change := self._change(event)) is not None]
+        changes = [(event.woken, change) for event in self._events if (change := self._change(event)) is not None]
         left = [self._change(event) for event in before]
         if left and left[-1] == _ASLEEP and changes and changes[0][1] == _RUNNING:
             self.unwoken = True  # it runs again, and was not woken: it had been while it went to sleep
             return _WAITING
         if left or not changes:
             return (left[-1] if left else None) or _RUNNING
-        name, change = changes[0]
-        if name == "sched_waking":
+        woken, change = changes[0]
+        if woken:
             return _ASLEEP
         return _WAITING if change == _RUNNING else _RUNNING
 
@@ -193,7 +196,7 @@ class Course(Followed):
 
     def follow(self, event: Event, place: int) -> None:
         change = self._change(event)
-        woken_already = event.name == "sched_waking" and self.state == _RUNNING  # about to sleep: it will not
+        woken_already = event.woken and self.state == _RUNNING  # about to sleep: it will not
         if change is not None and not woken_already:
             self.unwoken |= change == _RUNNING and self.state not in (_RUNNING, _WAITING)
             if change in (_ASLEEP, _STOPPED):
@@ -204,7 +207,7 @@ class Course(Followed):
             if change in (_RUNNING, _WAITING):
                 self._cpu = self._next_cpu(place)
             if event.name == "sched_switch":
-                self._spent = self._quota and change == _WAITING and self._sent_away(event, self._events[place:])
+                self._spent = self._quota and change == _WAITING and self._sent_away(event, place)
         for course in self._courses.values():
             course.follow(event, place)
         for wakings in (self._wakings, self._woken_on):
@@ -213,7 +216,7 @@ class Course(Followed):
         if event.pid == self._pid:
             if event.name.startswith("page_fault_"):
                 self._faulted = True
-            elif event.name == "kvm_exit":
+            elif event.name == "kvm_exit" and self._is_vcpu:
                 self._exit = _reason(event)
             elif event.name == "kvm_entry":
                 self._exit = ""
@@ -239,14 +242,14 @@ class Course(Followed):
             processors[event.cpu].follow(event)
         return found
 
-    def _sent_away(self, left: Event, since: Sequence[Event]) -> bool:
+    def _sent_away(self, left: Event, place: int) -> bool:
         """Whether it was for want of quota that the thread left its processor, whoever runs meanwhile.
 
         So it was where it was turned back, where the processor idles before it returns, and where that takes longer
         than the scheduler lets others go first, and comes soon after a group's quota was filled up.
         """
         refilled_ns, back_ns = -_BACK_NS - 1, self._spike.over_ns
-        for event in since:
+        for event in self._from(place):
             switch = event.switch
             if switch and switch.came.pid == self._pid:
                 back_ns = event.at_ns
@@ -259,15 +262,19 @@ class Course(Followed):
 
     def _next_change(self, place: int) -> str | None:
         """What the thread does after the next event that says something of it."""
-        later = (self._change(event) for event in self._events[place + 1 :])
+        later = (self._change(event) for event in self._from(place + 1))
         return next((change for change in later if change is not None), None)
 
     def _next_cpu(self, place: int) -> int:
         """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
-        for event in self._events[place:]:
+        for event in self._from(place):
             if event.switch and event.switch.came.pid == self._pid:
                 return event.cpu
         return self._cpu
+
+    def _from(self, place: int) -> Iterator[Event]:
+        """The events from one on; a copy of them, made at each change, would take quadratic time."""
+        return (self._events[at] for at in range(place, len(self._events)))
 
     def cause(self, at_ns: int) -> tuple[str, str]:
         state, processor, of_guest = self.state, self._processors[self._cpu], bool(self._spike.vcpu)
@@ -301,7 +308,7 @@ class Course(Followed):
         idle, real_time = pid == IDLE, own < _FAIR
         kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
         less_urgent = real_time and other > max(own, 0)  # what stops a processor has 0, and precedes all
-        may_not = self._passed_over and (idle or less_urgent)
+        may_not = self._passed_over and (less_urgent or (idle and (real_time or self._quota)))
         spent = self._spent and not real_time
         if spent or may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
             return THROTTLED, "bounds of its real-time class" if real_time else "quota"
@@ -311,44 +318,71 @@ class Course(Followed):
 class SandboxCourse(Followed):
     """What the threads do that a guest's kernel and its programs are, any of which may do the late one's work.
 
-    What one of them waits for goes before what others do meanwhile.  Where all sleep, their kernel may have set its
-    timer too late, as Go's runtime does by up to 10 ms: then nothing is said of the timer, nor of a silent processor.
+    What one of them waits for goes before what others do meanwhile, if it gets its processor before the end.  Where all
+    sleep, their kernel may have set its timer too late, as Go's runtime does by up to 10 ms: so it was while the
+    processor that wakes them takes interrupts that do not; of the silence before the one that does, nothing is said.
     """
 
     def __init__(self, window: Window, places: Mapping[int, int], names: dict[int, str], *, quota: bool) -> None:
         super().__init__(window)
         self._courses = {pid: Course(window, pid, cpu, names, quota=quota) for pid, cpu in places.items()}
         self.unwoken = any(course.unwoken for course in self._courses.values())
-        woken = ((place, event.woken) for place, event in enumerate(self._events) if event.woken)
-        self._wakings = [(place, thread.pid) for place, thread in woken if thread.pid in places]
+        self._place = 0  # of the event that comes next
+        self._comes = {event.switch.came.pid: place for place, event in enumerate(self._events) if event.switch}
+        self._wakings = list[_Waking]()
+        interrupted_ns = dict[int, int]()  # by processor, when it has last done with an interrupt
+        for place, event in enumerate(self._events):
+            if event.woken and event.woken.pid in places:
+                self._wakings.append(_Waking(place, event.woken.pid, event.cpu, interrupted_ns.get(event.cpu, -1)))
+            elif handler_of(event) and event.name.endswith("_exit"):
+                interrupted_ns[event.cpu] = event.at_ns
+        self._wakings.reverse()  # the next is the last
 
     def follow(self, event: Event, place: int) -> None:
         for course in self._courses.values():
             course.follow(event, place)
             self.unwoken |= course.unwoken
-        if self._wakings and self._wakings[0][0] == place:
-            del self._wakings[0]
+        self._place = place + 1
+        if self._wakings and self._wakings[-1].place == place:
+            self._wakings.pop()
 
     def cause(self, at_ns: int) -> tuple[str, str]:
-        of_each = dict[str, list[Course]]()
-        for course in self._courses.values():
-            of_each.setdefault(course.state, []).append(course)
-        waiting = of_each.get(_WAITING, [])
-        for course in waiting:
-            if course.holder not in self._spike.sandbox:
-                return course.cause(at_ns)
+        of_each = dict[str, dict[int, Course]]()
+        for pid, course in self._courses.items():
+            of_each.setdefault(course.state, {})[pid] = course
+        if _STOPPED in of_each:
+            return STOPPED, ""
+        waiting = [one for pid, one in of_each.get(_WAITING, {}).items() if self._comes.get(pid, -1) >= self._place]
+        kept_away = [one.cause(at_ns) for one in waiting if one.holder not in self._spike.sandbox]
+        if kept_away:
+            return next((one for one in kept_away if one[0] == THROTTLED), kept_away[0])
         if running := of_each.get(_RUNNING):
-            found = running[0].cause(at_ns)
+            found = next(iter(running.values())).cause(at_ns)
             return found if found[0] == INTERRUPT else (GUEST, "")
         if waiting:
             return GUEST, ""
-        for state in (_STOPPED, _BLOCKED):
-            if state in of_each:
-                return of_each[state][0].cause(at_ns)
-        found = self._courses[self._wakings[0][1]].cause(at_ns) if self._wakings else (UNKNOWN, "")
-        if found[0] == TIMER:
-            return GUEST, "asleep"
-        return (UNKNOWN, "asleep") if found[0] == ABOVE else found
+        return self._asleep(at_ns, of_each.get(_BLOCKED, {}))
+
+    def _asleep(self, at_ns: int, blocked: Mapping[int, Course]) -> tuple[str, str]:
+        """Where none can run."""
+        if not self._wakings:
+            return UNKNOWN, "asleep"
+        waking = self._wakings[-1]
+        if waking.pid in blocked:
+            return blocked[waking.pid].cause(at_ns)
+        handlers = self._courses[waking.pid].handlers_on(waking.cpu)
+        if handlers and not handlers[-1].startswith("softirq"):  # through which timers are served
+            return INTERRUPT, handlers[-1]
+        return (GUEST, "asleep") if at_ns < waking.interrupted_ns else (UNKNOWN, "asleep")
+
+
+class _Waking(NamedTuple):
+    """Of a thread that sleeps."""
+
+    place: int  # among the events
+    pid: int
+    cpu: int  # that does it
+    interrupted_ns: int  # when that one had done with the interrupt before
 
 
 def _unfinished(events: Sequence[Event]) -> Iterator[str]:

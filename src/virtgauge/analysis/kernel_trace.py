@@ -81,7 +81,7 @@ class Event(NamedTuple):
     name: str
     told: str  # its fields
     switch: Switch | None = None  # what a ``sched_switch`` tells
-    woken: Thread | None = None  # the thread that a ``sched_waking`` tells of
+    woken: Thread | None = None  # the thread that a ``sched_waking`` or ``sched_wakeup_new`` tells of
     turned_back: bool = False  # of a switch: the thread had hardly come, nothing had happened, and it was not to run
 
 
@@ -176,7 +176,7 @@ def _events(lines: Iterable[str], recorded: Recorded) -> Iterator[Event]:
             at_ns = int(found[3]) * 1_000_000_000 + int(found[4]) * 1000
             name, told = found[5], found[6]
             switch = _switch(told) if name == "sched_switch" else None
-            woken = _woken(told) if name == "sched_waking" else None
+            woken = _woken(told) if name in ("sched_waking", "sched_wakeup_new") else None
             yield Event(at_ns, int(found[2]), int(found[1]), name, told, switch, woken)
         elif counts := _COUNTS.match(line):
             recorded.overwritten = int(counts[1]) < int(counts[2])

@@ -54,6 +54,7 @@ def isolated_cpus(root: Path = Path("/")) -> frozenset[int]:
 _MOST_CPUS = 8192  # Of any Linux (NR_CPUS_RANGE_END of x86)
 _PR_SET_PDEATHSIG = 1
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 KTHREADD = 2  # The parent of all threads of the kernel, in its own PID namespace
 # Loaded before any fork: a child of a threaded process must not load libraries.
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -309,6 +310,11 @@ def tree_pids(root: int) -> list[int]:
         found.append(pid)
         todo.extend(children.get(pid, ()))
     return found
+
+
+def numbered_as_traced() -> bool:
+    """Whether processes have the numbers here that the kernel's traces give them, which are of the first namespace."""
+    return Path("/proc/self/ns/pid").stat().st_ino == _FIRST_PID_NAMESPACE
 
 
 def threads_of(pid: int) -> list[int]:

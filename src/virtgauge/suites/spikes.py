@@ -19,6 +19,7 @@ from virtgauge.analysis.courses import UNRECORDED, Part
 from virtgauge.analysis.kernel_trace import Spike
 from virtgauge.analysis.spikes import Attribution, attributions, joined
 from virtgauge.errors import printable
+from virtgauge.host.process import numbered_as_traced
 from virtgauge.host.tracing import Trace
 from virtgauge.platforms.base import Guest
 from virtgauge.suites.answers import documented
@@ -78,8 +79,10 @@ class Watched:
     @classmethod
     async def begin(cls, guest: Guest) -> Self:
         """Before the trace: what is read of the guest's clock is not to stand in it."""
-        vcpus, throttling = await guest.vcpu_threads(), guest.throttling()
-        sandbox = frozenset[int]() if vcpus else guest.sandbox_threads()
+        vcpus, sandbox, throttling = tuple[int, ...](), frozenset[int](), guest.throttling()
+        if numbered_as_traced():
+            vcpus = await guest.vcpu_threads()
+            sandbox = sandbox if vcpus else guest.sandbox_threads()
         offset = await Offset.read(guest.channel) if vcpus or sandbox else None
         return cls(guest, vcpus, sandbox, throttling.throttled if throttling else None, offset)
 

@@ -40,6 +40,7 @@ class _Profile:
     isolated: tuple[str, ...] = ()  # further options for a guest without interfaces
     networked: tuple[str, ...] = ()  # and for one with them
     own_kernel: bool = False  # forwarding is switched on inside, and not in the namespace
+    sandbox: bool = False  # that kernel and its programs are processes of the host
     rootless: bool = True  # an ordinary user can have one, in a user namespace
     sets_cpus: bool = True  # can confine the container to CPUs; else it inherits those of its creator
     disk_bypass: str | None = None  # what of a disk's traffic does not meet its bounds
@@ -69,6 +70,7 @@ _PROFILES = {
         isolated=("--network=none",),
         networked=("--network=sandbox", "--gso=false", "--software-gso=false", "--rx-checksum-offload=false"),
         own_kernel=True,
+        sandbox=True,
         rootless=False,
         disk_bypass="gVisor opens no file of the host for direct I/O, so that only flushes and what the host's page "
         "cache has not got meet the bounds",
@@ -201,7 +203,7 @@ class OciPlatform(Platform):
                 disk=disk,
                 disk_place=spec.disks[0].folder if spec.disks else None,
                 disk_bypass=self._profile.disk_bypass,
-                sandbox=self._profile.own_kernel,
+                sandbox=self._profile.sandbox,
             )
 
     def _find_runtime(self) -> Path | None:
