@@ -12,6 +12,7 @@ import pytest
 from platforms.conftest import left_behind, require
 
 from virtgauge.host import tracing
+from virtgauge.host.process import numbered_as_traced
 from virtgauge.host.reclaim import reclaim_folder
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability
@@ -57,6 +58,8 @@ CASES = [*itertools.product(PLACES, ["hog", "quota", "stop"]), ("qemu", "own-hog
 async def test_what_makes_cycles_late_is_named(injected: Any, where: str, name: str) -> None:
     place, injection = injected.PLACES[where], injected.INJECTIONS[name]
     require(await place.platform.probe(), where)
+    known = where in ("host", "runc") or numbered_as_traced()
+    require(Availability(known, "processes have other numbers here than in traces"), "first-pid-namespace")
     with Scope() as scope:
         found = await injected.causes(scope, place, injection)
         assert tracing.instance_of(scope.tag) is None

@@ -226,6 +226,12 @@ async def test_a_machine_that_is_another_is_not_traced_by_what_this_one_does():
         await suite.measure(suite.cells()[0], SimpleNamespace(stage=stage), lambda _: None)
 
 
+@pytest.fixture(autouse=True)
+def numbered_as_traced(monkeypatch):
+    """Also where the tests run in a PID namespace of their own."""
+    monkeypatch.setattr(spikes, "numbered_as_traced", lambda: True)
+
+
 class Late:
     """A guest whose cycles were late; its clock is behind by 5 s, then by 3 ms more, and answers take 2 ms."""
 
@@ -309,6 +315,12 @@ async def test_of_a_sandbox_those_threads_are_followed_that_it_had_before_or_aft
     guest = Late(900, sandbox=[950])  # whose processors are known
     watched = await spikes.Watched.begin(guest)
     assert (await watched.told(late, trace_of(*lines)))["worst"][0]["cause"] == "unrecorded"
+
+
+async def test_where_processes_have_other_numbers_than_in_the_trace_no_guest_is_looked_for_by_these(monkeypatch):
+    monkeypatch.setattr(spikes, "numbered_as_traced", lambda: False)
+    watched = await spikes.Watched.begin(Late(900, sandbox=(950,)))
+    assert (watched.vcpus, watched.sandbox, watched.offset) == ((), frozenset(), None)
 
 
 async def test_what_a_guests_own_kernel_saw_is_told_beside_what_the_hosts_did():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import itertools
 import re
-from collections import ChainMap
+from collections import ChainMap, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -126,9 +126,9 @@ class Course(Followed):
         self.state = self._first_state(before)
         if self.state == _WAITING:
             self._cpu = self._next_cpu(0)
-        self._woken_on = [  # of each waking its place among the events, and the processor that did it
+        self._woken_on = deque(  # of each waking its place among the events, and the processor that did it
             (place, event.cpu) for place, event in enumerate(self._events) if event.woken and self._change(event)
-        ]
+        )
         of_each = {cpu: list[Event]()}
         for event in self._events:
             of_each.setdefault(event.cpu, []).append(event)
@@ -148,7 +148,7 @@ class Course(Followed):
         self._exit = _reason(window.crossed) if self._is_vcpu else ""  # why the virtual processor has left its guest
         # by pid the threads that wake it, if it is a guest's processor: while it sleeps, it waits for the next of them
         self._courses = dict[int, Course]()
-        self._wakings = self._each_waking(window, names, of_each) if self._is_vcpu else []
+        self._wakings = self._each_waking(window, names, of_each) if self._is_vcpu else deque()
         at_work = self._events if window.spike.sandbox else of_each[cpu]
         idle_until = [one.at_ns for one in at_work if one.name == "sched_switch" and one.pid == IDLE]
         self._refilled_ns = {  # the last time of each kind upon which the processor went to work
@@ -212,7 +212,7 @@ class Course(Followed):
             course.follow(event, place)
         for wakings in (self._wakings, self._woken_on):
             if wakings and wakings[0][0] == place:
-                del wakings[0]
+                wakings.popleft()
         if event.pid == self._pid:
             if event.name.startswith("page_fault_"):
                 self._faulted = True
@@ -228,10 +228,10 @@ class Course(Followed):
 
     def _each_waking(
         self, window: Window, names: dict[int, str], of_each: Mapping[int, Sequence[Event]]
-    ) -> list[tuple[int, Course | None]]:
+    ) -> deque[tuple[int, Course | None]]:
         """Of each waking its place among the events, and the course of the thread that did it; None of an interrupt."""
         processors = {number: _Processor(own) for number, own in of_each.items()}
-        found = list[tuple[int, Course | None]]()
+        found = deque[tuple[int, Course | None]]()
         for place, event in enumerate(self._events):
             woken, waker = event.woken, event.pid
             if woken and woken.pid == self._pid:
@@ -329,22 +329,21 @@ class SandboxCourse(Followed):
         self.unwoken = any(course.unwoken for course in self._courses.values())
         self._place = 0  # of the event that comes next
         self._comes = {event.switch.came.pid: place for place, event in enumerate(self._events) if event.switch}
-        self._wakings = list[_Waking]()
+        self._wakings = deque[_Waking]()
         interrupted_ns = dict[int, int]()  # by processor, when it has last done with an interrupt
         for place, event in enumerate(self._events):
             if event.woken and event.woken.pid in places:
                 self._wakings.append(_Waking(place, event.woken.pid, event.cpu, interrupted_ns.get(event.cpu, -1)))
             elif handler_of(event) and event.name.endswith("_exit"):
                 interrupted_ns[event.cpu] = event.at_ns
-        self._wakings.reverse()  # the next is the last
 
     def follow(self, event: Event, place: int) -> None:
         for course in self._courses.values():
             course.follow(event, place)
             self.unwoken |= course.unwoken
         self._place = place + 1
-        if self._wakings and self._wakings[-1].place == place:
-            self._wakings.pop()
+        if self._wakings and self._wakings[0].place == place:
+            self._wakings.popleft()
 
     def cause(self, at_ns: int) -> tuple[str, str]:
         of_each = dict[str, dict[int, Course]]()
@@ -367,7 +366,7 @@ class SandboxCourse(Followed):
         """Where none can run."""
         if not self._wakings:
             return UNKNOWN, "asleep"
-        waking = self._wakings[-1]
+        waking = self._wakings[0]
         if waking.pid in blocked:
             return blocked[waking.pid].cause(at_ns)
         handlers = self._courses[waking.pid].handlers_on(waking.cpu)

@@ -104,7 +104,7 @@ def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attributio
     spike, places = window.spike, _places(window)
     if len(places) > 1 and not spike.sandbox:
         return Attribution(UNRECORDED, "several threads of that name")
-    cpus = (places and recorded.began_ns) if spike.sandbox else places.values()
+    cpus = [*recorded.began_ns] if spike.sandbox and places else [*places.values()]
     began_ns = max((recorded.began_ns.get(cpu, math.inf) for cpu in cpus), default=math.inf)
     if recorded.overwritten and began_ns > spike.due_ns:
         return _OVERWRITTEN

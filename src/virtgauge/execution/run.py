@@ -177,9 +177,11 @@ def _at_the_same_time(plan: Plan, arms: Iterable[ArmRecord]) -> str:
 
 def _unequal_turns(plan: Plan, arms: Sequence[ArmRecord], ledger: Ledger) -> str:
     """What the turns that there were leave doubtful where all arms are measured at once; empty where nothing."""
+    if not plan.at_the_same_time:
+        return ""
     ((last,),) = ledger.rows("SELECT max(block) FROM trials")
     turns = 0 if last is None else last // plan.repetitions_per_guest + 1
-    if not plan.at_the_same_time or turns % len(arms) == 0:
+    if turns % len(arms) == 0:
         return ""
     return f"{len(arms)} platforms had turns on different CPUs, {turns} each: not all had each share equally often."
 

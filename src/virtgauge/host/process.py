@@ -318,10 +318,8 @@ def numbered_as_traced() -> bool:
 
 
 def threads_of(pid: int) -> list[int]:
-    """The threads of a process; none of one that is gone."""
-    with contextlib.suppress(OSError):
-        return [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
-    return []
+    """The threads of a process, the oldest first.  Raises OSError: it is gone."""
+    return sorted(int(thread) for thread in os.listdir(f"/proc/{pid}/task"))
 
 
 def tree_cpu_ns(root: int) -> int | None:

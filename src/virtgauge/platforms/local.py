@@ -185,8 +185,11 @@ class LocalGuest(LaunchedGuest):
 
     def sandbox_threads(self) -> frozenset[int]:
         """All in the control group, where it is a sandbox."""
-        pids = self._cgroup.pids() if self._sandbox else ()
-        return frozenset(thread for pid in pids for thread in threads_of(pid))
+        found = set[int]()
+        for pid in self._cgroup.pids() if self._sandbox else ():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                found.update(threads_of(pid))
+        return frozenset(found)
 
     def out_of_memory_kills(self) -> int | None:
         """What the kernel has killed in the control group so far."""

@@ -94,7 +94,7 @@ class Watched:
         throttling = self.guest.throttling()
         quota = throttling is not None and self.throttled is not None and throttling.throttled > self.throttled
         offsets = [] if self.offset is None else [self.offset, await Offset.read(self.guest.channel)]
-        sandbox = self.sandbox | self.guest.sandbox_threads() if self.sandbox else self.sandbox
+        sandbox = self.sandbox and self.sandbox | self.guest.sandbox_threads()
         late = [dataclasses.replace(one, sandbox=sandbox) for one in _late(result, self.vcpus)]
         reading = asyncio.create_task(asyncio.to_thread(_told, late, offsets, trace, _inside(result), quota=quota))
         try:

@@ -19,7 +19,7 @@ from qemu.qmp import ExecuteError, QMPClient, QMPError
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.kernel_value import hold_value
-from virtgauge.host.process import cpu_list, isolated_cpus
+from virtgauge.host.process import cpu_list, isolated_cpus, threads_of
 from virtgauge.host.realtime_settings import timer_advance
 from virtgauge.host.vfio import hold_device
 from virtgauge.network.macvtap import MACVTAP_FILE
@@ -142,8 +142,8 @@ class InForce:
     async def _threads(self) -> Threads:
         vcpus = await vcpu_threads(self._monitor)
         iothreads = tuple(one["thread-id"] for one in await self._ask("query-iothreads"))
-        every = sorted(int(one) for one in os.listdir(f"/proc/{self._pid}/task"))
-        return Threads(vcpus, iothreads, tuple(one for one in every if one not in (*vcpus, *iothreads)))
+        others = tuple(one for one in threads_of(self._pid) if one not in (*vcpus, *iothreads))
+        return Threads(vcpus, iothreads, others)
 
     async def _found(self, kind: str, path: str = "/machine") -> str | None:
         """Where the first device of a kind is among the machine's; None where it has none."""
@@ -416,7 +416,7 @@ async def vcpu_threads(monitor: QMPClient) -> tuple[int, ...]:
 
 def thread_cpus(pid: int) -> tuple[int, ...]:
     """The CPUs on which some thread of a process may run.  Raises OSError: it is gone."""
-    each = _allowed(pid, [int(one) for one in os.listdir(f"/proc/{pid}/task")])
+    each = _allowed(pid, threads_of(pid))
     return tuple(sorted(frozenset[int]().union(*each)))
 
 
