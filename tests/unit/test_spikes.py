@@ -44,6 +44,19 @@ def test_one_that_is_preempted_while_it_runs_is_told_by_whom() -> None:
     assert named(found) == ("preempted", HOG)
 
 
+def test_who_left_the_processor_unseen_has_preempted_the_one_that_shows_when_it_goes_to_sleep_again() -> None:
+    """As Linux 6.18 records it of some threads: that they go to sleep it does not."""
+    found = why(ASLEEP, switch(-300, "swapper/1", HOG), waking(3, HOG), switch(1006, CYCLE, "stress"))
+    assert named(found) == ("preempted", HOG)
+    assert found.share == pytest.approx(0.983, abs=0.001)
+
+
+def test_who_came_unseen_and_was_interrupted_has_run_since_the_last_that_was_recorded() -> None:
+    known = switch(-400, HOG, "stress", "R"), waking(3, "stress")
+    found = why(ASLEEP, *known, *interrupted(700, 701, HOG), switch(990, HOG, CYCLE, "R"))
+    assert named(found) == ("preempted", HOG)
+
+
 @pytest.mark.parametrize("name", ["local_timer", "thermal_apic", "call_function"])
 def test_a_handler_that_ran_before_its_timer_or_after_it_is_named(name: str) -> None:
     found = why(ASLEEP, interrupted(1, 900, IDLE, name), waking(905), switch(990, "swapper/1", CYCLE, "R"))

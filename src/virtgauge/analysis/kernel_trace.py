@@ -20,6 +20,7 @@ WAITING = "R"  # The state of a thread that was switched away though it could go
 
 _MOST_EVENTS = 200_000  # That are kept of all spikes
 _SHOWN_LATER_NS = 10_000_000  # Until a thread that was given the processor unseen shows: a tick of 100 Hz
+_BRIEF_NS = 20_000  # From being given the processor unseen to giving it up, of a thread that has little to do
 _TURNED_BACK_NS = 100_000  # From being given the processor to giving it up again, on the way out of the kernel
 
 _LINE = re.compile(r".{16}-(\d+) .*?\[(\d+)\] \S* +(\d+)\.(\d{6}): (\w+): (.*)")
@@ -195,21 +196,31 @@ def _woken(told: str) -> Thread | None:
 
 
 def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
-    """With the switches from idle threads that are not among them: one comes when the thread shows, with its own time.
+    """With the switches that are not among them: one comes when the thread shows, with its own time.
 
     Where an interrupt of another processor wakes an idle one, some kernels record none (seen with Linux 6.18).  It was
-    when the processor was interrupted last, or the thread woken: idle threads do nothing else.
+    when the processor was interrupted last, or the thread woken: idle threads do nothing else.  Nor do they record
+    that some threads go to sleep.  It was shortly before, where the one that came goes to sleep again: it had little to
+    do.  Any other may have had the processor since something was recorded of it last.
     """
     threads, current = dict[int, Thread](), dict[int, int]()  # by pid; pid by processor
     interrupted_ns, woken_ns = dict[int, int](), dict[int, int]()  # by processor, by pid
+    last_ns = dict[int, int]()  # by processor
     for event in events:
-        if current.get(event.cpu) == IDLE != event.pid and event.pid in threads:
-            made = Switch(Thread(f"swapper/{event.cpu}", IDLE, 120), WAITING, threads[event.pid])
-            at_ns = max(interrupted_ns.get(event.cpu, 0), woken_ns.get(event.pid, 0))
-            if event.at_ns - at_ns > _SHOWN_LATER_NS:  # nothing was recorded since
-                at_ns = event.at_ns
-            yield Event(at_ns, event.cpu, IDLE, "sched_switch", "", made)
-        current[event.cpu] = event.pid
+        gone = current.get(event.cpu, event.pid)
+        if gone != event.pid != IDLE and event.pid in threads:
+            if gone == IDLE:
+                left = Thread(f"swapper/{event.cpu}", IDLE, 120)
+                at_ns = max(interrupted_ns.get(event.cpu, 0), woken_ns.get(event.pid, 0))
+                if event.at_ns - at_ns > _SHOWN_LATER_NS:  # nothing was recorded since
+                    at_ns = event.at_ns
+            else:
+                left, at_ns = threads.get(gone, Thread("", gone, 120)), last_ns[event.cpu]
+                if event.switch and event.switch.left.pid == event.pid and event.switch.state != WAITING:
+                    at_ns = max(at_ns, event.at_ns - _BRIEF_NS)
+            state = WAITING if gone == IDLE else "S"
+            yield Event(at_ns, event.cpu, gone, "sched_switch", "", Switch(left, state, threads[event.pid]))
+        current[event.cpu], last_ns[event.cpu] = event.pid, event.at_ns
         if switch := event.switch:
             threads |= {switch.left.pid: switch.left, switch.came.pid: switch.came}
             current[event.cpu] = switch.came.pid
