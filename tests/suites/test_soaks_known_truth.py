@@ -49,7 +49,7 @@ def test_silence_for_so_long_is_met_and_one_cycle_beyond_is_not(tmp_path: Path) 
     decisions = decided(tmp_path / "run", plan)
     calm, stalling = verdict_on(decisions, "calm"), verdict_on(decisions, "stalling")
     assert calm.outcome is Outcome.PASS
-    assert "nothing beyond the bound in T = 0.5 h watched: at most 3/T = 5.99 an hour" in calm.reason
+    assert "nothing beyond the bound in T = 30 min watched: at most 3/T = 5.99 an hour" in calm.reason
     assert "no larger one is foretold" in calm.reason, "half an hour is too short"
     assert calm.decisive is not None and len(calm.decisive.trials) == 9
     assert stalling.outcome is Outcome.FAIL
@@ -66,7 +66,7 @@ def test_beside_a_longer_silence_stands_how_large_one_may_come(tmp_path: Path) -
 def test_less_silence_is_undecided_and_says_how_much_more_it_takes(tmp_path: Path) -> None:
     found = verdict_on(decided(tmp_path / "run", soak(platform("calm"), repetitions=3)), "calm")
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "T = 0.1667 h watched" in found.reason and "about 0.333 h more of that would meet it" in found.reason
+    assert "T = 10 min watched" in found.reason and "about 20 min more of that would meet it" in found.reason
     assert more_text(found) == "about 6 more repetitions would decide it"
 
 
@@ -101,7 +101,7 @@ def test_a_rate_is_judged_by_the_bounds_of_its_clusters(tmp_path: Path) -> None:
     decisions = decided(tmp_path / "run", plan)
     calm, stalling = verdict_on(decisions, "calm"), verdict_on(decisions, "stalling")
     assert calm.outcome is Outcome.PASS  # 3 times ten minutes of silence
-    assert "0 clusters in T = 0.5 h watched: at most 3/T = 5.99 an hour" in calm.reason
+    assert "0 clusters in T = 30 min watched: at most 3/T = 5.99 an hour" in calm.reason
     assert stalling.outcome is Outcome.FAIL
     found = stalling.decisive
     assert found is not None and found.estimate.low is not None and found.estimate.point is not None
@@ -115,7 +115,7 @@ def test_each_trial_that_was_begun_in_vain_may_have_had_a_cluster(tmp_path: Path
     crash = [{"kind": "crash", "first_guests": 2}]  # two attempts at one repetition
     found = verdict_on(decided(tmp_path / "run", soak(platform("lost", faults=crash), require=SELDOM)), "lost")
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "0 to 2 clusters in T = 0.5 h watched" in found.reason
+    assert "0 to 2 clusters in T = 30 min watched" in found.reason
 
 
 def test_a_rate_that_is_looked_at_again_and_again_takes_longer_silence(tmp_path: Path) -> None:

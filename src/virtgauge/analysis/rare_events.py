@@ -127,7 +127,7 @@ def decide_silence(
     if left_s <= 0:
         return decision(Outcome.PASS, 0, silence)
     more = math.ceil(n * left_s / watched_s)
-    return decision(Outcome.INCONCLUSIVE, more, f"{silence}; about {_hours(left_s):.3g} h more of that would meet it")
+    return decision(Outcome.INCONCLUSIVE, more, f"{silence}; about {_duration(left_s)} more of that would meet it")
 
 
 def decide_rate(
@@ -166,7 +166,7 @@ def decide_rate(
     left_s = high * per_s / at_most - watched_s
     if left_s <= 0:
         return Decision(Outcome.PASS, estimate, margin, 0, told)
-    told += f"; about {_hours(left_s):.3g} h more without another would meet it"
+    told += f"; about {_duration(left_s)} more without another would meet it"
     return Decision(Outcome.INCONCLUSIVE, estimate, margin, math.ceil(n * left_s / watched_s), told)
 
 
@@ -180,7 +180,11 @@ def _hours(seconds: float) -> float:
 
 
 def _text(watched_s: float) -> str:
-    return f"{_hours(watched_s):.4g} h watched"
+    return f"{_duration(watched_s)} watched"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{_hours(seconds):.4g} h"
 
 
 def _at_most(seen: str, most: float, watched_s: float, confidence: float) -> str:
@@ -201,8 +205,12 @@ def return_level(
     excess = excess[excess > 0]
     n = min(excess.size // _TAIL, _MOST_OF_TAIL, int(watched_s / _APART_S))
     if n < _LEAST_OF_TAIL or ratio * n <= 1:
-        needed = f"{FEWEST_PEAKS} are needed, in at least {_text(_LEAST_OF_TAIL * _APART_S)}"
-        return Estimate.missing(unit, f"{excess.size} peaks tell no level: {needed}", int(excess.size))
+        why = "peaks so large come more often than once in that time"
+        if excess.size < FEWEST_PEAKS:
+            why = f"that takes {FEWEST_PEAKS} peaks, and there are {excess.size}"
+        elif n < _LEAST_OF_TAIL:
+            why = f"that takes at least {_text(_LEAST_OF_TAIL * _APART_S)}"
+        return Estimate.missing(unit, why, int(excess.size))
     higher = float(excess[n])
     threshold, excess = threshold + higher, excess[:n] - higher
     if excess[0] <= 0:
