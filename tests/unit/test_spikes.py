@@ -23,7 +23,8 @@ from support.made_up_trace import (
 
 from virtgauge.analysis.courses import Part
 from virtgauge.analysis.kernel_trace import Spike, cut
-from virtgauge.analysis.spikes import Attribution, attributions, clock_jumps, joined
+from virtgauge.analysis.spikes import Attribution, attributions, clock_jumps, joined, processors
+from virtgauge.suites.spikes import _placed
 
 CLOCKS = "clocks of guest and host not known well"
 
@@ -469,3 +470,17 @@ def test_of_a_course_of_many_parts_the_sums_are_told() -> None:
     found = why(*woken, steps, switch(985, HOG, FAIR), thread=FAIR)
     told = [("preempted", HOG, 495_000), ("preempted", "stress", 490_000), ("above", "itself", 15_000)]
     assert list(found.course) == told
+
+
+def test_the_processor_of_a_thread_is_where_it_ran_when_it_had_woken() -> None:
+    moved = switch(-700, CYCLE, "swapper/1"), waking(3), switch(990, HOG, CYCLE, "R", cpu=0)
+    assert processors([*moved], [Spike(CYCLE, 1_000_000, 1_001_000_000)]) == [0]
+    assert processors([*moved], [Spike(FAIR, 1_000_000, 1_001_000_000)]) == [None]
+
+
+def test_of_a_guests_thread_on_either_processor_its_own_kernel_tells_on_which_it_was() -> None:
+    late = [Spike(CYCLE, 1_000_000, 1_001_000_000, 0, -1), Spike(CYCLE, 1_000_000, 1_001_000_000, 0, 77)]
+    inside = [switch(-700, CYCLE, "swapper/1"), waking(3), switch(990, HOG, CYCLE, "R")]
+    assert [one.vcpu for one in _placed(late, (900, 901), inside)] == [901, 77]
+    assert [one.vcpu for one in _placed(late, (900,), inside)] == [-1, 77]
+    assert _placed(late, (900, 901), []) == late

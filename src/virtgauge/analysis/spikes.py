@@ -75,6 +75,12 @@ def attributions(
     return found
 
 
+def processors(lines: Iterable[str], spikes: Sequence[Spike]) -> list[int | None]:
+    """Of a trace the processor of each thread when it had woken; None where none or several of that name are there."""
+    places = [[*_places(window).values()] for window in cut(lines, spikes).windows]
+    return [found[0] if len(found) == 1 else None for found in places]
+
+
 def _agreed(found: Sequence[Attribution]) -> Attribution:
     """The first, where all name the same; else what was not recorded of one of them, if that is the reason."""
     if len({(one.cause, one.by) for one in found}) == 1:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from virtgauge.agent.channel import Channel
 from virtgauge.analysis.courses import UNRECORDED, Part
 from virtgauge.analysis.kernel_trace import Spike
-from virtgauge.analysis.spikes import Attribution, attributions, joined
+from virtgauge.analysis.spikes import Attribution, attributions, joined, processors
 from virtgauge.errors import printable
 from virtgauge.host.process import numbered_as_traced
 from virtgauge.host.tracing import Trace
@@ -96,7 +96,8 @@ class Watched:
         offsets = [] if self.offset is None else [self.offset, await Offset.read(self.guest.channel)]
         sandbox = self.sandbox and self.sandbox | self.guest.sandbox_threads()
         late = [dataclasses.replace(one, sandbox=sandbox) for one in _late(result, self.vcpus)]
-        reading = asyncio.create_task(asyncio.to_thread(_told, late, offsets, trace, _inside(result), quota=quota))
+        told = asyncio.to_thread(_told, late, self.vcpus, offsets, trace, _inside(result), quota=quota)
+        reading = asyncio.create_task(told)
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
@@ -133,6 +134,24 @@ def _inside(result: Mapping[str, Any]) -> list[str]:
     return [f"{line}\n" for line in text.decode("ascii", "replace").split("\n")] if text else []
 
 
+def _placed(late: Sequence[Spike], vcpus: Sequence[int], inside: Sequence[str]) -> list[Spike]:
+    """With the guest's processor of those of which only its kernel knows on which they were."""
+    if not inside or all(one.vcpu != _NO_THREAD for one in late):
+        return [*late]
+    on = processors(inside, _alone(late))
+    return [
+        dataclasses.replace(one, vcpu=vcpus[cpu])
+        if one.vcpu == _NO_THREAD and cpu is not None and cpu < len(vcpus)
+        else one
+        for one, cpu in zip(late, on, strict=True)
+    ]
+
+
+def _alone(late: Sequence[Spike]) -> list[Spike]:
+    """As the guest's own kernel has them: threads by their names."""
+    return [dataclasses.replace(one, vcpu=0, sandbox=frozenset[int]()) for one in late]
+
+
 def by_host(guest_ns: int, offsets: Sequence[Offset]) -> int:
     """A time of the guest's clock by the host's, whose offset goes from the first to the last at one rate."""
     first, last = offsets[0], offsets[-1]
@@ -142,8 +161,15 @@ def by_host(guest_ns: int, offsets: Sequence[Offset]) -> int:
 
 
 def _told(
-    late: Sequence[Spike], offsets: Sequence[Offset], trace: Trace, inside: Sequence[str], *, quota: bool
+    late: Sequence[Spike],
+    vcpus: Sequence[int],
+    offsets: Sequence[Offset],
+    trace: Trace,
+    inside: Sequence[str],
+    *,
+    quota: bool,
 ) -> dict[str, Any]:
+    late = _placed(late, vcpus, inside)
     uncertain_ns = max((one.uncertainty_ns for one in offsets), default=0)
     here = [dataclasses.replace(one, over_ns=by_host(one.over_ns, offsets)) for one in late] if offsets else late
     found = attributions(trace.lines(), here, quota=quota, uncertain_ns=uncertain_ns)
@@ -151,8 +177,7 @@ def _told(
         if spike.vcpu == _NO_THREAD:
             found[place] = Attribution(UNRECORDED, "on which processor: name the cpus")
     if inside:
-        alone = [dataclasses.replace(one, vcpu=0, sandbox=frozenset[int]()) for one in late]
-        own = attributions(inside, alone, quota=False)
+        own = attributions(inside, _alone(late), quota=False)
         found = [joined(*both) for both in zip(found, own, strict=True)]
     return {
         "ring_kib": trace.kib,
