@@ -181,7 +181,8 @@ class QemuPlatform(AcceleratedPlatform):
         return await self._launch(spec, accelerator)
 
     def remarks(self) -> tuple[str, ...]:
-        return (f"{self.label}: {self._hung} boots stood still and were begun again",) if self._hung else ()
+        boots = "a boot" if self._hung == 1 else f"{self._hung} boots"
+        return (f"{self.label}: {boots} stood still, and began again",) if self._hung else ()
 
     async def _launch(self, spec: GuestSpec, accelerator: str, without: Sequence[str] = ()) -> Guest:
         with contextlib.ExitStack() as removal:
