@@ -220,3 +220,14 @@ def test_the_tutorial_ends_in_the_verdicts_that_it_prints(tmp_path: Path, privat
             f"{outcome} {arm} {figures} is none of {found}"
         )
     assert len(printed) == 6
+
+
+def test_the_workflows_and_the_issue_template_run_what_exists() -> None:
+    files = sorted([*(ROOT / ".github").rglob("*.yml"), *(ROOT / ".github").rglob("*.md")])
+    text = "\n".join(file.read_text() for file in files)
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z][a-z-]*)$", text, re.MULTILINE)) <= targets
+    shown = re.findall(r"\b(virtgauge [a-z][^`\n]+)", text.replace(".venv/bin/", ""))
+    assert {command.split()[1] for command in shown} == {"self-check", "support"}
+    assert not [why for command in shown if (why := wrong_in(command)) is not None]
+    assert all((ROOT / path).exists() for path in re.findall(r"run: (\.ci\S+)", text))

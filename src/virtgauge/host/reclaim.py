@@ -76,6 +76,16 @@ def find_dead_scopes() -> list[DeadScope]:
     return [scope for tag, scope in search.found.items() if tag not in search.living]
 
 
+def tags_at_hand() -> set[str]:
+    """Tags of this state folder's scopes of which anything is on this machine, living or dead, of whatever age."""
+    places = [state_root(), scratch_root(), Path("/run/netns"), Path("/sys/class/net")]
+    places += [root / CGROUP_PARENT for root in Hierarchies.detect().all_roots()]
+    names = [found[0] for place in places for name in _listed(place) if (found := TAG_PATTERN.match(name.lstrip(".")))]
+    names += [tag for pid in all_pids() if TAG_PATTERN.fullmatch(tag := environment_of(pid).get(TAG_VARIABLE, ""))]
+    own = known_state_folders()[0]
+    return {tag for tag in names if own.has_marked(tag)}
+
+
 class _Search:
     """What is dead, and the tags of what lives: nothing that says it is of a living scope is another's to remove."""
 
