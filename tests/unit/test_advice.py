@@ -49,7 +49,7 @@ def test_every_command_of_virtgauge_that_a_message_names_exists():
     unknown, known = [], 0
     for place, text in texts():
         # in backticks, or what a remedy begins with
-        pattern = r"`virtgauge ([a-z]+)(?: ([a-z]+))?|^virtgauge (attach|fleet|image|plan|resume) ?([a-z]*)"
+        pattern = r"`virtgauge ([a-z-]+)(?: ([a-z]+))?|^virtgauge (attach|fleet|image|plan|resume) ?([a-z]*)"
         for groups in re.findall(pattern, text):
             first, second = [group for group in groups if group] + [""] * (2 - sum(map(bool, groups)))
             command = root.commands.get(first)
