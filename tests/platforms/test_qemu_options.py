@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import re
 import subprocess
@@ -40,16 +41,36 @@ NOT_OF_A_MICROVM = {"hpet", "pci_devices"}
 NOT_OF_E1000 = {"nic_queues", "nic_mergeable", "nic_tx"}
 
 
+@functools.cache
+def printed(binary: str, *words: str) -> str:
+    """What QEMU prints for these words; nothing where it refuses them, as of a device that it has not got."""
+    done = subprocess.run([binary, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return done.stdout if done.returncode == 0 else ""
+
+
+@functools.cache
+def answered(binary: str, command: str, **arguments: str) -> Any:
+    """What its monitor answers."""
+    words = [binary, "-machine", "none", "-nodefaults", "-display", "none", "-qmp", "stdio"]
+    requests = [{"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write("\n".join(map(json.dumps, requests)))
+        process.stdin.flush()
+        answers = (one["return"] for one in map(json.loads, process.stdout) if "return" in one)
+        found = next(itertools.islice(answers, 1, None))
+        process.terminate()  # not sooner: QEMU ends without having sent all of a long answer
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class Qemu:
     """A QEMU, and what it says of itself."""
 
     binary: str
 
-    @functools.cache  # noqa: B019  # lives as long as the tests
     def said(self, *words: str) -> str:
-        done = subprocess.run([self.binary, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        return done.stdout if done.returncode == 0 else ""  # of a device or machine that it has not got
+        return printed(self.binary, *words)
 
     def options(self, name: str, of: str = "") -> set[str]:
         """What an option, or one kind of it (``-netdev tap``), may be given."""
@@ -66,36 +87,25 @@ class Qemu:
     @functools.cached_property
     def groups(self) -> dict[str, list[str]]:
         """Parameters of options, as the monitor tells them."""
-        found = self._asked({"execute": "query-command-line-options"})
+        found = answered(self.binary, "query-command-line-options")
         return {one["option"]: [parameter["name"] for parameter in one["parameters"]] for one in found}
 
     @functools.cached_property
     def commands(self) -> set[str]:
         """Of the monitor."""
-        return {one["name"] for one in self._asked({"execute": "query-commands"})}
+        return {one["name"] for one in answered(self.binary, "query-commands")}
 
     @functools.cached_property
     def of_a_processor(self) -> set[str]:
-        asked = {"execute": "device-list-properties", "arguments": {"typename": "max-x86_64-cpu"}}
-        return {one["name"] for one in self._asked(asked)}
+        found = answered(self.binary, "device-list-properties", typename="max-x86_64-cpu")
+        return {one["name"] for one in found}
 
     def of_a_netdev(self, kind: str) -> set[str]:
         """What a back end of that kind may be given; its help leaves some out."""
-        types = {one["name"]: one for one in self._asked({"execute": "query-qmp-schema"})}
+        types = {one["name"]: one for one in answered(self.binary, "query-qmp-schema")}
         every = types[types["netdev_add"]["arg-type"]]
         own = [types[one["type"]] for one in every["variants"] if one["case"] == kind]
         return {one["name"] for part in (every, *own) for one in part["members"]}
-
-    @functools.cache  # noqa: B019
-    def _answer(self, text: str) -> Any:
-        words = [self.binary, "-machine", "none", "-nodefaults", "-display", "none", "-qmp", "stdio"]
-        lines = ['{"execute": "qmp_capabilities"}', text, '{"execute": "quit"}']
-        done = subprocess.run(words, input="\n".join(lines), capture_output=True, text=True, check=True)
-        answers = [json.loads(line) for line in done.stdout.splitlines()]
-        return [one["return"] for one in answers if "return" in one][1]
-
-    def _asked(self, request: dict[str, Any]) -> Any:
-        return self._answer(json.dumps(request))
 
 
 @functools.cache
