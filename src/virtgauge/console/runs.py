@@ -86,7 +86,7 @@ def run(
         with closing(create_display(style)) as display:
             others = "`virtgauge plan list` has others, `virtgauge run NAME` measures one"
             display.show(Notice(f"no plan was named: quick. {loaded.description}. {others}", warning=False))
-    loaded = _overridden(loaded, source, repetitions, seed, platform)
+    loaded = overridden(loaded, source, repetitions, seed, platform)
     if profile:
         for name in profile:
             load_profile(name)  # a misspelt one is no fault of the plan
@@ -127,9 +127,8 @@ def resume(
     finish(folder, complete, quiet, junit)
 
 
-def _overridden(
-    plan: Plan, source: str, repetitions: int | None, seed: int | None, platforms: list[str] | None
-) -> Plan:
+def overridden(plan: Plan, source: str, repetitions: int | None, seed: int | None, platforms: list[str] | None) -> Plan:
+    """A plan with what options say instead. Raises UsageError: it has no such platform."""
     changes: dict[str, object] = {}
     if repetitions is not None:
         changes["repetitions"] = repetitions

@@ -6,7 +6,6 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,7 @@ from rich.table import Table
 
 from virtgauge.console.displays import output
 from virtgauge.console.options import NewRunFolder, OutFile, run_folder, whole_file, writable_file
-from virtgauge.console.runs import NoProvision
+from virtgauge.console.runs import NoProvision, overridden
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, printable
 
 if TYPE_CHECKING:
@@ -55,10 +54,7 @@ def self_check(
     from virtgauge.plan.load import load_plan
     from virtgauge.results.table import ResultTable
 
-    plan = load_plan(_PLAN)[0]
-    known = [section.name for section in plan.platform]
-    if unknown := [name for name in platform or () if name not in known]:
-        raise UsageError(f"--platform {unknown[0]}: there is none of that name", f"use one of {', '.join(known)}")
+    plan = overridden(*load_plan(_PLAN), None, None, platform)
     folder = run_folder(out, "self-check")
     if (folder / LEDGER_NAME).exists():
         raise UsageError(f"--out {folder}: holds a run already", "name a new folder")
@@ -67,7 +63,7 @@ def self_check(
     before = tags_at_hand()
     # Not in this process: what a run leaves behind is seen when it is gone, and its crash is a finding.
     code = _ended([*words, *(["--no-provision"] if no_provision else [])])
-    left = list(_left_behind(tags_at_hand() - before))
+    left = _left_behind(tags_at_hand() - before)
     if not (folder / LEDGER_NAME).exists():
         raise typer.Exit(code or ExitCode.FAILED)  # of which the run has told
     with ReadOnlyLedger.for_command(folder) as ledger:
@@ -96,18 +92,20 @@ def _ended(words: list[str]) -> int:
         return process.wait()
 
 
-def _left_behind(tags: set[str]) -> Iterator[str]:
+def _left_behind(tags: set[str]) -> list[str]:
     """What is there under these tags, in words; it is removed as far as that is possible."""
     from virtgauge.host.reclaim import DeadScope, find_dead_scopes, holdings, reclaim_dead
     from virtgauge.host.tag import state_root
 
-    for tag in sorted(tags):
-        folder = state_root() / tag
-        scope = DeadScope(tag, folder if folder.is_dir() else None, "its run has ended", None, own=True)
-        held = holdings(scope)
-        reclaim_dead([dead for dead in find_dead_scopes() if dead.tag == tag and dead.own])
-        kept = holdings(scope)
-        yield from (f"{one}{', and it could not be removed' if one in kept else ''}" for one in held)
+    folders = {tag: state_root() / tag for tag in sorted(tags)}
+    scopes = [
+        DeadScope(tag, folder if folder.is_dir() else None, "its run has ended", None, own=True)
+        for tag, folder in folders.items()
+    ]
+    held = [one for scope in scopes for one in holdings(scope)]
+    reclaim_dead([dead for dead in find_dead_scopes() if dead.tag in tags and dead.own])
+    kept = {one for scope in scopes for one in holdings(scope)}
+    return [f"{one}{', and it could not be removed' if one in kept else ''}" for one in held]
 
 
 def _show(found: SelfCheck) -> None:

@@ -82,8 +82,7 @@ def tags_at_hand() -> set[str]:
     places += [root / CGROUP_PARENT for root in Hierarchies.detect().all_roots()]
     names = [found[0] for place in places for name in _listed(place) if (found := TAG_PATTERN.match(name.lstrip(".")))]
     names += [tag for pid in all_pids() if TAG_PATTERN.fullmatch(tag := environment_of(pid).get(TAG_VARIABLE, ""))]
-    own = known_state_folders()[0]
-    return {tag for tag in names if own.has_marked(tag)}
+    return set(filter(StateFolder.own().has_marked, names))
 
 
 class _Search:
