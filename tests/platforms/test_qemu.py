@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import hashlib
 import json
+import os
 import stat
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +17,7 @@ import pytest_asyncio
 from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running, traces
 from platforms.disk_checks import check_an_image_is_the_root, root_image
+from platforms.qemu_releases import RELEASES, qemu_of
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.image.contents import Archive
@@ -118,6 +120,25 @@ async def test_a_kernel_panic_is_a_launch_error_with_the_console(
     assert caught.value.stage == "boot"
     assert "Kernel panic" in caught.value.log_tail
     assert traces(f"{asked.scope.tag}/{asked.name}") == []
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("release", RELEASES)
+async def test_the_default_machine_of_a_newer_release_boots_each_time(
+    release: str, private_state: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PC's interrupt controller that nobody sets up ended one boot in ten with QEMU 10 and 11."""
+    program = qemu_of(release)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    platform = QemuPlatform(QemuPlatform.Settings(accelerator="tcg"))
+    found = await platform.probe()
+    assert found.usable, found.reason
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    assert f"version {found.details['qemu']}" in said
+    for _ in range(24):
+        async with running(platform, spec()) as guest:
+            assert await guest.channel.facts(30.0)
+    assert platform.remarks() == ()
 
 
 async def test_cancelling_leaves_nothing(microvm: QemuPlatform, spec: Spec) -> None:

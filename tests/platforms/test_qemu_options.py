@@ -144,7 +144,7 @@ def undescribed(words: list[str], by: Qemu) -> Iterator[str]:
             yield f"-{option}"
         value = words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("-") else None
         at += 1 if value is None else 2
-        if value is None or option in ("kernel", "initrd", "append", "display", "serial", "m"):
+        if value is None or option in ("kernel", "initrd", "append", "display", "serial", "qmp", "m"):
             continue
         first, *rest = value.replace(",,", "").split(",")
         names = [one.partition("=")[0] for one in rest]
@@ -169,7 +169,7 @@ def undescribed(words: list[str], by: Qemu) -> Iterator[str]:
             case "accel":
                 if first not in by.said("-accel", "help").split():
                     yield f"-accel {first}"
-            case "drive" | "overcommit" | "rtc" | "mon":
+            case "drive" | "overcommit" | "rtc":
                 names.append(first.partition("=")[0])
         yield from (f"-{option} {first}: {name}" for name in names if name not in known)
 
@@ -187,7 +187,7 @@ def test_every_word_of_the_command_line_is_described_by_qemu(release: str) -> No
         *(("-nodefaults", "-nodefault"), ("rtc=on", "rtk=on"), ("memory-backend=", "memory-backing=")),
         *(("migratable=no", "migratory=no"), ("arch-capabilities", "arch-capable"), ("Nehalem", "Nehalim")),
         *(("tcg,thread", "tgc,thread"), ("thread=multi", "thred=multi"), ("sockets=", "sackets=")),
-        *(("socket,id=agent", "sockt,id=agent"), ("mode=control", "mod=control"), ("romfile=", "ramfile=")),
+        *(("socket,id=agent", "sockt,id=agent"), ("-qmp", "-qpm"), ("romfile=", "ramfile=")),
         *(("virtserialport,", "virtserialpart,"), ("cache=none", "cash=none"), ("fsdev=root", "fsdef=root")),
         *(("local,id=", "lokal,id="), ("security_model=", "security_modl="), ("tap,id=", "tapp,id=")),
         *(
