@@ -127,7 +127,7 @@ class Place:
     """Where cycles run, on the last processor of this machine."""
 
     platform: Platform
-    cpu: int = CPU  # by the place's own numbers
+    cpu: int | None = CPU  # by the place's own numbers; None: on whichever it has
     policy: str = "fifo"  # scheduling class of the cycles
     threads: int = 2  # that spend a quota
     cpus: tuple[int, ...] | None = None  # of this machine that all of it may run on
@@ -165,6 +165,14 @@ PLACES = {
     ),
     "uml": Place(create("uml", {}), cpu=0, threads=1, cpus=(CPU,)),
     "qemu": Place(create("qemu", {"accelerator": "tcg", "vcpus": 1, "tuning": {"vcpu_cpus": [CPU]}}), cpu=0, threads=1),
+    # Its own kernel says on which of its processors a cycle was.
+    "qemu, any": Place(
+        create(
+            "qemu", {"accelerator": "tcg", "vcpus": 2, "tuning": {"vcpu_cpus": [min(os.sched_getaffinity(0)), CPU]}}
+        ),
+        cpu=None,
+        policy="other",
+    ),
 }
 INJECTIONS = {
     "hog": Injection("a FIFO thread on its CPU for 5 ms", "preempted", "hog", 2.5, _hogged),
@@ -187,7 +195,8 @@ async def causes(scope: Scope, place: Place, injection: Injection) -> list[tuple
         BenchmarkError: the trial is not valid, or too few cycles were late.
     """
     policy = "other" if injection.loaded else place.policy
-    cycles: dict[str, Any] = {"trace": True, "seconds": SECONDS, "cpus": [place.cpu], "classes": [policy]}
+    cycles: dict[str, Any] = {"trace": True, "seconds": SECONDS, "classes": [policy]}
+    cycles |= {} if place.cpu is None else {"cpus": [place.cpu]}
     load = {"loads": ["cpu" if injection.loaded else "idle"], "cpu_threads": place.threads}
     suite = TimingSuite.create({"timers": [], "sleeps": [], "cycles": cycles} | load)
     stage = Stage(place.platform, scope, find_agent(), "testbed")

@@ -43,7 +43,10 @@ from virtgauge.suites.timing import TimingSuite
 _WITHIN = 0.1  # p50 and p99 agree where the interval of their ratio leaves 1 by no more
 _LEVEL = 0.05  # Maxima differ where the paired test's p is below
 _QUANTILES = {"p50": 0.5, "p99": 0.99}
-_GUESTS: dict[str, tuple[str, dict[str, Any]]] = {"runc": ("oci", {"runtime": "runc"}), "qemu": ("qemu", {})}
+_GUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{"runc": ("oci", {"runtime": "runc"}), "qemu": ("qemu", {})},
+    "qemu-rt": ("qemu", {"kernel": "rt"}),  # whose kernel has timerlat, which rtla needs
+}
 
 Found = defaultdict[str, defaultdict[str, dict[int, float]]]
 """Nanoseconds by program, or kind of ours; p50, p99 or max; and turn."""

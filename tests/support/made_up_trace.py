@@ -36,7 +36,7 @@ PIDS |= {VCPU: 900, EMULATOR: 901, KERNEL: 950, PROGRAM: 951}
 def line(us: int, event: str, by: str = IDLE, cpu: int = 1) -> str:
     """An event of so many microseconds after a second of the machine's clock."""
     seconds, micros = divmod(1_000_000 + us, 1_000_000)
-    return f"{by:>16}-{PIDS[by]:<7d} [{cpu:03d}] d.h2. {seconds:5d}.{micros:06d}: {event}\n"
+    return f"{by:>16}-{PIDS[by]:<7d} [{cpu:03d}] d..2. {seconds:5d}.{micros:06d}: {event}\n"
 
 
 def switch(us: int, before: str, after: str, state: str = "S", cpu: int = 1) -> str:

@@ -27,6 +27,8 @@ from virtgauge.analysis.spikes import Attribution, attributions, clock_jumps, jo
 from virtgauge.suites.spikes import _placed
 
 CLOCKS = "clocks of guest and host not known well"
+REFILL = "hrtimer_expire_entry: hrtimer=00000000a8c1 function=sched_cfs_period_timer now=1000949000"
+LEAD_NS = 2_000_000
 
 
 def test_who_ran_while_the_thread_waited_has_preempted_it() -> None:
@@ -52,10 +54,62 @@ def test_who_left_the_processor_unseen_has_preempted_the_one_that_shows_when_it_
     assert found.share == pytest.approx(0.983, abs=0.001)
 
 
-def test_who_came_unseen_and_was_interrupted_has_run_since_the_last_that_was_recorded() -> None:
+def test_since_when_one_has_the_processor_who_came_unseen_is_not_guessed() -> None:
+    """One of the two has preempted the late one; which, is not known of most of the time."""
     known = switch(-400, HOG, "stress", "R"), waking(3, "stress")
     found = why(ASLEEP, *known, *interrupted(700, 701, HOG), switch(990, HOG, CYCLE, "R"))
+    assert named(found) == ("preempted", "")
+    assert found.course[:2] == (Part("preempted", "", 701_000), Part("preempted", HOG, 289_000))
+
+
+FAULT = "page_fault_user: address=0x7f1 ip=0x55 error_code=0x6"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        interrupted(996, 998, CYCLE),
+        [waking(996, CYCLE, thread=FAIR)],
+        [line(996, FAULT, CYCLE)],
+        [switch(996, CYCLE, "stress", "R+"), switch(998, "stress", CYCLE, "R")],
+    ],
+)
+def test_a_late_thread_that_came_unseen_may_have_come_at_any_time_since(shown: list[str]) -> None:
+    found = why(ASLEEP, switch(-300, "swapper/1", HOG), waking(3, HOG), shown, switch(1006, CYCLE, "stress"))
+    assert named(found) == ("unknown", "")
+    assert max(found.course, key=lambda part: part.ns)[:2] == ("unknown", "switch not recorded")
+
+
+def test_one_that_sleeps_unseen_is_not_taken_to_run_while_its_processor_idles() -> None:
+    idle = switch(-900, "swapper/1", CYCLE, "R"), *interrupted(-500, -498)
+    found = why(*idle, switch(-300, "swapper/1", HOG, "R"), waking(3, HOG), switch(990, HOG, CYCLE))
     assert named(found) == ("preempted", HOG)
+
+
+def test_whoever_has_never_been_seen_before_is_one_too() -> None:
+    found = why(switch(-700, "swapper/1", CYCLE, "R"), switch(990, "stress", CYCLE, "R"))
+    assert named(found) == ("unknown", "")
+
+
+def test_a_thread_that_has_moved_unseen_is_not_taken_to_leave_where_it_was() -> None:
+    moved = switch(-5000, "stress", VCPU), switch(-100, "swapper/1", VCPU, "R", cpu=0)
+    ticks = [line(us, f"local_timer_{end}: vector=236", VCPU, 0) for us, end in ((500, "entry"), (502, "exit"))]
+    shows = interrupted(-50, -48, "stress")
+    assert of_guest(*moved, *ticks) == of_guest(*moved, *ticks, *shows) == ("guest", "")
+
+
+def test_what_a_thread_does_that_left_unseen_after_a_page_fault_is_not_known() -> None:
+    woken = *interrupted(1, 5), waking(3), switch(10, "swapper/1", CYCLE, "R"), line(15, FAULT, CYCLE)
+    rest = *interrupted(20, 22, "stress"), waking(950, "stress"), switch(960, "stress", CYCLE, "R+")
+    assert named(why(switch(-900, "stress", "swapper/1"), ASLEEP, *woken, *rest)) == ("unknown", "")
+
+
+def test_a_waking_by_an_interrupt_of_which_no_event_tells_is_not_the_interrupted_threads() -> None:
+    """As that of a posted interrupt."""
+    asleep = switch(-710, "stress", VCPU, "R+"), switch(-700, VCPU, HOG), switch(960, HOG, "stress")
+    woken, back = waking(972, "stress", thread=VCPU), switch(980, "stress", VCPU, "R+")
+    assert of_guest(*asleep, woken.replace("d..2.", "d.h2."), back) == ("vm-exit", "halt")
+    assert of_guest(*asleep, woken, back) == ("preempted", HOG)
 
 
 @pytest.mark.parametrize("name", ["local_timer", "thermal_apic", "call_function"])
@@ -125,12 +179,11 @@ def test_a_thread_that_is_due_on_an_idle_processor_until_its_quota_is_filled_up_
     def found(*lines: str | list[str]) -> tuple[str, str]:
         return named(why(switch(-700, FAIR, "swapper/1"), *lines, thread=FAIR))
 
-    told = "hrtimer_expire_entry: hrtimer=00000000a8c1 function=sched_cfs_period_timer now=1000949000"
     woken = interrupted(1, 5), waking(3, thread=FAIR), switch(990, "swapper/1", FAIR, "R")
-    assert found(line(950, told, cpu=0), *woken) == ("throttled", "quota")
+    assert found(line(950, REFILL, cpu=0), *woken) == ("throttled", "quota")
     assert found(*woken) == ("above", "idle")
-    assert found(line(300, told, cpu=0), *woken) == ("above", "idle")  # some other group's
-    assert found(line(950, told.replace("cfs", "rt"), cpu=0), *woken) == ("above", "idle")
+    assert found(line(300, REFILL, cpu=0), *woken) == ("above", "idle")  # some other group's
+    assert found(line(950, REFILL.replace("cfs", "rt"), cpu=0), *woken) == ("above", "idle")
     # The group had run until then: the processor was given to nobody, though the thread could run.
     spent = (
         switch(-300, "swapper/1", "stress"),
@@ -147,13 +200,23 @@ def test_a_thread_that_is_turned_back_on_its_way_out_of_the_kernel_was_throttled
         woken = switch(-700, FAIR, "stress"), waking(3, "stress", thread=FAIR), switch(5, "stress", FAIR, "R")
         return named(why(*woken, *lines, switch(990, "stress", FAIR, "R"), thread=FAIR, quota=quota))
 
-    turned_back = switch(9, FAIR, "stress", "R")
-    assert found(turned_back) == ("throttled", "quota")
-    assert found(turned_back, quota=False) == ("preempted", "stress")
-    assert found(switch(106, FAIR, "stress", "R")) == ("preempted", "stress")
+    turned_back, refilled = switch(9, FAIR, "stress", "R"), line(950, REFILL, cpu=0)
+    assert found(turned_back, refilled) == ("throttled", "quota")
+    assert found(turned_back, refilled, quota=False) == ("preempted", "stress")
+    assert found(switch(106, FAIR, "stress", "R"), refilled) == ("preempted", "stress")
     for reason in (interrupted(6, 8, FAIR), [waking(7, FAIR)]):
-        assert found(reason, turned_back) == ("preempted", "stress")
-    assert found(turned_back, switch(200, "stress", FAIR), switch(400, FAIR, "stress", "R")) == ("preempted", "stress")
+        assert found(reason, turned_back, refilled) == ("preempted", "stress")
+    returned = switch(200, "stress", FAIR), switch(400, FAIR, "stress", "R")
+    assert found(turned_back, *returned, refilled) == ("preempted", "stress")
+    # It gave way by itself (sched_yield), and to one that goes first.
+    assert found(turned_back) == ("preempted", "stress")
+    assert found(switch(9, FAIR, HOG, "R"), refilled, switch(980, HOG, "stress")) == ("preempted", HOG)
+
+
+def test_nor_does_a_real_time_thread_that_runs_for_long_tell_of_a_quota() -> None:
+    away = switch(-20_200, "swapper/1", FAIR, "R"), switch(-19_500, FAIR, HOG, "R+")
+    found = why(*away, line(900, REFILL, cpu=0), switch(990, HOG, FAIR), thread=FAIR)
+    assert named(found) == ("preempted", HOG)
 
 
 def test_a_thread_that_waits_while_its_processor_idles_was_throttled_whoever_runs_besides() -> None:
@@ -177,9 +240,8 @@ def test_a_thread_that_waits_for_long_and_returns_soon_after_a_refill_was_thrott
     left_us: int, refilled_us: int, cause: str
 ) -> None:
     """The scheduler lets nobody of the same class go first for so long."""
-    told = "hrtimer_expire_entry: hrtimer=00000000a8c1 function=sched_cfs_period_timer now=1000949000"
     away = switch(left_us - 700, "swapper/1", FAIR, "R"), switch(left_us, FAIR, "stress", "R")
-    back = line(refilled_us, told, cpu=0), switch(990, "stress", FAIR, "R")
+    back = line(refilled_us, REFILL, cpu=0), switch(990, "stress", FAIR, "R")
     assert why(*away, *back, thread=FAIR).cause == cause
 
 
@@ -273,9 +335,15 @@ def test_one_that_runs_all_the_time_does_something_else_in_its_guest() -> None:
     assert of_guest(interrupted(500, 502)) == ("unrecorded", "no thread of that name was seen")
 
 
-def test_one_that_moves_waits_on_the_processor_that_it_goes_to() -> None:
+def test_one_that_moves_waits_on_the_processor_that_it_has_been_given_to() -> None:
     left = switch(-700, "stress", VCPU, "R", cpu=0), switch(10, VCPU, "stress", "R", cpu=0)
-    assert of_guest(*left, switch(-10, "swapper/1", HOG, "R"), switch(980, HOG, VCPU)) == ("preempted", HOG)
+    there = switch(-10, "swapper/1", HOG, "R"), switch(980, HOG, VCPU)
+    told = f"sched_migrate_task: comm={VCPU} pid={PIDS[VCPU]} prio=120 orig_cpu=0 dest_cpu=1"
+    assert of_guest(*left, *there, line(20, told, HOG)) == ("preempted", HOG)
+    assert of_guest(*left, *there, line(970, told, HOG)) == ("preempted", "stress")
+    assert of_guest(*left, *there) == ("preempted", "")  # by the one or the other
+    idle = switch(-10, HOG, "swapper/1"), switch(980, "swapper/1", VCPU, "R")
+    assert of_guest(*left, *idle) == ("unknown", "")
 
 
 def test_one_that_is_halted_was_late_for_what_kept_its_emulator_from_waking_it() -> None:
@@ -390,7 +458,10 @@ def test_a_processor_that_moved_is_looked_for_where_it_is() -> None:
     other = line(5, "softirq_entry: vec=3 [action=NET_RX]", "stress", 0), line(900, "softirq_exit: vec=3", "stress", 0)
     assert of_guest(asleep, *moved, *other) == ("guest", "")
     sent_away, ticks = switch(-700, VCPU, "stress", "R", cpu=0), line(5, "local_timer_entry: vector=236", "stress", 0)
-    assert of_guest(sent_away, ticks, switch(-300, "swapper/1", HOG), switch(980, HOG, VCPU)) == ("preempted", HOG)
+    rest = ticks, switch(-300, "swapper/1", HOG), switch(980, HOG, VCPU)
+    assert of_guest(sent_away, *rest) == ("unknown", "")  # there, or where it was sent away
+    told = f"sched_migrate_task: comm={VCPU} pid={PIDS[VCPU]} prio=120 orig_cpu=0 dest_cpu=1"
+    assert of_guest(sent_away, line(-200, told, HOG), *rest) == ("preempted", HOG)
 
 
 def test_a_waking_beyond_the_earlier_bound_still_tells_the_waker() -> None:
@@ -472,15 +543,31 @@ def test_of_a_course_of_many_parts_the_sums_are_told() -> None:
     assert list(found.course) == told
 
 
-def test_the_processor_of_a_thread_is_where_it_ran_when_it_had_woken() -> None:
-    moved = switch(-700, CYCLE, "swapper/1"), waking(3), switch(990, HOG, CYCLE, "R", cpu=0)
-    assert processors([*moved], [Spike(CYCLE, 1_000_000, 1_001_000_000)]) == [0]
-    assert processors([*moved], [Spike(FAIR, 1_000_000, 1_001_000_000)]) == [None]
+def test_the_processor_of_a_thread_is_where_it_was_woken_and_ran() -> None:
+    """Where these are two, it was late on either."""
+    slept, spike = [switch(-700, CYCLE, "swapper/1"), waking(3)], [Spike(CYCLE, 1_000_000, 1_001_000_000)]
+    there, elsewhere = switch(990, HOG, CYCLE, "R"), switch(990, HOG, CYCLE, "R", cpu=0)
+    assert processors([*slept, there], spike, LEAD_NS) == [1]
+    assert processors([*slept, elsewhere], spike, LEAD_NS) == [None]
+    overwritten = ["# entries-in-buffer/entries-written: 3/9   #P:2\n", waking(3), there]
+    assert processors(overwritten, spike, LEAD_NS) == [None]
+    assert processors([*slept, there], [Spike(FAIR, 1_000_000, 1_001_000_000)], LEAD_NS) == [None]
 
 
 def test_of_a_guests_thread_on_either_processor_its_own_kernel_tells_on_which_it_was() -> None:
     late = [Spike(CYCLE, 1_000_000, 1_001_000_000, 0, -1), Spike(CYCLE, 1_000_000, 1_001_000_000, 0, 77)]
     inside = [switch(-700, CYCLE, "swapper/1"), waking(3), switch(990, HOG, CYCLE, "R")]
-    assert [one.vcpu for one in _placed(late, (900, 901), inside)] == [901, 77]
-    assert [one.vcpu for one in _placed(late, (900,), inside)] == [-1, 77]
-    assert _placed(late, (900, 901), []) == late
+    assert [one.vcpu for one in _placed(late, (900, 901), inside, LEAD_NS)] == [901, 77]
+    assert [one.vcpu for one in _placed(late, (900,), inside, LEAD_NS)] == [-1, 77]
+    assert _placed(late, (900, 901), [], LEAD_NS) == late
+
+
+def test_of_a_guest_that_sent_some_of_its_events_nothing_is_said_of_the_others() -> None:
+    """Nor is what was before carried over the time of which nothing is there."""
+    first = [switch(-700, CYCLE, "swapper/1"), waking(3), switch(990, "swapper/1", CYCLE, "R")]
+    first += [switch(1008, CYCLE, HOG, "R+")]
+    third = [waking(8_000_003, HOG), switch(8_000_990, HOG, CYCLE, "R")]
+    spikes = [Spike(CYCLE, 1_000_000, at * 1_000_000_000 + 1_000_000) for at in (1, 5, 9)]
+    found = [named(one) for one in attributions([*first, *third], spikes, quota=False, lead_ns=LEAD_NS)]
+    assert found == [("above", "idle"), ("unrecorded", "more events than are sent"), ("preempted", HOG)]
+    assert processors([*first, *third], spikes, LEAD_NS) == [1, None, 1]

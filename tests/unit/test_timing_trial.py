@@ -258,7 +258,7 @@ class Late:
 
 def cycles_of(**worst):
     worst = {"late_ns": 1_000_000, "thread": 3, "counter": 5, "monotonic_ns": 1_001_000_000, "realtime_ns": 6} | worst
-    return {"worst": [worst] * 300, "threads": [{"cpu": cpu} for cpu in (0, 1, None, 1)]}
+    return {"worst": [worst] * 300, "period_ns": 1_000_000, "threads": [{"cpu": cpu} for cpu in (0, 1, None, 1)]}
 
 
 def trace_of(*lines, absent=()):

@@ -13,7 +13,7 @@ from collections import ChainMap, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from virtgauge.analysis.kernel_trace import IDLE, WAITING, Event, Window, handler_of
+from virtgauge.analysis.kernel_trace import FAIR, IDLE, WAITING, Event, Window, handler_of
 
 # Causes.
 ABOVE = "above"  # an event was due, and the processor had none: hypervisor, firmware, an idle state, interrupts off
@@ -30,12 +30,9 @@ UNKNOWN = "unknown"  # nothing explains half of it
 UNRECORDED = "unrecorded"  # what was recorded does not hold it
 CAUSES = (*(ABOVE, PREEMPTED, INTERRUPT, VM_EXIT, GUEST, FAULT, THROTTLED, TIMER, STOPPED, CLOCK, UNKNOWN, UNRECORDED),)
 
-_LONG_NS, _BACK_NS = (
-    20_000_000,
-    10_000_000,
-)  # No fair thread waits for others so long in a row; two ticks of 100 Hz, one
+_LONG_NS, _BACK_NS = 20_000_000, 10_000_000  # No fair thread waits for others so long; two ticks of 100 Hz, one
 _PROMPT_NS = 500_000  # From a refill to an idle processor at work again: an interrupt, and the deepest idle state
-_FAIR = 100  # Priorities from here on are of no real-time thread
+_UNSEEN = UNKNOWN, "switch not recorded"
 
 _REASON = re.compile(r"reason (\S+)")
 _REFILL = re.compile(r"function=(sched_cfs|sched_rt|dl_task)_\w*timer")
@@ -57,6 +54,7 @@ def named(cause: str, by: str) -> str:
 
 # What a thread does.
 _RUNNING, _WAITING, _ASLEEP, _BLOCKED, _STOPPED = "running", "waiting", "asleep", "blocked", "stopped"
+_GONE = "gone"  # unseen after a page fault: to sleep, or to wait for the disk
 _STATES = {WAITING: _WAITING, "D": _BLOCKED, "T": _STOPPED, "t": _STOPPED}
 """By the letter with which it was switched away from (fs/proc/array.c); with any other it sleeps."""
 
@@ -66,11 +64,13 @@ class _Processor:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.pid = events[0].pid if events else IDLE
+        # Where it is not known whom it has, those that it may have.
+        self.unseen: tuple[int, ...] = () if events else (IDLE,)
         self.handlers = list(_unfinished(events))  # of interrupts, that run on it, the innermost last
 
     def follow(self, event: Event) -> bool:
         """Whether the event shows that it takes interrupts: others come where these are off, too."""
-        handler, switch = handler_of(event), event.switch
+        handler, switch, self.unseen = handler_of(event), event.switch, event.unseen
         self.pid = switch.came.pid if switch else event.pid
         if switch:
             self.handlers.clear()  # it leaves none behind, but where softirqs are threads'
@@ -117,14 +117,18 @@ class Course(Followed):
     def __init__(self, window: Window, pid: int, cpu: int, names: dict[int, str], *, quota: bool) -> None:
         super().__init__(window)
         self._pid, self._cpu = pid, cpu
-        self._names, self._urgency = (
-            ChainMap({IDLE: "idle"}, names),
-            dict[int, int](),
-        )  # by pid; the lower, the more urgent
+        self._names = ChainMap({IDLE: "idle"}, names)  # by pid
+        self._urgency = dict[int, int]()  # by pid; the lower, the more urgent
+        self.unwoken = self._faulted = False  # the latter: whether it has had a page fault since it slept
+        self._or_on: int | None = None  # the processor that it has gone to meanwhile, if it waits there already
         before = [event for event in window.before if window.spike.vcpu in (0, pid) and self._change(event) is not None]
-        self.unwoken = False
         self.state = self._first_state(before)
-        if self.state == _WAITING:
+        moved = [to for event in window.before if (to := self._migrated(event)) is not None]
+        if self.state == _WAITING and moved:
+            self._cpu = moved[-1]
+        elif self.state == _WAITING and before:
+            self._cpu, self._or_on = self._whereabouts(before[-1], -1)
+        elif self.state == _WAITING:
             self._cpu = self._next_cpu(0)
         self._woken_on = deque(  # of each waking its place among the events, and the processor that did it
             (place, event.cpu) for place, event in enumerate(self._events) if event.woken and self._change(event)
@@ -134,7 +138,9 @@ class Course(Followed):
             of_each.setdefault(event.cpu, []).append(event)
         self._processors = {number: _Processor(own) for number, own in of_each.items()}
         last = before[-1] if before and before[-1].switch else None  # none where it was woken since
+        self._processors.setdefault(self._cpu, _Processor(()))
         if not of_each[cpu]:  # then whoever it was given to when the thread left it
+            self._processors[cpu].unseen = ()
             left = next((one.switch for one in before if one.cpu == cpu and one.switch), None)
             self._processors[cpu].pid = left.came.pid if left else pid
         self._alive = False  # whether its processor was seen to take interrupts since the deadline
@@ -143,7 +149,6 @@ class Course(Followed):
         self._quota = quota  # whether its group's may have run out
         # whether it was sent away for want of quota when it last left its processor
         self._spent = quota and last is not None and self.state == _WAITING and self._sent_away(last, 0)
-        self._faulted = False  # whether the thread has had a page fault since it slept
         self._is_vcpu = window.spike.vcpu == pid
         self._exit = _reason(window.crossed) if self._is_vcpu else ""  # why the virtual processor has left its guest
         # by pid the threads that wake it, if it is a guest's processor: while it sleeps, it waits for the next of them
@@ -179,15 +184,19 @@ class Course(Followed):
         woken, change = changes[0]
         if woken:
             return _ASLEEP
+        self.unwoken = change == _RUNNING  # that it may run was recorded elsewhere, if at all
         return _WAITING if change == _RUNNING else _RUNNING
 
     def _change(self, event: Event) -> str | None:
         """What the thread does after an event; None where that says nothing of it.  Notes names and priorities."""
         if switch := event.switch:
             for name, pid, priority in (switch.left, switch.came):
-                self._names[pid], self._urgency[pid] = name, priority
+                if name:
+                    self._names[pid], self._urgency[pid] = name, priority
             self._names[IDLE] = "idle"
             if self._pid == switch.left.pid:
+                if event.inferred and self._faulted:
+                    return _GONE
                 traced = switch.state == "t" and self._spike.sandbox  # whose kernel traces its programs
                 return _ASLEEP if traced else _STATES.get(switch.state, _ASLEEP)
             return _RUNNING if self._pid == switch.came.pid else None
@@ -205,7 +214,7 @@ class Course(Followed):
                 self.unwoken, change = True, _WAITING  # as in :meth:`_first_state`
             self.state = change
             if change in (_RUNNING, _WAITING):
-                self._cpu = self._next_cpu(place)
+                self._cpu, self._or_on = self._whereabouts(event, place)
             if event.name == "sched_switch":
                 self._spent = self._quota and change == _WAITING and self._sent_away(event, place)
         for course in self._courses.values():
@@ -213,6 +222,9 @@ class Course(Followed):
         for wakings in (self._wakings, self._woken_on):
             if wakings and wakings[0][0] == place:
                 wakings.popleft()
+        if (to := self._migrated(event)) is not None:
+            self._cpu, self._or_on = to, None
+            self._processors.setdefault(to, _Processor(()))
         if event.pid == self._pid:
             if event.name.startswith("page_fault_"):
                 self._faulted = True
@@ -235,7 +247,8 @@ class Course(Followed):
         for place, event in enumerate(self._events):
             woken, waker = event.woken, event.pid
             if woken and woken.pid == self._pid:
-                by_thread = waker not in (IDLE, self._pid) and not processors[event.cpu].handlers
+                in_handler = event.in_handler or processors[event.cpu].handlers
+                by_thread = waker not in (IDLE, self._pid) and not in_handler
                 if by_thread and waker not in self._courses:
                     self._courses[waker] = Course(window, waker, event.cpu, names, quota=self._quota)
                 found.append((place, self._courses[waker] if by_thread else None))
@@ -245,8 +258,9 @@ class Course(Followed):
     def _sent_away(self, left: Event, place: int) -> bool:
         """Whether it was for want of quota that the thread left its processor, whoever runs meanwhile.
 
-        So it was where it was turned back, where the processor idles before it returns, and where that takes longer
-        than the scheduler lets others go first, and comes soon after a group's quota was filled up.
+        So it was where the processor idles before it returns; and, if another fair thread went first and a group's
+        quota was filled up before it returns, where it was turned back, and where it returns soon after that and later
+        than the scheduler lets others go first.
         """
         refilled_ns, back_ns = -_BACK_NS - 1, self._spike.over_ns
         for event in self._from(place):
@@ -258,12 +272,29 @@ class Course(Followed):
                 return True
             if (refill := _REFILL.search(event.told)) and refill[1] == "sched_cfs":
                 refilled_ns = event.at_ns
+        if refilled_ns < 0 or left.inferred or (left.switch and left.switch.came.priority < FAIR):
+            return False
         return left.turned_back or (back_ns - left.at_ns >= _LONG_NS and back_ns - refilled_ns <= _BACK_NS)
 
     def _next_change(self, place: int) -> str | None:
         """What the thread does after the next event that says something of it."""
         later = (self._change(event) for event in self._from(place + 1))
         return next((change for change in later if change is not None), None)
+
+    def _whereabouts(self, event: Event, place: int) -> tuple[int, int | None]:
+        """The processor that has or will have the thread after an event; and where it left one, the other, if it goes
+        to another without a word of when.
+        """
+        next_cpu = self._next_cpu(max(place, 0))
+        if not event.switch or event.switch.left.pid != self._pid or next_cpu == event.cpu:
+            return next_cpu, None
+        until = itertools.takewhile(lambda one: self._change(one) != _RUNNING, self._from(place + 1))
+        told = any(self._migrated(one) is not None for one in until)
+        return event.cpu, None if told else next_cpu
+
+    def _migrated(self, event: Event) -> int | None:
+        """The processor that the thread is given to while it does not run; None of any other event."""
+        return event.moved[1] if event.moved and event.moved[0].pid == self._pid else None
 
     def _next_cpu(self, place: int) -> int:
         """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
@@ -277,16 +308,28 @@ class Course(Followed):
         return (self._events[at] for at in range(place, len(self._events)))
 
     def cause(self, at_ns: int) -> tuple[str, str]:
-        state, processor, of_guest = self.state, self._processors[self._cpu], bool(self._spike.vcpu)
-        current = self._names.get(processor.pid, f"pid {processor.pid}")
+        found = self._cause(self._cpu, at_ns)
+        if self._or_on is None or self.state != _WAITING:
+            return found
+        other = self._cause(self._or_on, at_ns)
+        if found[0] != other[0]:
+            return UNKNOWN, "on which processor is not recorded"
+        return found if found == other else (found[0], "")
+
+    def _cause(self, cpu: int, at_ns: int) -> tuple[str, str]:
+        """What it is if it has this processor, or waits for it."""
+        state, processor, of_guest = self.state, self._processors[cpu], bool(self._spike.vcpu)
+        current = "" if processor.unseen else self._names.get(processor.pid, f"pid {processor.pid}")
         if state == _STOPPED:
             return STOPPED, ""
+        if state == _GONE or self._pid in processor.unseen:
+            return _UNSEEN
         works = state == _RUNNING and self._pid != self._spike.vcpu and not processor.handlers
         if of_guest and (state == _ASLEEP or works):
             waker = self._wakings[0][1] if self._wakings else None
             return waker.cause(at_ns) if waker else (VM_EXIT, self._exit or "halt")
         timer_cpu = self._woken_on[0][1] if self._woken_on else self._cpu
-        if state == _ASLEEP and timer_cpu != self._cpu and not self._exit:
+        if state == _ASLEEP and timer_cpu != cpu and not self._exit:
             return TIMER, f"of CPU {timer_cpu}"
         if processor.handlers:
             return INTERRUPT, processor.handlers[-1]
@@ -300,12 +343,14 @@ class Course(Followed):
             return (FAULT, "") if self._faulted else (ABOVE, "itself")
         if state == _ASLEEP:
             return (TIMER, "") if self._alive else (ABOVE, current)
+        if processor.unseen:
+            return _UNSEEN if IDLE in processor.unseen else (PREEMPTED, "")
         return self._waits_for(processor.pid, current, at_ns)
 
     def _waits_for(self, pid: int, current: str, at_ns: int) -> tuple[str, str]:
         """A thread that could run, and does not: the scheduler passes it over only if it may not run."""
-        own, other = (self._urgency.get(one, _FAIR) for one in (self._pid, pid))
-        idle, real_time = pid == IDLE, own < _FAIR
+        own, other = (self._urgency.get(one, FAIR) for one in (self._pid, pid))
+        idle, real_time = pid == IDLE, own < FAIR
         kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
         less_urgent = real_time and other > max(own, 0)  # what stops a processor has 0, and precedes all
         may_not = self._passed_over and (less_urgent or (idle and (real_time or self._quota)))

@@ -11,25 +11,31 @@ import bisect
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 IDLE = 0  # The pid of every processor's idle thread
 ROUNDED_NS = 1000
 WAITING = "R"  # The state of a thread that was switched away though it could go on (fs/proc/array.c)
+FAIR = 100  # Priorities from here on are of no real-time thread
 
 _MOST_EVENTS = 200_000  # That are kept of all spikes
 _SHOWN_LATER_NS = 10_000_000  # Until a thread that was given the processor unseen shows: a tick of 100 Hz
 _BRIEF_NS = 20_000  # From being given the processor unseen to giving it up, of a thread that has little to do
 _TURNED_BACK_NS = 100_000  # From being given the processor to giving it up again, on the way out of the kernel
 
-_LINE = re.compile(r".{16}-(\d+) .*?\[(\d+)\] \S* +(\d+)\.(\d{6}): (\w+): (.*)")
+# Names of events that no kernel recorded.
+_UNSEEN = "unseen"  # a switch was at some time between here and the next one of the processor
+_GAP = "gap"  # nothing is known any more of what was before
+
+_LINE = re.compile(r".{16}-(\d+) .*?\[(\d+)\] (\S*) +(\d+)\.(\d{6}): (\w+): (.*)")
 _COUNTS = re.compile(r"# entries-in-buffer/entries-written: (\d+)/(\d+)")
 _SWITCH = re.compile(
     r"prev_comm=(.*) prev_pid=(\d+) prev_prio=(-?\d+) prev_state=(\w).* ==> "
     r"next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)"
 )
 _WAKING = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+)")
+_MOVED = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+) orig_cpu=\d+ dest_cpu=(\d+)")
 _IRQ = re.compile(r"irq=(\d+) (?:name|handler)=(.*)")
 _ACTION = re.compile(r"action=(\w+)")
 
@@ -83,7 +89,12 @@ class Event(NamedTuple):
     told: str  # its fields
     switch: Switch | None = None  # what a ``sched_switch`` tells
     woken: Thread | None = None  # the thread that a ``sched_waking`` or ``sched_wakeup_new`` tells of
+    moved: tuple[Thread, int] | None = None  # the thread that a ``sched_migrate_task`` tells of, and its next processor
+    in_handler: bool = False  # whether the processor served an interrupt, by the kernel's own word
     turned_back: bool = False  # of a switch: the thread had hardly come, nothing had happened, and it was not to run
+    inferred: bool = False  # of a switch: nobody recorded it
+    unseen: tuple[int, ...] = ()  # pids of those that may have the processor from here on, where that is not known
+    until_ns: int = 0  # and until when
 
 
 @dataclasses.dataclass
@@ -91,11 +102,13 @@ class Window:
     """What was recorded while a thread was late."""
 
     spike: Spike
-    before: list[Event] = dataclasses.field(default_factory=list)  # of each thread the last switch, and waking since
+    # Of each thread the last switch, and since then the last waking and to what processors it was moved.
+    before: list[Event] = dataclasses.field(default_factory=list)
     events: list[Event] = dataclasses.field(default_factory=list)  # of all processors, in their order
     whole: bool = True  # false where they were too many to keep
     crossed: Event | None = None  # the last exit or entry of the guest's processor before
     vcpu_on: int | None = None  # the processor that the guest's was seen on last, before
+    sent: bool = True  # false where the text has nothing at all of its time
 
 
 @dataclasses.dataclass
@@ -108,10 +121,11 @@ class Recorded:
     names: dict[int, str]  # of all threads that were given a processor or left one, the last of each, by pid
 
 
-def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0) -> Recorded:
+def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0, *, lead_ns: int | None = None) -> Recorded:
     """Of a trace what happened from each deadline to its wake-up, and how the thread had been left before.
 
-    ``after_ns``: for so long beyond the wake-up, events are kept that may tell what was before.
+    ``after_ns``: for so long beyond the wake-up, events are kept that may tell what was before.  ``lead_ns``: the text
+    has what happened from so long before each deadline on, if that, and nothing between.
     """
     windows = [Window(spike) for spike in spikes]
     waiting = sorted(windows, key=lambda one: one.spike.due_ns, reverse=True)
@@ -121,10 +135,20 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0) -> Rec
     changed, seen_on = dict[tuple[str, int], list[tuple[int, Event]]](), dict[int, int]()
     crossed = dict[int, Event]()
     recorded, kept = Recorded(windows, {}, overwritten=False, names={}), 0
-    for number, event in enumerate(_with_signs_of_quotas(_with_all_switches(_events(lines, recorded)))):
+    events = _events(lines, recorded)
+    if lead_ns is not None:
+        for window in windows:
+            window.sent = False
+        events = _with_gaps(events, windows, lead_ns)
+    events = _with_all_switches(events, lambda thread: thread.name in names or thread.pid in followed)
+    for number, event in enumerate(_with_signs_of_quotas(events)):
+        if event.name == _GAP:
+            for each in (changed, seen_on, crossed):
+                each.clear()
+            continue
         at_ns = event.at_ns
         recorded.began_ns.setdefault(event.cpu, at_ns)
-        while waiting and waiting[-1].spike.due_ns <= at_ns + ROUNDED_NS:
+        while waiting and waiting[-1].spike.due_ns <= max(at_ns, event.until_ns) + ROUNDED_NS:
             window = waiting.pop()
             concerned = (of for thread, of in changed.items() if window.spike.concerns(*thread))
             ordered = sorted(itertools.chain.from_iterable(concerned), key=lambda one: (one[1].at_ns, one[0]))
@@ -148,13 +172,17 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0) -> Rec
             if switch.came.pid in followed:
                 seen_on[switch.came.pid] = event.cpu
             for name, pid, _ in (switch.left, switch.came):
-                recorded.names[pid] = name
-                if name in names or pid in followed:
+                if name:
+                    recorded.names[pid] = name
+                known = changed.get((name, pid))
+                if (name in names or pid in followed) and not (known and known[-1][1].at_ns > at_ns):
                     changed[name, pid] = [(number, event)]
         elif (woken := event.woken) and (woken.name in names or woken.pid in followed):
             last = changed.setdefault((woken.name, woken.pid), [])
             if not any(one.switch and one.switch.came.pid == woken.pid for _, one in last):
                 last[1:] = [(number, event)]
+        elif event.moved and (moved := changed.get(event.moved[0][:2])):
+            moved.append((number, event))
     return recorded
 
 
@@ -174,11 +202,12 @@ def handler_of(event: Event) -> str:
 def _events(lines: Iterable[str], recorded: Recorded) -> Iterator[Event]:
     for line in lines:
         if found := _LINE.match(line):
-            at_ns = int(found[3]) * 1_000_000_000 + int(found[4]) * 1000
-            name, told = found[5], found[6]
+            at_ns = int(found[4]) * 1_000_000_000 + int(found[5]) * 1000
+            name, told, in_handler = found[6], found[7], found[3][2:3] in tuple("hHsZz")
             switch = _switch(told) if name == "sched_switch" else None
             woken = _woken(told) if name in ("sched_waking", "sched_wakeup_new") else None
-            yield Event(at_ns, int(found[2]), int(found[1]), name, told, switch, woken)
+            moved = _moved(told) if name == "sched_migrate_task" else None
+            yield Event(at_ns, int(found[2]), int(found[1]), name, told, switch, woken, moved, in_handler)
         elif counts := _COUNTS.match(line):
             recorded.overwritten = int(counts[1]) < int(counts[2])
 
@@ -195,42 +224,96 @@ def _woken(told: str) -> Thread | None:
     return Thread(found[1], int(found[2]), int(found[3])) if found else None
 
 
-def _with_all_switches(events: Iterable[Event]) -> Iterator[Event]:
-    """With the switches that are not among them: one comes when the thread shows, with its own time.
+def _moved(told: str) -> tuple[Thread, int] | None:
+    found = _MOVED.match(told)
+    return (Thread(found[1], int(found[2]), int(found[3])), int(found[4])) if found else None
+
+
+def _with_gaps(events: Iterable[Event], windows: Sequence[Window], lead_ns: int) -> Iterator[Event]:
+    """With a mark before what follows upon time of which nothing is there; notes of which windows something is."""
+    ordered = sorted(windows, key=lambda one: one.spike.due_ns)
+    begun, until_ns = 0, -1
+    for event in events:
+        while begun < len(ordered) and ordered[begun].spike.due_ns - lead_ns <= event.at_ns + ROUNDED_NS:
+            spike = ordered[begun].spike
+            if spike.due_ns - lead_ns > until_ns:
+                yield Event(event.at_ns, event.cpu, IDLE, _GAP, "")
+            begun, until_ns = begun + 1, max(until_ns, spike.over_ns)
+        for window in ordered[:begun]:
+            window.sent |= event.at_ns <= window.spike.over_ns + _TURNED_BACK_NS
+        yield event
+
+
+class _Seen:
+    """Whom each processor has, as far as events tell."""
+
+    def __init__(self) -> None:
+        self._threads, self._current, self._on = dict[int, Thread](), dict[int, int](), dict[int, int]()
+        self._last_ns, self._interrupted_ns = dict[int, int](), dict[int, int]()  # by processor
+        self._woken_ns = dict[int, int]()  # by pid
+
+    def missed(self, event: Event, is_brief: Callable[[Thread], bool]) -> Iterator[Event]:
+        """The switch that must have been before an event and is not there; and a mark where it may have been sooner."""
+        gone = self._current.get(event.cpu, event.pid)
+        if gone == event.pid:
+            return
+        came, since_ns, at_ns = self._thread(event), self._last_ns[event.cpu], event.at_ns
+        left = _idle(event.cpu) if gone == IDLE else self._threads.get(gone, Thread("", gone, FAIR))
+        woken_ns = max(self._interrupted_ns.get(event.cpu, 0), self._woken_ns.get(event.pid, 0))
+        if gone == IDLE and at_ns - woken_ns <= _SHOWN_LATER_NS:
+            since_ns = at_ns = woken_ns
+        elif gone != IDLE and self._on.get(gone) != event.cpu:
+            left = _NOBODY  # it is elsewhere since, and who came after it is not known
+        elif event.switch and event.switch.state != WAITING and is_brief(came):
+            since_ns = at_ns = max(since_ns, at_ns - _BRIEF_NS)
+        if since_ns < at_ns:
+            yield Event(since_ns, event.cpu, left.pid, _UNSEEN, "", unseen=(left.pid, came.pid), until_ns=at_ns)
+        switch = Switch(left, WAITING if gone == IDLE else "S", came)
+        yield Event(at_ns, event.cpu, left.pid, "sched_switch", "", switch, inferred=True)
+
+    def _thread(self, event: Event) -> Thread:
+        """Who has the processor at an event."""
+        if event.pid == IDLE:
+            return _idle(event.cpu)
+        return event.switch.left if event.switch else self._threads.get(event.pid, Thread("", event.pid, FAIR))
+
+    def note(self, event: Event) -> None:
+        """An event that was recorded."""
+        self._current[event.cpu], self._last_ns[event.cpu], self._on[event.pid] = event.pid, event.at_ns, event.cpu
+        if switch := event.switch:
+            self._threads |= {switch.left.pid: switch.left, switch.came.pid: switch.came}
+            self._current[event.cpu], self._on[switch.came.pid] = switch.came.pid, event.cpu
+            self._interrupted_ns.pop(event.cpu, None)
+            self._woken_ns.pop(switch.left.pid, None)
+        elif thread := event.woken:
+            self._threads[thread.pid] = thread
+            self._woken_ns[thread.pid] = event.at_ns
+        elif handler_of(event):
+            self._interrupted_ns[event.cpu] = event.at_ns
+
+
+_NOBODY = Thread("", -1, FAIR)
+
+
+def _idle(cpu: int) -> Thread:
+    return Thread(f"swapper/{cpu}", IDLE, 120)
+
+
+def _with_all_switches(events: Iterable[Event], is_brief: Callable[[Thread], bool]) -> Iterator[Event]:
+    """With the switches that are not among them, which show by who has the processor next.
 
     Where an interrupt of another processor wakes an idle one, some kernels record none (seen with Linux 6.18).  It was
     when the processor was interrupted last, or the thread woken: idle threads do nothing else.  Nor do they record
-    that some threads go to sleep.  It was shortly before, where the one that came goes to sleep again: it had little to
-    do.  Any other may have had the processor since something was recorded of it last.
+    that some threads go to sleep.  When that was is not known, but for a thread of which ``is_brief`` tells that it has
+    little to do: where it goes to sleep again, it came shortly before.
     """
-    threads, current = dict[int, Thread](), dict[int, int]()  # by pid; pid by processor
-    interrupted_ns, woken_ns = dict[int, int](), dict[int, int]()  # by processor, by pid
-    last_ns = dict[int, int]()  # by processor
+    seen = _Seen()
     for event in events:
-        gone = current.get(event.cpu, event.pid)
-        if gone != event.pid != IDLE and event.pid in threads:
-            if gone == IDLE:
-                left = Thread(f"swapper/{event.cpu}", IDLE, 120)
-                at_ns = max(interrupted_ns.get(event.cpu, 0), woken_ns.get(event.pid, 0))
-                if event.at_ns - at_ns > _SHOWN_LATER_NS:  # nothing was recorded since
-                    at_ns = event.at_ns
-            else:
-                left, at_ns = threads.get(gone, Thread("", gone, 120)), last_ns[event.cpu]
-                if event.switch and event.switch.left.pid == event.pid and event.switch.state != WAITING:
-                    at_ns = max(at_ns, event.at_ns - _BRIEF_NS)
-            state = WAITING if gone == IDLE else "S"
-            yield Event(at_ns, event.cpu, gone, "sched_switch", "", Switch(left, state, threads[event.pid]))
-        current[event.cpu], last_ns[event.cpu] = event.pid, event.at_ns
-        if switch := event.switch:
-            threads |= {switch.left.pid: switch.left, switch.came.pid: switch.came}
-            current[event.cpu] = switch.came.pid
-            interrupted_ns.pop(event.cpu, None)
-            woken_ns.pop(switch.left.pid, None)
-        elif thread := event.woken:
-            threads[thread.pid] = thread
-            woken_ns[thread.pid] = event.at_ns
-        elif handler_of(event):
-            interrupted_ns[event.cpu] = event.at_ns
+        if event.name == _GAP:
+            seen = _Seen()
+        else:
+            yield from seen.missed(event, is_brief)
+            seen.note(event)
         yield event
 
 
@@ -245,7 +328,8 @@ def _with_signs_of_quotas(events: Iterable[Event]) -> Iterator[Event]:
         before, marked = last.get(event.cpu), event
         if before and before.switch and event.switch and event.at_ns - before.at_ns <= _TURNED_BACK_NS:
             first, second = before.switch, event.switch
-            if first.came.pid == second.left.pid != IDLE and second.state == WAITING:
+            turned_back = first.came.pid == second.left.pid != IDLE and second.state == WAITING
+            if turned_back and second.came.priority >= FAIR and not (before.inferred or event.inferred):
                 marked = event._replace(turned_back=True)
         last[event.cpu] = event
         yield marked

@@ -50,7 +50,12 @@ _CLOCKS = Attribution(UNRECORDED, "clocks of guest and host not known well")
 
 
 def attributions(
-    lines: Iterable[str], spikes: Sequence[Spike], *, quota: bool = True, uncertain_ns: int = 0
+    lines: Iterable[str],
+    spikes: Sequence[Spike],
+    *,
+    quota: bool = True,
+    uncertain_ns: int = 0,
+    lead_ns: int | None = None,
 ) -> list[Attribution]:
     """Why each of some threads was late, by a trace, whose lines are read once.
 
@@ -58,10 +63,11 @@ def attributions(
         quota: whether the quota of their group had run out at any time.
         uncertain_ns: by how much their times may be wrong by the clock of the trace; a cause is told that is the same
             in the middle and at both bounds.
+        lead_ns: where the lines are of the time around the threads alone, from how long before each deadline.
     """
     shifts = (0, -uncertain_ns, uncertain_ns) if uncertain_ns else (0,)
     moved = [dataclasses.replace(one, over_ns=one.over_ns + shift) for shift in shifts for one in spikes]
-    recorded, jumps = cut(lines, moved, 2 * uncertain_ns), clock_jumps(spikes)
+    recorded, jumps = cut(lines, moved, 2 * uncertain_ns, lead_ns=lead_ns), clock_jumps(spikes)
     found = []
     for place, spike in enumerate(spikes):
         share = jumps.get(spike, 0.0) / max(spike.late_ns, 1)
@@ -75,10 +81,26 @@ def attributions(
     return found
 
 
-def processors(lines: Iterable[str], spikes: Sequence[Spike]) -> list[int | None]:
-    """Of a trace the processor of each thread when it had woken; None where none or several of that name are there."""
-    places = [[*_places(window).values()] for window in cut(lines, spikes).windows]
-    return [found[0] if len(found) == 1 else None for found in places]
+def processors(lines: Iterable[str], spikes: Sequence[Spike], lead_ns: int) -> list[int | None]:
+    """Of a trace the processor of each thread: where it was woken, and ran then.
+
+    None where these are two, as what delayed it may have been on either, where threads of that name are none or
+    several, and where that was not recorded; ``lead_ns`` as of :func:`attributions`.
+    """
+    recorded = cut(lines, spikes, lead_ns=lead_ns)
+    return [_processor(window, recorded) for window in recorded.windows]
+
+
+def _processor(window: Window, recorded: Recorded) -> int | None:
+    spike, cpus = window.spike, {*_places(window).items()}
+    for event in (*window.before, *window.events):
+        if event.woken and event.woken.name == spike.thread and event.at_ns <= spike.over_ns:
+            cpus.add((event.woken.pid, event.cpu))
+    if len(cpus) != 1 or not window.sent:
+        return None
+    ((_, cpu),) = cpus
+    overwritten = recorded.overwritten and recorded.began_ns.get(cpu, math.inf) > spike.due_ns
+    return None if overwritten else cpu
 
 
 def _agreed(found: Sequence[Attribution]) -> Attribution:
@@ -107,6 +129,8 @@ def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attributio
     """Why one thread was late; see :func:`attributions`."""
     if not window.whole:
         return Attribution(UNRECORDED, "more events than are kept")
+    if not window.sent:
+        return Attribution(UNRECORDED, "more events than are sent")
     spike, places = window.spike, _places(window)
     if len(places) > 1 and not spike.sandbox:
         return Attribution(UNRECORDED, "several threads of that name")

@@ -25,6 +25,10 @@ from virtgauge.platforms.base import Guest
 from virtgauge.suites.answers import documented
 
 KERNEL_TRACE = "kernel_trace"  # What a guest's own kernel recorded, as its agent tells it
+_LEAD_PERIODS, _LONGEST_PERIOD_NS = (
+    2,
+    50_000_000,
+)  # From so long before each deadline on (native/agent/src/probes/cycle.rs)
 _MOST = 100  # Cycles of a trial that are told of
 _LONGEST_NAME = 40
 _IN_VAIN, _LONGEST_S, _READING_S = 30, 2.0, 10.0  # Of the guest's clock at each end of a trial; for all, for one
@@ -96,7 +100,9 @@ class Watched:
         offsets = [] if self.offset is None else [self.offset, await Offset.read(self.guest.channel)]
         sandbox = self.sandbox and self.sandbox | self.guest.sandbox_threads()
         late = [dataclasses.replace(one, sandbox=sandbox) for one in _late(result, self.vcpus)]
-        told = asyncio.to_thread(_told, late, self.vcpus, offsets, trace, _inside(result), quota=quota)
+        told = asyncio.to_thread(
+            _told, late, self.vcpus, offsets, trace, _inside(result), _lead_ns(result), quota=quota
+        )
         reading = asyncio.create_task(told)
         try:
             return await asyncio.shield(reading)
@@ -134,11 +140,19 @@ def _inside(result: Mapping[str, Any]) -> list[str]:
     return [f"{line}\n" for line in text.decode("ascii", "replace").split("\n")] if text else []
 
 
-def _placed(late: Sequence[Spike], vcpus: Sequence[int], inside: Sequence[str]) -> list[Spike]:
+def _lead_ns(result: Mapping[str, Any]) -> int:
+    """From how long before each deadline on those lines are."""
+    if KERNEL_TRACE not in result:
+        return 0
+    with documented("the result of cycle"):
+        return _LEAD_PERIODS * min(int(result["period_ns"]), _LONGEST_PERIOD_NS)
+
+
+def _placed(late: Sequence[Spike], vcpus: Sequence[int], inside: Sequence[str], lead_ns: int) -> list[Spike]:
     """With the guest's processor of those of which only its kernel knows on which they were."""
     if not inside or all(one.vcpu != _NO_THREAD for one in late):
         return [*late]
-    on = processors(inside, _alone(late))
+    on = processors(inside, _alone(late), lead_ns)
     return [
         dataclasses.replace(one, vcpu=vcpus[cpu])
         if one.vcpu == _NO_THREAD and cpu is not None and cpu < len(vcpus)
@@ -166,10 +180,11 @@ def _told(
     offsets: Sequence[Offset],
     trace: Trace,
     inside: Sequence[str],
+    lead_ns: int,
     *,
     quota: bool,
 ) -> dict[str, Any]:
-    late = _placed(late, vcpus, inside)
+    late = _placed(late, vcpus, inside, lead_ns)
     uncertain_ns = max((one.uncertainty_ns for one in offsets), default=0)
     here = [dataclasses.replace(one, over_ns=by_host(one.over_ns, offsets)) for one in late] if offsets else late
     found = attributions(trace.lines(), here, quota=quota, uncertain_ns=uncertain_ns)
@@ -177,7 +192,7 @@ def _told(
         if spike.vcpu == _NO_THREAD:
             found[place] = Attribution(UNRECORDED, "on which processor: name the cpus")
     if inside:
-        own = attributions(inside, _alone(late), quota=False)
+        own = attributions(inside, _alone(late), quota=False, lead_ns=lead_ns)
         found = [joined(*both) for both in zip(found, own, strict=True)]
     return {
         "ring_kib": trace.kib,
