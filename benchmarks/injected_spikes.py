@@ -175,7 +175,10 @@ PLACES = {
     ),
 }
 INJECTIONS = {
-    "hog": Injection("a FIFO thread on its CPU for 5 ms", "preempted", "hog", 2.5, _hogged),
+    "hog": Injection(
+        *("a FIFO thread on its CPU for 5 ms", "preempted", "hog", 2.5, _hogged),
+        only=tuple(place for place, one in PLACES.items() if one.cpu is not None),  # others go elsewhere meanwhile
+    ),
     "quota": Injection("a quota of half a CPU, spent", "throttled", "quota", 20, cpu_limit=0.5, loaded=True),
     "stop": Injection("SIGSTOP for 30 ms", "stopped", "", 15, _stopped),
     "own-hog": Injection(

@@ -3,6 +3,7 @@
 Examples:
   python benchmarks/realtime_agreement.py                                on the host: some ten minutes
   python benchmarks/realtime_agreement.py --guest runc --guest qemu      in these guests, too: as long for each
+  python benchmarks/realtime_agreement.py --guest qemu-rt                in Debian's real-time kernel, where rtla runs
   python benchmarks/realtime_agreement.py --turns 30 --seconds 60        for maxima: two and a half hours
 
 Needs root, and rt-tests and rtla on this machine (apt install rt-tests rtla): guests have its folders.

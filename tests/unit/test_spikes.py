@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from support.made_up_trace import (
     ASLEEP,
@@ -571,3 +573,34 @@ def test_of_a_guest_that_sent_some_of_its_events_nothing_is_said_of_the_others()
     found = [named(one) for one in attributions([*first, *third], spikes, quota=False, lead_ns=LEAD_NS)]
     assert found == [("above", "idle"), ("unrecorded", "more events than are sent"), ("preempted", HOG)]
     assert processors([*first, *third], spikes, LEAD_NS) == [1, None, 1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_a_trace_holds_its_causes_add_up_to_the_lateness(seed: int) -> None:
+    """Threads are moved, come and go unseen, and handlers end that never began."""
+    chance, us, lines = random.Random(seed), -3000, list[str]()
+    threads = [CYCLE, FAIR, HOG, VCPU, EMULATOR, "stress"]
+    current = dict.fromkeys(range(3), IDLE)
+    others = [FAULT, REFILL, "kvm_exit: vcpu 0 reason HLT rip 0", "kvm_entry: vcpu 0, rip 0"]
+    others += [f"local_timer_{end}: vector=236" for end in ("entry", "exit")]
+    others += [f"softirq_{end}: vec=3 [action=NET_RX]" for end in ("entry", "exit")]
+    others += [f"sched_migrate_task: comm={one} pid={PIDS[one]} prio=9 orig_cpu=0 dest_cpu=3" for one in threads]
+    while us < 3000:
+        us, cpu, other = us + chance.choice([1, 3, 10, 100, 400]), chance.randrange(3), chance.choice(threads)
+        by = current[cpu] if chance.random() < 0.85 else other
+        if chance.random() < 0.4 and by != other:
+            left = "swapper/1" if by == IDLE else by
+            lines.append(switch(us, left, other, chance.choice(["S", "R", "R+", "D", "T"]), cpu))
+            current[cpu] = other
+        elif chance.random() < 0.4:
+            lines.append(waking(us, by, cpu, other))
+        else:
+            lines.append(line(us, chance.choice(others), by, cpu))
+    sandbox = frozenset({PIDS[FAIR], PIDS["stress"]})
+    spikes = [Spike(CYCLE, 900_000, 1_000_000_000 + at * 1000) for at in (-1500, 0, 700, 2000)]
+    spikes += [Spike(CYCLE, 900_000, 1_001_000_000, 0, PIDS[VCPU]), Spike(CYCLE, 900_000, 1_001_000_000, 0, 0, sandbox)]
+    for lead_ns in (None, LEAD_NS):
+        for found in attributions(lines, spikes, lead_ns=lead_ns):
+            assert 0 <= found.share <= 1
+            assert not found.course or len(found.course) == 8 or sum(one.ns for one in found.course) == 900_000
+        assert len(processors(lines, spikes[:4], lead_ns or 0)) == 4

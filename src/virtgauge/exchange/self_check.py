@@ -272,7 +272,8 @@ def merged(checks: Iterable[SelfCheck]) -> str:
 
 
 def _told(machine: Machine) -> str:
-    below = {None: "", "": ", bare metal"}.get(machine.hypervisor, f", on {machine.hypervisor}")
+    named = {None: "", "": ", bare metal", "unknown": ", on a hypervisor without a name"}
+    below = named.get(machine.hypervisor, f", on {machine.hypervisor}")
     return f"{machine.cpus or '?'} × {machine.cpu or 'unknown processor'}{below}, {machine.distribution or 'unknown'}"
 
 
