@@ -337,6 +337,26 @@ def test_one_that_runs_all_the_time_does_something_else_in_its_guest() -> None:
     assert of_guest(interrupted(500, 502)) == ("unrecorded", "no thread of that name was seen")
 
 
+def test_one_that_was_moved_was_not_passed_over_where_it_is_now() -> None:
+    def told(thread: str) -> str:
+        return f"sched_migrate_task: comm={thread} pid={PIDS[thread]} prio=9 orig_cpu=0 dest_cpu=1"
+
+    away = (
+        switch(-700, "swapper/1", CYCLE, "R", cpu=0),
+        switch(10, CYCLE, HOG, "R+", cpu=0),
+        line(14, told(CYCLE), cpu=1),
+    )
+    idle = interrupted(970, 975), switch(980, "swapper/1", CYCLE, "R")
+    assert named(why(switch(-300, "stress", "swapper/1"), *away, *idle)) == ("above", "idle")
+    away = (
+        switch(-700, "swapper/1", FAIR, "R", cpu=0),
+        switch(10, FAIR, HOG, "R+", cpu=0),
+        line(20, told(FAIR), "stress"),
+    )
+    busy = switch(-300, "swapper/1", "stress", "R"), switch(980, "stress", FAIR)
+    assert named(why(*away, *busy, switch(100, HOG, "swapper/1", cpu=0), thread=FAIR)) == ("preempted", "stress")
+
+
 def test_one_that_moves_waits_on_the_processor_that_it_has_been_given_to() -> None:
     left = switch(-700, "stress", VCPU, "R", cpu=0), switch(10, VCPU, "stress", "R", cpu=0)
     there = switch(-10, "swapper/1", HOG, "R"), switch(980, HOG, VCPU)

@@ -145,7 +145,7 @@ class Course(Followed):
             self._processors[cpu].pid = left.came.pid if left else pid
         self._alive = False  # whether its processor was seen to take interrupts since the deadline
         # whether that was given to another while the thread waited for it
-        self._passed_over = last is not None and self.state == _WAITING
+        self._passed_over = last is not None and self.state == _WAITING and last.cpu == self._cpu
         self._quota = quota  # whether its group's may have run out
         # whether it was sent away for want of quota when it last left its processor
         self._spent = quota and last is not None and self.state == _WAITING and self._sent_away(last, 0)
@@ -223,7 +223,7 @@ class Course(Followed):
             if wakings and wakings[0][0] == place:
                 wakings.popleft()
         if (to := self._migrated(event)) is not None:
-            self._cpu, self._or_on = to, None
+            self._cpu, self._or_on, self._passed_over = to, None, False
             self._processors.setdefault(to, _Processor(()))
         if event.pid == self._pid:
             if event.name.startswith("page_fault_"):
@@ -262,13 +262,14 @@ class Course(Followed):
         quota was filled up before it returns, where it was turned back, and where it returns soon after that and later
         than the scheduler lets others go first.
         """
-        refilled_ns, back_ns = -_BACK_NS - 1, self._spike.over_ns
+        refilled_ns, back_ns, cpu = -_BACK_NS - 1, self._spike.over_ns, self._cpu
         for event in self._from(place):
-            switch = event.switch
+            switch, to = event.switch, self._migrated(event)
+            cpu = cpu if to is None else to
             if switch and switch.came.pid == self._pid:
                 back_ns = event.at_ns
                 break
-            if switch and switch.came.pid == IDLE and event.cpu == self._cpu:
+            if switch and switch.came.pid == IDLE and event.cpu == cpu:
                 return True
             if (refill := _REFILL.search(event.told)) and refill[1] == "sched_cfs":
                 refilled_ns = event.at_ns
