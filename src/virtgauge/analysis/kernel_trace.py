@@ -35,7 +35,7 @@ _SWITCH = re.compile(
     r"next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)"
 )
 _WAKING = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+)")
-_MOVED = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+) orig_cpu=\d+ dest_cpu=(\d+)")
+_MOVED_TO = re.compile(r" orig_cpu=\d+ dest_cpu=(\d+)")
 _IRQ = re.compile(r"irq=(\d+) (?:name|handler)=(.*)")
 _ACTION = re.compile(r"action=(\w+)")
 
@@ -225,8 +225,8 @@ def _woken(told: str) -> Thread | None:
 
 
 def _moved(told: str) -> tuple[Thread, int] | None:
-    found = _MOVED.match(told)
-    return (Thread(found[1], int(found[2]), int(found[3])), int(found[4])) if found else None
+    thread, to = _woken(told), _MOVED_TO.search(told)
+    return (thread, int(to[1])) if thread and to else None
 
 
 def _with_gaps(events: Iterable[Event], windows: Sequence[Window], lead_ns: int) -> Iterator[Event]:

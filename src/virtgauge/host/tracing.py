@@ -22,13 +22,8 @@ _NEEDED = "sched/sched_switch"
 _VECTORS = ("local_timer", "reschedule", "call_function", "call_function_single", "irq_work", "thermal_apic")
 EVENTS = (
     *(_NEEDED, "sched/sched_waking", "sched/sched_wakeup_new", "sched/sched_migrate_task"),
-    *(
-        "irq/irq_handler_entry",
-        "irq/irq_handler_exit",
-        "irq/softirq_entry",
-        "irq/softirq_exit",
-        "timer/hrtimer_expire_entry",
-    ),
+    *(f"irq/{kind}_{end}" for kind in ("irq_handler", "softirq") for end in ("entry", "exit")),
+    "timer/hrtimer_expire_entry",
     *(f"irq_vectors/{vector}_{end}" for vector in _VECTORS for end in ("entry", "exit")),
     *("kvm/kvm_entry", "kvm/kvm_exit", "exceptions/page_fault_user", "exceptions/page_fault_kernel"),
 )

@@ -25,10 +25,8 @@ from virtgauge.platforms.base import Guest
 from virtgauge.suites.answers import documented
 
 KERNEL_TRACE = "kernel_trace"  # What a guest's own kernel recorded, as its agent tells it
-_LEAD_PERIODS, _LONGEST_PERIOD_NS = (
-    2,
-    50_000_000,
-)  # From so long before each deadline on (native/agent/src/probes/cycle.rs)
+# It begins so many periods, of that length at most, before each deadline (native/agent/src/probes/cycle.rs).
+_LEAD_PERIODS, _LONGEST_PERIOD_NS = 2, 50_000_000
 _MOST = 100  # Cycles of a trial that are told of
 _LONGEST_NAME = 40
 _IN_VAIN, _LONGEST_S, _READING_S = 30, 2.0, 10.0  # Of the guest's clock at each end of a trial; for all, for one
