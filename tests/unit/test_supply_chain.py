@@ -333,11 +333,16 @@ def test_the_set_up_installs_only_what_a_lock_has_the_hash_of(script: str) -> No
 
 
 def write_wheel(path: Path, answer: str) -> None:
+    """The same bytes whenever it is written: a ZipInfo's date is 1980, and that of a mere name the present."""
+    files = {
+        "vl_convert.py": f"def javascript_bundle(_): return '{answer}'\n",
+        "thing-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n",
+        "thing-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "thing-1.0.dist-info/RECORD": "",
+    }
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("vl_convert.py", f"def javascript_bundle(_): return '{answer}'\n")
-        archive.writestr("thing-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n")
-        archive.writestr("thing-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr("thing-1.0.dist-info/RECORD", "")
+        for name, text in files.items():
+            archive.writestr(zipfile.ZipInfo(name), text)
 
 
 def test_a_wheel_of_the_build_with_a_changed_byte_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
