@@ -16,6 +16,7 @@ from virtgauge.host.process import numbered_as_traced
 from virtgauge.host.reclaim import reclaim_folder
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability
+from virtgauge.suites.spikes import Offset
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("root", "private_state")]
 
@@ -48,6 +49,26 @@ def test_a_trace_is_gone_with_its_trial_and_that_of_a_dead_run_is_reclaimed() ->
         assert any(line.startswith("removed the trace ") for line in reclaim_folder(scope.folder))
         assert not (tracing._root(scope.folder) / tracing._instance(scope.tag)).exists()
         left.__exit__(None, None, None)
+
+
+def test_only_cycles_that_what_was_done_covers_were_made_late_by_it(injected: Any) -> None:
+    offsets = [Offset(at_ns, 10**12, 10**12) for at_ns in (10**12, 10**12 + 10**9)]  # the host's clock is ahead
+    ms = 10**6
+    cycles = [  # by the guest's clock: ms late, and woken at
+        (8, 300, "a neighbour's stall"),
+        (6, 106, "all of it"),
+        (5, 208, "two parts, three fifths"),
+        (4, 111, "a quarter"),
+        (2, 105, "all of it, but too little"),
+    ]
+    result = {
+        "worst": [{"late_ns": late * ms, "monotonic_ns": woken * ms} for late, woken, _ in cycles],
+        "spikes": {"worst": [{"cause": told, "by": ""} for _, _, told in cycles]},
+    }
+    done = [(10**12 + begin * ms, 10**12 + end * ms) for begin, end in ((100, 108), (203, 204), (206, 208))]
+    covered = [told for told, _ in injected.made_late(result, 2.5, done, offsets)]
+    assert covered == ["all of it", "two parts, three fifths"]
+    assert len(injected.made_late(result, 2.5, None, offsets)) == len(cycles) - 1  # no times are known
 
 
 PLACES = ["host", "runc", "gvisor", "uml", "qemu"]
