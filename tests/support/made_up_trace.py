@@ -47,8 +47,8 @@ def switch(us: int, before: str, after: str, state: str = "S", cpu: int = 1) -> 
     return line(us, f"sched_switch: {told('prev', before)} prev_state={state} ==> {told('next', after)}", by, cpu)
 
 
-def waking(us: int, by: str = IDLE, cpu: int = 1, thread: str = CYCLE) -> str:
-    told = f"comm={thread} pid={PIDS[thread]} prio={PRIORITIES[thread]} target_cpu=001"
+def waking(us: int, by: str = IDLE, cpu: int = 1, thread: str = CYCLE, was_on: int = 1) -> str:
+    told = f"comm={thread} pid={PIDS[thread]} prio={PRIORITIES[thread]} target_cpu={was_on:03d}"
     return line(us, f"sched_waking: {told}", by, cpu)
 
 
@@ -56,6 +56,12 @@ def interrupted(us: int, until: int, by: str = IDLE, name: str = "local_timer") 
     return [line(us, f"{name}_entry: vector=236", by), line(until, f"{name}_exit: vector=236", by)]
 
 
+def migrated(us: int, thread: str, to: int, by: str = IDLE, cpu: int = 1) -> str:
+    told = f"comm={thread} pid={PIDS[thread]} prio={PRIORITIES[thread]} orig_cpu={1 - to} dest_cpu={to}"
+    return line(us, f"sched_migrate_task: {told}", by, cpu)
+
+
+FAULT = "page_fault_user: address=0x7f1 ip=0x55 error_code=0x6"
 ASLEEP = switch(-700, CYCLE, "swapper/1")
 """It has slept since the cycle before."""
 
@@ -79,3 +85,8 @@ def why(
 
 def named(found: Attribution) -> tuple[str, str]:
     return found.cause, found.by
+
+
+def of_guest(*lines: str | list[str]) -> tuple[str, str]:
+    """Why a guest's thread was late, whose processor is a thread here."""
+    return named(why(*lines, vcpu=PIDS[VCPU]))

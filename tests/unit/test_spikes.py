@@ -11,13 +11,16 @@ from support.made_up_trace import (
     DEADLINE,
     EMULATOR,
     FAIR,
+    FAULT,
     HOG,
     IDLE,
     PIDS,
     VCPU,
     interrupted,
     line,
+    migrated,
     named,
+    of_guest,
     switch,
     waking,
     why,
@@ -26,7 +29,7 @@ from support.made_up_trace import (
 from virtgauge.analysis.courses import Part
 from virtgauge.analysis.kernel_trace import Spike, cut
 from virtgauge.analysis.spikes import Attribution, attributions, clock_jumps, joined, processors
-from virtgauge.suites.spikes import _placed
+from virtgauge.suites.spikes import _Inside, _placed
 
 CLOCKS = "clocks of guest and host not known well"
 REFILL = "hrtimer_expire_entry: hrtimer=00000000a8c1 function=sched_cfs_period_timer now=1000949000"
@@ -47,63 +50,6 @@ def test_one_that_is_preempted_while_it_runs_is_told_by_whom() -> None:
     running = switch(-700, "swapper/1", CYCLE, "R")
     found = why(running, switch(10, CYCLE, HOG, "R+"), switch(980, HOG, CYCLE))
     assert named(found) == ("preempted", HOG)
-
-
-def test_who_left_the_processor_unseen_has_preempted_the_one_that_shows_when_it_goes_to_sleep_again() -> None:
-    """As Linux 6.18 records it of some threads: that they go to sleep it does not."""
-    found = why(ASLEEP, switch(-300, "swapper/1", HOG), waking(3, HOG), switch(1006, CYCLE, "stress"))
-    assert named(found) == ("preempted", HOG)
-    assert found.share == pytest.approx(0.983, abs=0.001)
-
-
-def test_since_when_one_has_the_processor_who_came_unseen_is_not_guessed() -> None:
-    """One of the two has preempted the late one; which, is not known of most of the time."""
-    known = switch(-400, HOG, "stress", "R"), waking(3, "stress")
-    found = why(ASLEEP, *known, *interrupted(700, 701, HOG), switch(990, HOG, CYCLE, "R"))
-    assert named(found) == ("preempted", "")
-    assert found.course[:2] == (Part("preempted", "", 701_000), Part("preempted", HOG, 289_000))
-
-
-FAULT = "page_fault_user: address=0x7f1 ip=0x55 error_code=0x6"
-
-
-@pytest.mark.parametrize(
-    "shown",
-    [
-        interrupted(996, 998, CYCLE),
-        [waking(996, CYCLE, thread=FAIR)],
-        [line(996, FAULT, CYCLE)],
-        [switch(996, CYCLE, "stress", "R+"), switch(998, "stress", CYCLE, "R")],
-    ],
-)
-def test_a_late_thread_that_came_unseen_may_have_come_at_any_time_since(shown: list[str]) -> None:
-    found = why(ASLEEP, switch(-300, "swapper/1", HOG), waking(3, HOG), shown, switch(1006, CYCLE, "stress"))
-    assert named(found) == ("unknown", "")
-    assert max(found.course, key=lambda part: part.ns)[:2] == ("unknown", "switch not recorded")
-
-
-def test_one_that_sleeps_unseen_is_not_taken_to_run_while_its_processor_idles() -> None:
-    idle = switch(-900, "swapper/1", CYCLE, "R"), *interrupted(-500, -498)
-    found = why(*idle, switch(-300, "swapper/1", HOG, "R"), waking(3, HOG), switch(990, HOG, CYCLE))
-    assert named(found) == ("preempted", HOG)
-
-
-def test_whoever_has_never_been_seen_before_is_one_too() -> None:
-    found = why(switch(-700, "swapper/1", CYCLE, "R"), switch(990, "stress", CYCLE, "R"))
-    assert named(found) == ("unknown", "")
-
-
-def test_a_thread_that_has_moved_unseen_is_not_taken_to_leave_where_it_was() -> None:
-    moved = switch(-5000, "stress", VCPU), switch(-100, "swapper/1", VCPU, "R", cpu=0)
-    ticks = [line(us, f"local_timer_{end}: vector=236", VCPU, 0) for us, end in ((500, "entry"), (502, "exit"))]
-    shows = interrupted(-50, -48, "stress")
-    assert of_guest(*moved, *ticks) == of_guest(*moved, *ticks, *shows) == ("guest", "")
-
-
-def test_what_a_thread_does_that_left_unseen_after_a_page_fault_is_not_known() -> None:
-    woken = *interrupted(1, 5), waking(3), switch(10, "swapper/1", CYCLE, "R"), line(15, FAULT, CYCLE)
-    rest = *interrupted(20, 22, "stress"), waking(950, "stress"), switch(960, "stress", CYCLE, "R+")
-    assert named(why(switch(-900, "stress", "swapper/1"), ASLEEP, *woken, *rest)) == ("unknown", "")
 
 
 def test_a_waking_by_an_interrupt_of_which_no_event_tells_is_not_the_interrupted_threads() -> None:
@@ -253,22 +199,6 @@ def test_of_a_processor_on_which_nothing_happened_whoever_it_was_given_to_last_h
     assert of_guest(switch(-300, VCPU, HOG, "R"), later) == ("preempted", HOG)
 
 
-@pytest.mark.parametrize("interrupt", [interrupted(988, 990, name="call_function_single"), []])
-def test_a_thread_that_was_sent_away_is_found_though_its_return_is_not_recorded(interrupt: list[str]) -> None:
-    """As on Linux 6.18, where an interrupt of another processor gives it to an idle one."""
-    woken = switch(-700, FAIR, "stress"), waking(3, "stress", thread=FAIR), switch(5, "stress", FAIR, "R")
-    gone = switch(9, FAIR, "swapper/1", "R"), switch(1010, FAIR, "stress")
-    assert named(why(*woken, *gone, interrupt, thread=FAIR)) == ("throttled", "quota")
-
-
-def test_a_thread_that_an_idle_processor_takes_unseen_ran_since_the_interrupt_and_not_since_it_shows() -> None:
-    asleep, interrupt = switch(-700, FAIR, "swapper/1"), interrupted(10, 12, name="call_function_single")
-    taken = waking(8, HOG, cpu=0, thread=HOG), waking(5, IDLE, thread=FAIR)
-    shown = line(700, "local_timer_entry: vector=236", HOG), line(702, "local_timer_exit: vector=236", HOG)
-    found = why(asleep, *taken, interrupt, *shown, switch(990, HOG, FAIR), thread=FAIR)
-    assert (named(found), round(found.share, 2)) == (("preempted", HOG), 0.98)
-
-
 def test_a_real_time_thread_that_gives_way_to_an_ordinary_one_is_throttled() -> None:
     running = switch(-700, "swapper/1", CYCLE, "R")
     found = why(running, switch(10, CYCLE, "stress", "R"), switch(980, "stress", CYCLE, "R"))
@@ -309,11 +239,6 @@ def test_a_fault_of_somebody_else_is_none() -> None:
     assert named(why(ASLEEP, *woken, fault)) == ("above", "itself")
 
 
-def of_guest(*lines: str | list[str]) -> tuple[str, str]:
-    """Why a guest's thread was late, whose processor is a thread here."""
-    return named(why(*lines, vcpu=PIDS[VCPU]))
-
-
 def test_a_virtual_processor_is_late_while_it_is_out_of_its_guest() -> None:
     running = switch(-700, "swapper/1", VCPU, "R")
     out = line(
@@ -338,21 +263,11 @@ def test_one_that_runs_all_the_time_does_something_else_in_its_guest() -> None:
 
 
 def test_one_that_was_moved_was_not_passed_over_where_it_is_now() -> None:
-    def told(thread: str) -> str:
-        return f"sched_migrate_task: comm={thread} pid={PIDS[thread]} prio=9 orig_cpu=0 dest_cpu=1"
-
-    away = (
-        switch(-700, "swapper/1", CYCLE, "R", cpu=0),
-        switch(10, CYCLE, HOG, "R+", cpu=0),
-        line(14, told(CYCLE), cpu=1),
-    )
+    away = switch(-700, "swapper/1", CYCLE, "R", cpu=0), switch(10, CYCLE, HOG, "R+", cpu=0), migrated(14, CYCLE, 1)
     idle = interrupted(970, 975), switch(980, "swapper/1", CYCLE, "R")
     assert named(why(switch(-300, "stress", "swapper/1"), *away, *idle)) == ("above", "idle")
-    away = (
-        switch(-700, "swapper/1", FAIR, "R", cpu=0),
-        switch(10, FAIR, HOG, "R+", cpu=0),
-        line(20, told(FAIR), "stress"),
-    )
+    sent_away = switch(-700, "swapper/1", FAIR, "R", cpu=0), switch(10, FAIR, HOG, "R+", cpu=0)
+    away = *sent_away, migrated(20, FAIR, 1, "stress")
     busy = switch(-300, "swapper/1", "stress", "R"), switch(980, "stress", FAIR)
     assert named(why(*away, *busy, switch(100, HOG, "swapper/1", cpu=0), thread=FAIR)) == ("preempted", "stress")
 
@@ -360,12 +275,40 @@ def test_one_that_was_moved_was_not_passed_over_where_it_is_now() -> None:
 def test_one_that_moves_waits_on_the_processor_that_it_has_been_given_to() -> None:
     left = switch(-700, "stress", VCPU, "R", cpu=0), switch(10, VCPU, "stress", "R", cpu=0)
     there = switch(-10, "swapper/1", HOG, "R"), switch(980, HOG, VCPU)
-    told = f"sched_migrate_task: comm={VCPU} pid={PIDS[VCPU]} prio=120 orig_cpu=0 dest_cpu=1"
-    assert of_guest(*left, *there, line(20, told, HOG)) == ("preempted", HOG)
-    assert of_guest(*left, *there, line(970, told, HOG)) == ("preempted", "stress")
+    assert of_guest(*left, *there, migrated(20, VCPU, 1, HOG)) == ("preempted", HOG)
+    assert of_guest(*left, *there, migrated(970, VCPU, 1, HOG)) == ("preempted", "stress")
     assert of_guest(*left, *there) == ("preempted", "")  # by the one or the other
     idle = switch(-10, HOG, "swapper/1"), switch(980, "swapper/1", VCPU, "R")
     assert of_guest(*left, *idle) == ("unknown", "")
+
+
+def test_one_that_was_woken_waits_where_it_slept_until_it_is_moved() -> None:
+    def found(*lines: str, was_on: int = 1) -> tuple[str, str]:
+        asleep = switch(-700, FAIR, "swapper/1"), switch(-300, "swapper/1", HOG)
+        elsewhere = switch(-200, "stress", "swapper/1", cpu=0), switch(980, "swapper/1", FAIR, "R", cpu=0)
+        return named(why(*asleep, waking(3, HOG, thread=FAIR, was_on=was_on), *lines, *elsewhere, thread=FAIR))
+
+    assert found(migrated(970, FAIR, 0, HOG)) == ("preempted", HOG)
+    assert found(migrated(4, FAIR, 0, HOG)) == found(was_on=0) == ("above", "idle")
+    assert found() == ("unknown", "")  # since when it was there
+    idle = switch(10, HOG, "swapper/1")
+    assert found(idle) == ("unknown", "")  # it is passed over on the one only
+    real_time = switch(-700, CYCLE, "swapper/1"), switch(-300, "swapper/1", HOG), waking(3, HOG), idle
+    there = switch(-200, "stress", "swapper/1", cpu=0), switch(980, "swapper/1", CYCLE, "R", cpu=0)
+    assert why(*real_time, *there).cause == "unknown"
+
+
+def test_one_that_sleeps_has_its_timer_where_it_slept_and_not_where_it_runs_then() -> None:
+    woken = interrupted(970, 973), waking(971), migrated(972, CYCLE, 0), switch(975, "swapper/1", CYCLE, "R", cpu=0)
+    assert named(why(ASLEEP, *woken)) == ("above", "idle")
+
+
+def test_a_waker_was_where_its_own_events_say_and_not_where_the_woken_one_left_its_processor_to_it() -> None:
+    long_ago = switch(-700, VCPU, EMULATOR, cpu=0), switch(-650, EMULATOR, "swapper/1", cpu=0)
+    others = switch(-600, "swapper/1", "stress", cpu=0), switch(-300, "swapper/1", HOG)
+    woken = waking(-50, HOG, thread=EMULATOR), interrupted(500, 502, HOG), switch(980, HOG, EMULATOR)
+    last = waking(985, EMULATOR, thread=VCPU, was_on=0), switch(990, "stress", VCPU, cpu=0)
+    assert of_guest(*long_ago, *others, *woken, *last) == ("preempted", HOG)
 
 
 def test_one_that_is_halted_was_late_for_what_kept_its_emulator_from_waking_it() -> None:
@@ -392,6 +335,11 @@ def test_a_spike_that_was_overwritten_is_not_explained_and_one_that_was_not_is()
     assert named(why(ASLEEP, *hog, written=1000)) == ("preempted", HOG)
     assert named(why(*hog[1:], written=1000)) == ("unrecorded", "overwritten by later events")
     assert named(why(*hog[1:])) == ("preempted", HOG)
+
+
+def test_a_thread_that_shows_only_afterwards_had_come_unseen() -> None:
+    ticks, later = interrupted(500, 502, "stress"), switch(5000, "stress", CYCLE, "R")
+    assert named(why(*ticks, later)) == ("unknown", "switch not recorded")
 
 
 def test_a_guest_with_a_kernel_of_its_own_has_no_thread_here() -> None:
@@ -482,8 +430,7 @@ def test_a_processor_that_moved_is_looked_for_where_it_is() -> None:
     sent_away, ticks = switch(-700, VCPU, "stress", "R", cpu=0), line(5, "local_timer_entry: vector=236", "stress", 0)
     rest = ticks, switch(-300, "swapper/1", HOG), switch(980, HOG, VCPU)
     assert of_guest(sent_away, *rest) == ("unknown", "")  # there, or where it was sent away
-    told = f"sched_migrate_task: comm={VCPU} pid={PIDS[VCPU]} prio=120 orig_cpu=0 dest_cpu=1"
-    assert of_guest(sent_away, line(-200, told, HOG), *rest) == ("preempted", HOG)
+    assert of_guest(sent_away, migrated(-200, VCPU, 1, HOG), *rest) == ("preempted", HOG)
 
 
 def test_a_waking_beyond_the_earlier_bound_still_tells_the_waker() -> None:
@@ -579,9 +526,10 @@ def test_the_processor_of_a_thread_is_where_it_was_woken_and_ran() -> None:
 def test_of_a_guests_thread_on_either_processor_its_own_kernel_tells_on_which_it_was() -> None:
     late = [Spike(CYCLE, 1_000_000, 1_001_000_000, 0, -1), Spike(CYCLE, 1_000_000, 1_001_000_000, 0, 77)]
     inside = [switch(-700, CYCLE, "swapper/1"), waking(3), switch(990, HOG, CYCLE, "R")]
-    assert [one.vcpu for one in _placed(late, (900, 901), inside, LEAD_NS)] == [901, 77]
-    assert [one.vcpu for one in _placed(late, (900,), inside, LEAD_NS)] == [-1, 77]
-    assert _placed(late, (900, 901), [], LEAD_NS) == late
+    of_both, of_none = _Inside(inside, LEAD_NS, 2), _Inside([], LEAD_NS, 0)
+    assert [one.vcpu for one in _placed(late, (900, 901), of_both)] == [901, 77]
+    assert [one.vcpu for one in _placed(late, (900,), of_both)] == [-1, 77]
+    assert _placed(late, (900, 901), of_none) == late
 
 
 def test_of_a_guest_that_sent_some_of_its_events_nothing_is_said_of_the_others() -> None:
@@ -589,10 +537,12 @@ def test_of_a_guest_that_sent_some_of_its_events_nothing_is_said_of_the_others()
     first = [switch(-700, CYCLE, "swapper/1"), waking(3), switch(990, "swapper/1", CYCLE, "R")]
     first += [switch(1008, CYCLE, HOG, "R+")]
     third = [waking(8_000_003, HOG), switch(8_000_990, HOG, CYCLE, "R")]
-    spikes = [Spike(CYCLE, 1_000_000, at * 1_000_000_000 + 1_000_000) for at in (1, 5, 9)]
-    found = [named(one) for one in attributions([*first, *third], spikes, quota=False, lead_ns=LEAD_NS)]
-    assert found == [("above", "idle"), ("unrecorded", "more events than are sent"), ("preempted", HOG)]
-    assert processors([*first, *third], spikes, LEAD_NS) == [1, None, 1]
+    spikes = [Spike(CYCLE, 1_000_000, at * 1_000_000_000 + 1_000_000) for at in (1, 9, 5)]
+    found = [named(one) for one in attributions([*first, *third], spikes, quota=False, lead_ns=LEAD_NS, sent=2)]
+    assert found == [("above", "idle"), ("preempted", HOG), ("unrecorded", "more events than are sent")]
+    assert processors([*first, *third], spikes, LEAD_NS, sent=2) == [1, 1, None]
+    nothing = attributions([*first, *third], spikes, quota=False, lead_ns=LEAD_NS)[2]
+    assert named(nothing) == ("unknown", "switch not recorded")
 
 
 @pytest.mark.parametrize("seed", range(12))

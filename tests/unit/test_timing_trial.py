@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+import re
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -331,13 +333,39 @@ async def test_what_a_guests_own_kernel_saw_is_told_beside_what_the_hosts_did():
         b"             h\xf6g-7       [001] d..2.     1.000990: sched_switch: " + told.encode() + b"\n",
     ]
     watched = await spikes.Watched.begin(Late())
-    recorded = await watched.told(cycles_of() | {spikes.KERNEL_TRACE: b"".join(lines)}, trace_of())
+    traced = {spikes.KERNEL_TRACE: b"".join(lines), spikes.KERNEL_TRACE_CYCLES: 100}
+    recorded = await watched.told(cycles_of() | traced, trace_of())
     first = recorded["worst"][0]
     assert (first["cause"], first["by"], first["course"]) == ("guest", "preempted: hog", [])
     assert sum(ns for _, _, ns in first["inside"]) == 1_000_000
     for lie in ("text", 10**9, ["x"]):
         with pytest.raises(ProtocolError, match="the result of cycle"):
-            await watched.told(cycles_of() | {spikes.KERNEL_TRACE: lie}, trace_of())
+            await watched.told(cycles_of() | traced | {spikes.KERNEL_TRACE: lie}, trace_of())
+    for lie in (-1, 301, True, 1.0, "1", None):
+        with pytest.raises(ProtocolError, match="kernel_trace_cycles"):
+            await watched.told(cycles_of() | traced | {spikes.KERNEL_TRACE_CYCLES: lie}, trace_of())
+    del traced[spikes.KERNEL_TRACE_CYCLES]
+    with pytest.raises(ProtocolError, match="kernel_trace_cycles"):
+        await watched.told(cycles_of() | traced, trace_of())
+
+
+async def test_of_cycles_around_which_a_guest_has_sent_nothing_nothing_is_said():
+    """Even where what it has sent of others is of that time, too."""
+    told = "prev_comm=hog prev_pid=7 prev_prio=4 prev_state=S ==> next_comm=cycle-3 next_pid=42 next_prio=9"
+    lines = [
+        "             hog-7       [001] d.h2.     1.000002: sched_waking: comm=cycle-3 pid=42 prio=9\n",
+        f"             hog-7       [001] d..2.     1.000990: sched_switch: {told}\n",
+    ]
+    traced = {spikes.KERNEL_TRACE: "".join(lines).encode(), spikes.KERNEL_TRACE_CYCLES: 2}
+    recorded = await (await spikes.Watched.begin(Late())).told(cycles_of() | traced, trace_of())
+    assert [bool(one["inside"]) for one in recorded["worst"]] == [True] * 2 + [False] * 98
+
+
+def test_the_same_events_are_recorded_of_the_host_and_of_guests_but_those_of_guests_and_quotas():
+    source = Path(__file__).parents[2] / "native" / "agent" / "src" / "kernel_trace.rs"
+    needed, beside = re.findall(r"const (?:NEEDED|EVENTS): .*?;$", source.read_text(), re.DOTALL | re.MULTILINE)
+    of_guests = re.findall(r'"(\w+/\w+)"', needed + beside)
+    assert of_guests == [event for event in tracing.EVENTS if not event.startswith(("kvm/", "timer/"))]
 
 
 async def test_clocks_that_are_not_known_well_beside_the_lateness_name_no_cause():

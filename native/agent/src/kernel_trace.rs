@@ -15,9 +15,12 @@ const INSTANCE: &str = "instances/virtgauge";
 
 const NEEDED: &str = "sched/sched_switch";
 
-/// What is recorded beside that, as far as the kernel has it.
-const EVENTS: [&str; 12] = [
+/// What is recorded beside that, as far as the kernel has it: the same as of the host's (src/virtgauge/host/tracing.py),
+/// less what is of its guests, and less the timers, which would be a quarter of all: no quota of a guest's is refilled.
+const EVENTS: [&str; 21] = [
     "sched/sched_waking",
+    "sched/sched_wakeup_new",
+    "sched/sched_migrate_task",
     "irq/irq_handler_entry",
     "irq/irq_handler_exit",
     "irq/softirq_entry",
@@ -26,9 +29,16 @@ const EVENTS: [&str; 12] = [
     "irq_vectors/local_timer_exit",
     "irq_vectors/reschedule_entry",
     "irq_vectors/reschedule_exit",
+    "irq_vectors/call_function_entry",
+    "irq_vectors/call_function_exit",
     "irq_vectors/call_function_single_entry",
     "irq_vectors/call_function_single_exit",
+    "irq_vectors/irq_work_entry",
+    "irq_vectors/irq_work_exit",
+    "irq_vectors/thermal_apic_entry",
+    "irq_vectors/thermal_apic_exit",
     "exceptions/page_fault_user",
+    "exceptions/page_fault_kernel",
 ];
 
 /// Of the machine's memory, the rings of all processors have no more than this part; and each has these bounds.
@@ -89,19 +99,19 @@ impl Trace {
     }
 
     /// Ends the recording, and reads of it what lies within the windows, in order; of too much, within half of them, the
-    /// first, and so on.
+    /// first, and so on.  With the number of windows, from the first on, of which that is all.
     #[must_use]
-    pub fn within(self, windows: &[Window]) -> Vec<u8> {
+    pub fn within(self, windows: &[Window]) -> (Vec<u8>, usize) {
         let _ = self.set("tracing_on", "0");
         let mut number = windows.len();
         while number > 0 {
             let Ok(file) = File::open(self.folder.join("trace")) else { break };
             if let Some(text) = kept(BufReader::new(file), &windows[..number]) {
-                return text;
+                return (text, number);
             }
             number /= 2;
         }
-        Vec::new()
+        (Vec::new(), 0)
     }
 }
 
@@ -112,13 +122,14 @@ impl Drop for Trace {
     }
 }
 
-/// The lines within the windows, and those that count; `None` where there is no room for them.
+/// The lines within the windows, and those that count; `None` where there is no room for them, or they cannot be read.
 fn kept(mut lines: impl BufRead, windows: &[Window]) -> Option<Vec<u8>> {
     let (mut text, mut line) = (Vec::new(), Vec::new());
     while text.len() < MOST_BYTES {
         line.clear();
         match lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return Some(text),
+            Ok(0) => return Some(text),
+            Err(_) => return None,
             Ok(_) => {}
         }
         let wanted = at_ns(&line).map_or_else(
@@ -182,6 +193,53 @@ mod tests {
         let line = LINES.lines().nth(2).unwrap().to_owned() + "\n";
         assert_eq!(kept(line.repeat(20_000).as_bytes(), &[(0, u64::MAX)]), None);
         assert_eq!(kept(&vec![b'x'; 100_000][..], &[(0, u64::MAX)]), Some(Vec::new()));
+    }
+
+    #[test]
+    fn of_too_much_the_first_windows_are_kept_and_how_many() {
+        let folder = Folder::new("many");
+        let line = |second| format!("{:16}-1 [000] d..2. {second}.000000: x: y\n", "x");
+        // Four windows of half of what is kept, and a bit, each: two are too much.
+        let text: String = (1..=4).map(|second| line(second).repeat(MOST_BYTES / 2 / line(1).len() + 1)).collect();
+        fs::write(folder.0.join("trace"), &text).unwrap();
+        let windows = [3, 1, 2, 4].map(|second| (second * 1_000_000_000, second * 1_000_000_000));
+        let (kept, number) = folder.trace().within(&windows);
+        assert_eq!((number, String::from_utf8(kept).unwrap()), (1, line(3).repeat(text.len() / 4 / line(3).len())));
+        let (kept, number) = folder.trace().within(&[windows[0], (0, 1), (5, 6)]);
+        assert_eq!((number, kept.len()), (3, text.len() / 4));
+    }
+
+    #[test]
+    fn of_nothing_that_is_kept_or_can_be_read_the_number_is_none() {
+        let folder = Folder::new("none");
+        assert_eq!(folder.trace().within(&[(0, 1)]), (Vec::new(), 0), "no file");
+        let line = LINES.lines().nth(2).unwrap().to_owned() + "\n";
+        fs::write(folder.0.join("trace"), &line).unwrap();
+        assert_eq!(folder.trace().within(&[]), (Vec::new(), 0));
+        assert_eq!(folder.trace().within(&[(0, 1)]), (Vec::new(), 1), "nothing happened then");
+        fs::write(folder.0.join("trace"), line.repeat(20_000)).unwrap();
+        assert_eq!(folder.trace().within(&[(0, u64::MAX), (0, 1)]), (Vec::new(), 0), "too much of one");
+    }
+
+    /// In place of an instance of tracefs.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("virtgauge-trace-{name}-{}", std::process::id()));
+            fs::create_dir(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn trace(&self) -> Trace {
+            Trace { folder: self.0.clone() }
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
     }
 
     #[test]

@@ -13,7 +13,10 @@ from collections import ChainMap, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from virtgauge.analysis.kernel_trace import FAIR, IDLE, WAITING, Event, Window, handler_of
+from virtgauge.analysis.kernel_trace import FAIR, IDLE, NOBODY, Event, Window, handler_of
+from virtgauge.analysis.thread_states import ASLEEP, BLOCKED, GONE, RUNS, WAITS, States
+from virtgauge.analysis.thread_states import STOPPED as IS_STOPPED
+from virtgauge.analysis.whereabouts import Whereabouts, starting
 
 # Causes.
 ABOVE = "above"  # an event was due, and the processor had none: hypervisor, firmware, an idle state, interrupts off
@@ -52,13 +55,6 @@ def named(cause: str, by: str) -> str:
     return f"{cause}: {by}" if by else cause
 
 
-# What a thread does.
-_RUNNING, _WAITING, _ASLEEP, _BLOCKED, _STOPPED = "running", "waiting", "asleep", "blocked", "stopped"
-_GONE = "gone"  # unseen after a page fault: to sleep, or to wait for the disk
-_STATES = {WAITING: _WAITING, "D": _BLOCKED, "T": _STOPPED, "t": _STOPPED}
-"""By the letter with which it was switched away from (fs/proc/array.c); with any other it sleeps."""
-
-
 class _Processor:
     """Whom a processor has, and what it serves."""
 
@@ -78,7 +74,7 @@ class _Processor:
             self.handlers.append(handler)
         elif handler and self.handlers:
             self.handlers.pop()
-        return bool(handler or switch)
+        return bool(handler or switch) and not event.inferred
 
 
 class Followed(abc.ABC):
@@ -116,45 +112,42 @@ class Course(Followed):
 
     def __init__(self, window: Window, pid: int, cpu: int, names: dict[int, str], *, quota: bool) -> None:
         super().__init__(window)
-        self._pid, self._cpu = pid, cpu
+        self._pid = pid
         self._names = ChainMap({IDLE: "idle"}, names)  # by pid
         self._urgency = dict[int, int]()  # by pid; the lower, the more urgent
-        self.unwoken = self._faulted = False  # the latter: whether it has had a page fault since it slept
-        self._or_on: int | None = None  # the processor that it has gone to meanwhile, if it waits there already
-        before = [event for event in window.before if window.spike.vcpu in (0, pid) and self._change(event) is not None]
-        self.state = self._first_state(before)
-        moved = [to for event in window.before if (to := self._migrated(event)) is not None]
-        if self.state == _WAITING and moved:
-            self._cpu = moved[-1]
-        elif self.state == _WAITING and before:
-            self._cpu, self._or_on = self._whereabouts(before[-1], -1)
-        elif self.state == _WAITING:
-            self._cpu = self._next_cpu(0)
+        self._faulted = False  # whether it has had a page fault since it slept
+        self._states = States(window, pid)
+        self.state, self.unwoken, before = self._states.first, self._states.unwoken, self._states.before
+        moves = [one for one in window.before if one.moved and one.moved.thread.pid == pid]
+        placing = sorted([*before, *moves], key=lambda one: one.at_ns)
+        self._on = Whereabouts(pid, cpu, placing, self._events)
+        for event in (*before, *self._events):
+            self._note(event)
         self._woken_on = deque(  # of each waking its place among the events, and the processor that did it
-            (place, event.cpu) for place, event in enumerate(self._events) if event.woken and self._change(event)
+            (place, event.cpu) for place, event in enumerate(self._events) if event.woken and event.woken.pid == pid
         )
-        of_each = {cpu: list[Event]()}
+        here = self._on.cpu
+        of_each = {cpu: list[Event](), here: list[Event]()}
         for event in self._events:
             of_each.setdefault(event.cpu, []).append(event)
         self._processors = {number: _Processor(own) for number, own in of_each.items()}
         last = before[-1] if before and before[-1].switch else None  # none where it was woken since
-        self._processors.setdefault(self._cpu, _Processor(()))
-        if not of_each[cpu]:  # then whoever it was given to when the thread left it
-            self._processors[cpu].unseen = ()
-            left = next((one.switch for one in before if one.cpu == cpu and one.switch), None)
-            self._processors[cpu].pid = left.came.pid if left else pid
+        if not of_each[here]:  # then whoever it was given to when the thread left it
+            self._processors[here].unseen = ()
+            left = next((one.switch for one in before if one.cpu == here and one.switch), None)
+            self._processors[here].pid = left.came.pid if left else pid
         self._alive = False  # whether its processor was seen to take interrupts since the deadline
         # whether that was given to another while the thread waited for it
-        self._passed_over = last is not None and self.state == _WAITING and last.cpu == self._cpu
+        self._passed_over = last is not None and self.state == WAITS and last.cpu == here and not last.inferred
         self._quota = quota  # whether its group's may have run out
         # whether it was sent away for want of quota when it last left its processor
-        self._spent = quota and last is not None and self.state == _WAITING and self._sent_away(last, 0)
+        self._spent = quota and last is not None and self.state == WAITS and self._sent_away(last, 0)
         self._is_vcpu = window.spike.vcpu == pid
         self._exit = _reason(window.crossed) if self._is_vcpu else ""  # why the virtual processor has left its guest
         # by pid the threads that wake it, if it is a guest's processor: while it sleeps, it waits for the next of them
         self._courses = dict[int, Course]()
         self._wakings = self._each_waking(window, names, of_each) if self._is_vcpu else deque()
-        at_work = self._events if window.spike.sandbox else of_each[cpu]
+        at_work = self._events if window.spike.sandbox else [*of_each[cpu], *of_each[here]]
         idle_until = [one.at_ns for one in at_work if one.name == "sched_switch" and one.pid == IDLE]
         self._refilled_ns = {  # the last time of each kind upon which the processor went to work
             found[1]: event.at_ns
@@ -165,78 +158,49 @@ class Course(Followed):
 
     @property
     def holder(self) -> int:
-        """Whom its processor has."""
-        return self._processors[self._cpu].pid
+        """Whom its processor has; nobody, where that is not known."""
+        processor = self._processors[self._on.cpu]
+        return NOBODY.pid if processor.unseen else processor.pid
 
     def handlers_on(self, cpu: int) -> list[str]:
         """Of interrupts and softirqs that run on a processor, the innermost last."""
         return self._processors[cpu].handlers
 
-    def _first_state(self, before: Sequence[Event]) -> str:
-        """At the deadline: as it was left before, else as its first event afterwards presupposes."""
-        changes = [(event.woken, change) for event in self._events if (change := self._change(event)) is not None]
-        left = [self._change(event) for event in before]
-        if left and left[-1] == _ASLEEP and changes and changes[0][1] == _RUNNING:
-            self.unwoken = True  # it runs again, and was not woken: it had been while it went to sleep
-            return _WAITING
-        if left or not changes:
-            return (left[-1] if left else None) or _RUNNING
-        woken, change = changes[0]
-        if woken:
-            return _ASLEEP
-        self.unwoken = change == _RUNNING  # that it may run was recorded elsewhere, if at all
-        return _WAITING if change == _RUNNING else _RUNNING
-
-    def _change(self, event: Event) -> str | None:
-        """What the thread does after an event; None where that says nothing of it.  Notes names and priorities."""
-        if switch := event.switch:
-            for name, pid, priority in (switch.left, switch.came):
-                if name:
-                    self._names[pid], self._urgency[pid] = name, priority
-            self._names[IDLE] = "idle"
-            if self._pid == switch.left.pid:
-                if event.inferred and self._faulted:
-                    return _GONE
-                traced = switch.state == "t" and self._spike.sandbox  # whose kernel traces its programs
-                return _ASLEEP if traced else _STATES.get(switch.state, _ASLEEP)
-            return _RUNNING if self._pid == switch.came.pid else None
-        woken = event.woken
-        return _WAITING if woken and woken.pid == self._pid else None
+    def _note(self, event: Event) -> None:
+        """Names and priorities."""
+        for name, pid, priority in (event.switch.left, event.switch.came) if event.switch else ():
+            if name and pid != IDLE:
+                self._names[pid], self._urgency[pid] = name, priority
 
     def follow(self, event: Event, place: int) -> None:
-        change = self._change(event)
-        woken_already = event.woken and self.state == _RUNNING  # about to sleep: it will not
-        if change is not None and not woken_already:
-            self.unwoken |= change == _RUNNING and self.state not in (_RUNNING, _WAITING)
-            if change in (_ASLEEP, _STOPPED):
-                self._faulted = False
-            if change == _ASLEEP and self._next_change(place) == _RUNNING:
-                self.unwoken, change = True, _WAITING  # as in :meth:`_first_state`
+        self._note(event)
+        if change := self._states.after.get(place):
+            self._faulted &= change not in (ASLEEP, IS_STOPPED)
             self.state = change
-            if change in (_RUNNING, _WAITING):
-                self._cpu, self._or_on = self._whereabouts(event, place)
-            if event.name == "sched_switch":
-                self._spent = self._quota and change == _WAITING and self._sent_away(event, place)
+            if change in (RUNS, WAITS):
+                self._on.follow(event, place)
+            if event.switch:
+                self._spent = self._quota and change == WAITS and self._sent_away(event, place)
         for course in self._courses.values():
             course.follow(event, place)
         for wakings in (self._wakings, self._woken_on):
             if wakings and wakings[0][0] == place:
                 wakings.popleft()
-        if (to := self._migrated(event)) is not None:
-            self._cpu, self._or_on, self._passed_over = to, None, False
-            self._processors.setdefault(to, _Processor(()))
+        if self._on.moved_by(event):
+            self._on.follow(event, place)
+            self._passed_over = False
+        self._processors.setdefault(self._on.cpu, _Processor(()))
         if event.pid == self._pid:
-            if event.name.startswith("page_fault_"):
-                self._faulted = True
-            elif event.name == "kvm_exit" and self._is_vcpu:
+            self._faulted |= event.name.startswith("page_fault_")
+            if event.name == "kvm_exit" and self._is_vcpu:
                 self._exit = _reason(event)
             elif event.name == "kvm_entry":
                 self._exit = ""
         takes_interrupts = self._processors[event.cpu].follow(event)
-        if event.cpu == self._cpu:
+        if event.cpu == self._on.cpu:
             self._alive |= takes_interrupts and event.at_ns >= self._spike.due_ns
-            if event.name == "sched_switch":
-                self._passed_over = self.state == _WAITING
+            if event.switch:
+                self._passed_over = self.state == WAITS and not event.inferred
 
     def _each_waking(
         self, window: Window, names: dict[int, str], of_each: Mapping[int, Sequence[Event]]
@@ -262,10 +226,12 @@ class Course(Followed):
         quota was filled up before it returns, where it was turned back, and where it returns soon after that and later
         than the scheduler lets others go first.
         """
-        refilled_ns, back_ns, cpu = -_BACK_NS - 1, self._spike.over_ns, self._cpu
-        for event in self._from(place):
-            switch, to = event.switch, self._migrated(event)
-            cpu = cpu if to is None else to
+        refilled_ns, back_ns, cpu = -_BACK_NS - 1, self._spike.over_ns, self._on.cpu
+        if left.inferred:
+            return False
+        for event in starting(self._events, place):
+            switch = event.switch
+            cpu = event.moved.to if event.moved and self._on.moved_by(event) else cpu
             if switch and switch.came.pid == self._pid:
                 back_ns = event.at_ns
                 break
@@ -273,46 +239,15 @@ class Course(Followed):
                 return True
             if (refill := _REFILL.search(event.told)) and refill[1] == "sched_cfs":
                 refilled_ns = event.at_ns
-        if refilled_ns < 0 or left.inferred or (left.switch and left.switch.came.priority < FAIR):
+        if refilled_ns < 0 or (left.switch and left.switch.came.priority < FAIR):
             return False
         return left.turned_back or (back_ns - left.at_ns >= _LONG_NS and back_ns - refilled_ns <= _BACK_NS)
 
-    def _next_change(self, place: int) -> str | None:
-        """What the thread does after the next event that says something of it."""
-        later = (self._change(event) for event in self._from(place + 1))
-        return next((change for change in later if change is not None), None)
-
-    def _whereabouts(self, event: Event, place: int) -> tuple[int, int | None]:
-        """The processor that has or will have the thread after an event; and where it left one, the other, if it goes
-        to another without a word of when.
-        """
-        next_cpu = self._next_cpu(max(place, 0))
-        if not event.switch or event.switch.left.pid != self._pid or next_cpu == event.cpu:
-            return next_cpu, None
-        until = itertools.takewhile(lambda one: self._change(one) != _RUNNING, self._from(place + 1))
-        told = any(self._migrated(one) is not None for one in until)
-        return event.cpu, None if told else next_cpu
-
-    def _migrated(self, event: Event) -> int | None:
-        """The processor that the thread is given to while it does not run; None of any other event."""
-        return event.moved[1] if event.moved and event.moved[0].pid == self._pid else None
-
-    def _next_cpu(self, place: int) -> int:
-        """The processor that has the thread since an event, or will have it next; a pinned one has no other."""
-        for event in self._from(place):
-            if event.switch and event.switch.came.pid == self._pid:
-                return event.cpu
-        return self._cpu
-
-    def _from(self, place: int) -> Iterator[Event]:
-        """The events from one on; a copy of them, made at each change, would take quadratic time."""
-        return (self._events[at] for at in range(place, len(self._events)))
-
     def cause(self, at_ns: int) -> tuple[str, str]:
-        found = self._cause(self._cpu, at_ns)
-        if self._or_on is None or self.state != _WAITING:
+        found = self._cause(self._on.cpu, at_ns)
+        if self._on.or_on is None or self.state != WAITS:
             return found
-        other = self._cause(self._or_on, at_ns)
+        other = self._cause(self._on.or_on, at_ns)
         if found[0] != other[0]:
             return UNKNOWN, "on which processor is not recorded"
         return found if found == other else (found[0], "")
@@ -321,40 +256,41 @@ class Course(Followed):
         """What it is if it has this processor, or waits for it."""
         state, processor, of_guest = self.state, self._processors[cpu], bool(self._spike.vcpu)
         current = "" if processor.unseen else self._names.get(processor.pid, f"pid {processor.pid}")
-        if state == _STOPPED:
+        if state == IS_STOPPED:
             return STOPPED, ""
-        if state == _GONE or self._pid in processor.unseen:
+        if state == GONE or self._spike.sandbox.union([self._pid]).intersection(processor.unseen):
             return _UNSEEN
-        works = state == _RUNNING and self._pid != self._spike.vcpu and not processor.handlers
-        if of_guest and (state == _ASLEEP or works):
+        works = state == RUNS and self._pid != self._spike.vcpu and not processor.handlers
+        if of_guest and (state == ASLEEP or works):
             waker = self._wakings[0][1] if self._wakings else None
             return waker.cause(at_ns) if waker else (VM_EXIT, self._exit or "halt")
-        timer_cpu = self._woken_on[0][1] if self._woken_on else self._cpu
-        if state == _ASLEEP and timer_cpu != cpu and not self._exit:
+        timer_cpu = self._woken_on[0][1] if self._woken_on else self._on.cpu
+        if state == ASLEEP and timer_cpu != cpu and not self._exit:
             return TIMER, f"of CPU {timer_cpu}"
         if processor.handlers:
             return INTERRUPT, processor.handlers[-1]
-        if state == _BLOCKED:
+        if state == BLOCKED:
             return (FAULT, "") if self._faulted else (UNKNOWN, "blocked in the kernel")
-        if state != _WAITING and self._exit:
+        if state != WAITS and self._exit:
             return VM_EXIT, self._exit
-        if state == _RUNNING and of_guest:
+        if state == RUNS and of_guest:
             return GUEST, ""
-        if state == _RUNNING:
+        if state == RUNS:
             return (FAULT, "") if self._faulted else (ABOVE, "itself")
-        if state == _ASLEEP:
+        if state == ASLEEP:
             return (TIMER, "") if self._alive else (ABOVE, current)
         if processor.unseen:
-            return _UNSEEN if IDLE in processor.unseen else (PREEMPTED, "")
-        return self._waits_for(processor.pid, current, at_ns)
+            return _UNSEEN if {IDLE, NOBODY.pid}.intersection(processor.unseen) else (PREEMPTED, "")
+        passed_over = self._passed_over and cpu == self._on.cpu
+        return self._waits_for(processor.pid, current, at_ns, passed_over=passed_over)
 
-    def _waits_for(self, pid: int, current: str, at_ns: int) -> tuple[str, str]:
+    def _waits_for(self, pid: int, current: str, at_ns: int, *, passed_over: bool) -> tuple[str, str]:
         """A thread that could run, and does not: the scheduler passes it over only if it may not run."""
         own, other = (self._urgency.get(one, FAIR) for one in (self._pid, pid))
         idle, real_time = pid == IDLE, own < FAIR
         kind = "dl_task" if own < 0 else "sched_rt" if real_time else "sched_cfs"
         less_urgent = real_time and other > max(own, 0)  # what stops a processor has 0, and precedes all
-        may_not = self._passed_over and (less_urgent or (idle and (real_time or self._quota)))
+        may_not = passed_over and (less_urgent or (idle and (real_time or self._quota)))
         spent = self._spent and not real_time
         if spent or may_not or (idle and self._refilled_ns.get(kind, -1) >= at_ns):
             return THROTTLED, "bounds of its real-time class" if real_time else "quota"
@@ -386,7 +322,6 @@ class SandboxCourse(Followed):
     def follow(self, event: Event, place: int) -> None:
         for course in self._courses.values():
             course.follow(event, place)
-            self.unwoken |= course.unwoken
         self._place = place + 1
         if self._wakings and self._wakings[0].place == place:
             self._wakings.popleft()
@@ -395,18 +330,18 @@ class SandboxCourse(Followed):
         of_each = dict[str, dict[int, Course]]()
         for pid, course in self._courses.items():
             of_each.setdefault(course.state, {})[pid] = course
-        if _STOPPED in of_each:
+        if IS_STOPPED in of_each:
             return STOPPED, ""
-        waiting = [one for pid, one in of_each.get(_WAITING, {}).items() if self._comes.get(pid, -1) >= self._place]
+        waiting = [one for pid, one in of_each.get(WAITS, {}).items() if self._comes.get(pid, -1) >= self._place]
         kept_away = [one.cause(at_ns) for one in waiting if one.holder not in self._spike.sandbox]
         if kept_away:
-            return next((one for one in kept_away if one[0] == THROTTLED), kept_away[0])
-        if running := of_each.get(_RUNNING):
+            return min(kept_away, key=lambda one: (one[0] != THROTTLED, one == _UNSEEN))
+        if running := of_each.get(RUNS):
             found = next(iter(running.values())).cause(at_ns)
-            return found if found[0] == INTERRUPT else (GUEST, "")
+            return found if found[0] == INTERRUPT or found == _UNSEEN else (GUEST, "")
         if waiting:
             return GUEST, ""
-        return self._asleep(at_ns, of_each.get(_BLOCKED, {}))
+        return self._asleep(at_ns, of_each.get(BLOCKED, {}))
 
     def _asleep(self, at_ns: int, blocked: Mapping[int, Course]) -> tuple[str, str]:
         """Where none can run."""

@@ -11,6 +11,7 @@ import bisect
 import dataclasses
 import itertools
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ _SWITCH = re.compile(
     r"next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)"
 )
 _WAKING = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+)")
-_MOVED_TO = re.compile(r" orig_cpu=\d+ dest_cpu=(\d+)")
+_MOVED_TO = re.compile(r" orig_cpu=(\d+) dest_cpu=(\d+)")
 _IRQ = re.compile(r"irq=(\d+) (?:name|handler)=(.*)")
 _ACTION = re.compile(r"action=(\w+)")
 
@@ -79,6 +80,14 @@ class Switch(NamedTuple):
     came: Thread
 
 
+class Move(NamedTuple):
+    """A thread that was given from one processor to another, and does not run."""
+
+    thread: Thread
+    left: int
+    to: int
+
+
 class Event(NamedTuple):
     """One line of a trace."""
 
@@ -89,10 +98,10 @@ class Event(NamedTuple):
     told: str  # its fields
     switch: Switch | None = None  # what a ``sched_switch`` tells
     woken: Thread | None = None  # the thread that a ``sched_waking`` or ``sched_wakeup_new`` tells of
-    moved: tuple[Thread, int] | None = None  # the thread that a ``sched_migrate_task`` tells of, and its next processor
+    moved: Move | None = None  # what a ``sched_migrate_task`` tells
     in_handler: bool = False  # whether the processor served an interrupt, by the kernel's own word
     turned_back: bool = False  # of a switch: the thread had hardly come, nothing had happened, and it was not to run
-    inferred: bool = False  # of a switch: nobody recorded it
+    inferred: bool = False  # nobody recorded it
     unseen: tuple[int, ...] = ()  # pids of those that may have the processor from here on, where that is not known
     until_ns: int = 0  # and until when
 
@@ -108,7 +117,6 @@ class Window:
     whole: bool = True  # false where they were too many to keep
     crossed: Event | None = None  # the last exit or entry of the guest's processor before
     vcpu_on: int | None = None  # the processor that the guest's was seen on last, before
-    sent: bool = True  # false where the text has nothing at all of its time
 
 
 @dataclasses.dataclass
@@ -125,7 +133,7 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0, *, lea
     """Of a trace what happened from each deadline to its wake-up, and how the thread had been left before.
 
     ``after_ns``: for so long beyond the wake-up, events are kept that may tell what was before.  ``lead_ns``: the text
-    has what happened from so long before each deadline on, if that, and nothing between.
+    has what happened from so long before each deadline on, and nothing between.
     """
     windows = [Window(spike) for spike in spikes]
     waiting = sorted(windows, key=lambda one: one.spike.due_ns, reverse=True)
@@ -137,10 +145,8 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0, *, lea
     recorded, kept = Recorded(windows, {}, overwritten=False, names={}), 0
     events = _events(lines, recorded)
     if lead_ns is not None:
-        for window in windows:
-            window.sent = False
-        events = _with_gaps(events, windows, lead_ns)
-    events = _with_all_switches(events, lambda thread: thread.name in names or thread.pid in followed)
+        events = _with_gaps(events, spikes, lead_ns)
+    events = _with_all_switches(events, lambda thread: thread.name in names)
     for number, event in enumerate(_with_signs_of_quotas(events)):
         if event.name == _GAP:
             for each in (changed, seen_on, crossed):
@@ -151,7 +157,7 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0, *, lea
         while waiting and waiting[-1].spike.due_ns <= max(at_ns, event.until_ns) + ROUNDED_NS:
             window = waiting.pop()
             concerned = (of for thread, of in changed.items() if window.spike.concerns(*thread))
-            ordered = sorted(itertools.chain.from_iterable(concerned), key=lambda one: (one[1].at_ns, one[0]))
+            ordered = sorted(itertools.chain.from_iterable(concerned), key=lambda one: (_at_ns(one[1]), one[0]))
             window.before = [one for _, one in ordered]
             window.vcpu_on = seen_on.get(window.spike.vcpu)
             window.crossed = crossed.get(window.spike.vcpu)
@@ -163,7 +169,11 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0, *, lea
         for window in late:
             window.whole = kept <= _MOST_EVENTS
             if window.whole:
-                bisect.insort(window.events, event, key=lambda one: one.at_ns)
+                bisect.insort(window.events, event, key=_at_ns)
+            if event.inferred and event.switch and at_ns < window.spike.due_ns - ROUNDED_NS:
+                left, came = event.switch.left, event.switch.came
+                if window.spike.concerns(left.name, left.pid) or window.spike.concerns(came.name, came.pid):
+                    bisect.insort(window.before, event, key=_at_ns)
         if event.pid in followed:
             seen_on[event.pid] = event.cpu
             if event.name in ("kvm_exit", "kvm_entry"):
@@ -174,16 +184,19 @@ def cut(lines: Iterable[str], spikes: Sequence[Spike], after_ns: int = 0, *, lea
             for name, pid, _ in (switch.left, switch.came):
                 if name:
                     recorded.names[pid] = name
-                known = changed.get((name, pid))
-                if (name in names or pid in followed) and not (known and known[-1][1].at_ns > at_ns):
-                    changed[name, pid] = [(number, event)]
+                known = changed.get((name, pid), [])
+                if (name in names or pid in followed) and not any(one.switch and one.at_ns > at_ns for _, one in known):
+                    changed[name, pid] = [(number, event), *(one for one in known if one[1].at_ns > at_ns)]
         elif (woken := event.woken) and (woken.name in names or woken.pid in followed):
-            last = changed.setdefault((woken.name, woken.pid), [])
-            if not any(one.switch and one.switch.came.pid == woken.pid for _, one in last):
-                last[1:] = [(number, event)]
-        elif event.moved and (moved := changed.get(event.moved[0][:2])):
-            moved.append((number, event))
+            known = changed.get((woken.name, woken.pid), [])
+            changed[woken.name, woken.pid] = [*(one for one in known if one[1].switch), (number, event)]
+        elif event.moved and (known := changed.get(event.moved.thread[:2], [])):
+            known.append((number, event))
     return recorded
+
+
+def _at_ns(event: Event) -> int:
+    return event.at_ns
 
 
 def handler_of(event: Event) -> str:
@@ -224,23 +237,21 @@ def _woken(told: str) -> Thread | None:
     return Thread(found[1], int(found[2]), int(found[3])) if found else None
 
 
-def _moved(told: str) -> tuple[Thread, int] | None:
-    thread, to = _woken(told), _MOVED_TO.search(told)
-    return (thread, int(to[1])) if thread and to else None
+def _moved(told: str) -> Move | None:
+    thread, found = _woken(told), _MOVED_TO.search(told)
+    return Move(thread, int(found[1]), int(found[2])) if thread and found else None
 
 
-def _with_gaps(events: Iterable[Event], windows: Sequence[Window], lead_ns: int) -> Iterator[Event]:
-    """With a mark before what follows upon time of which nothing is there; notes of which windows something is."""
-    ordered = sorted(windows, key=lambda one: one.spike.due_ns)
-    begun, until_ns = 0, -1
+def _with_gaps(events: Iterable[Event], spikes: Iterable[Spike], lead_ns: int) -> Iterator[Event]:
+    """With a mark before what follows upon time of which nothing is there."""
+    coming = deque(sorted(spikes, key=lambda one: one.due_ns))
+    until_ns = -1
     for event in events:
-        while begun < len(ordered) and ordered[begun].spike.due_ns - lead_ns <= event.at_ns + ROUNDED_NS:
-            spike = ordered[begun].spike
+        while coming and coming[0].due_ns - lead_ns <= event.at_ns + ROUNDED_NS:
+            spike = coming.popleft()
             if spike.due_ns - lead_ns > until_ns:
                 yield Event(event.at_ns, event.cpu, IDLE, _GAP, "")
-            begun, until_ns = begun + 1, max(until_ns, spike.over_ns)
-        for window in ordered[:begun]:
-            window.sent |= event.at_ns <= window.spike.over_ns + _TURNED_BACK_NS
+            until_ns = max(until_ns, spike.over_ns)
         yield event
 
 
@@ -253,23 +264,51 @@ class _Seen:
         self._woken_ns = dict[int, int]()  # by pid
 
     def missed(self, event: Event, is_brief: Callable[[Thread], bool]) -> Iterator[Event]:
-        """The switch that must have been before an event and is not there; and a mark where it may have been sooner."""
+        """The switch that must have been before an event and is not there; and marks of when it may have been."""
+        yield from self._left_elsewhere(event)
         gone = self._current.get(event.cpu, event.pid)
         if gone == event.pid:
             return
         came, since_ns, at_ns = self._thread(event), self._last_ns[event.cpu], event.at_ns
         left = _idle(event.cpu) if gone == IDLE else self._threads.get(gone, Thread("", gone, FAIR))
         woken_ns = max(self._interrupted_ns.get(event.cpu, 0), self._woken_ns.get(event.pid, 0))
+        until_ns = 0  # from the switch on, another one may have been unseen
         if gone == IDLE and at_ns - woken_ns <= _SHOWN_LATER_NS:
             since_ns = at_ns = woken_ns
         elif gone != IDLE and self._on.get(gone) != event.cpu:
-            left = _NOBODY  # it is elsewhere since, and who came after it is not known
+            left = NOBODY  # it is elsewhere since, and who came after it is not known
         elif event.switch and event.switch.state != WAITING and is_brief(came):
             since_ns = at_ns = max(since_ns, at_ns - _BRIEF_NS)
+        elif gone != IDLE and since_ns < self._woken_ns.get(gone, 0) <= at_ns:
+            at_ns, until_ns = self._woken_ns[gone] - 1, at_ns  # who was woken had gone to sleep
         if since_ns < at_ns:
-            yield Event(since_ns, event.cpu, left.pid, _UNSEEN, "", unseen=(left.pid, came.pid), until_ns=at_ns)
+            yield self._mark(event.cpu, since_ns, at_ns, left, came)
         switch = Switch(left, WAITING if gone == IDLE else "S", came)
         yield Event(at_ns, event.cpu, left.pid, "sched_switch", "", switch, inferred=True)
+        if at_ns < until_ns:
+            yield self._mark(event.cpu, at_ns, until_ns, left, came)
+
+    def _left_elsewhere(self, event: Event) -> Iterator[Event]:
+        """That a thread has left a processor of which another one shows it: it runs there, or waits to."""
+        shown = [(event.pid, event.cpu), (event.switch.came.pid, event.cpu) if event.switch else (IDLE, event.cpu)]
+        if event.moved and event.moved.thread.pid != event.pid:
+            shown.append((event.moved.thread.pid, -1))
+        for pid, now_on in shown:
+            cpu = self._on.get(pid, now_on)
+            if pid == IDLE or cpu == now_on or self._current.get(cpu) != pid:
+                continue
+            left, since_ns, at_ns = self._threads.get(pid, Thread("", pid, FAIR)), self._last_ns[cpu], event.at_ns
+            at_ns = self._woken_ns[pid] - 1 if since_ns < self._woken_ns.get(pid, 0) <= at_ns else at_ns
+            if since_ns < at_ns:
+                yield self._mark(cpu, since_ns, at_ns, left, NOBODY)
+            yield Event(at_ns, cpu, pid, "sched_switch", "", Switch(left, "S", NOBODY), inferred=True)
+            yield self._mark(cpu, at_ns, at_ns, NOBODY, NOBODY)
+            self._current[cpu], self._last_ns[cpu] = NOBODY.pid, at_ns
+
+    @staticmethod
+    def _mark(cpu: int, since_ns: int, until_ns: int, left: Thread, came: Thread) -> Event:
+        unseen = (left.pid, came.pid)
+        return Event(since_ns, cpu, left.pid, _UNSEEN, "", inferred=True, unseen=unseen, until_ns=until_ns)
 
     def _thread(self, event: Event) -> Thread:
         """Who has the processor at an event."""
@@ -292,7 +331,7 @@ class _Seen:
             self._interrupted_ns[event.cpu] = event.at_ns
 
 
-_NOBODY = Thread("", -1, FAIR)
+NOBODY = Thread("", -1, FAIR)  # In place of a thread that is not known
 
 
 def _idle(cpu: int) -> Thread:
@@ -304,8 +343,8 @@ def _with_all_switches(events: Iterable[Event], is_brief: Callable[[Thread], boo
 
     Where an interrupt of another processor wakes an idle one, some kernels record none (seen with Linux 6.18).  It was
     when the processor was interrupted last, or the thread woken: idle threads do nothing else.  Nor do they record
-    that some threads go to sleep.  When that was is not known, but for a thread of which ``is_brief`` tells that it has
-    little to do: where it goes to sleep again, it came shortly before.
+    that some threads go to sleep.  When that was is not known, but that it was before the thread was woken again; and
+    of one of which ``is_brief`` tells that it has little to do: where it goes to sleep again, it came shortly before.
     """
     seen = _Seen()
     for event in events:

@@ -56,6 +56,7 @@ def attributions(
     quota: bool = True,
     uncertain_ns: int = 0,
     lead_ns: int | None = None,
+    sent: int | None = None,
 ) -> list[Attribution]:
     """Why each of some threads was late, by a trace, whose lines are read once.
 
@@ -64,9 +65,11 @@ def attributions(
         uncertain_ns: by how much their times may be wrong by the clock of the trace; a cause is told that is the same
             in the middle and at both bounds.
         lead_ns: where the lines are of the time around the threads alone, from how long before each deadline.
+        sent: then of how many of the threads, from the first on; None: of all.
     """
     shifts = (0, -uncertain_ns, uncertain_ns) if uncertain_ns else (0,)
-    moved = [dataclasses.replace(one, over_ns=one.over_ns + shift) for shift in shifts for one in spikes]
+    told = spikes[:sent]
+    moved = [dataclasses.replace(one, over_ns=one.over_ns + shift) for shift in shifts for one in told]
     recorded, jumps = cut(lines, moved, 2 * uncertain_ns, lead_ns=lead_ns), clock_jumps(spikes)
     found = []
     for place, spike in enumerate(spikes):
@@ -75,20 +78,25 @@ def attributions(
             found.append(Attribution(CLOCK, "", min(share, 1.0)))
         elif uncertain_ns > NAMED_SHARE * spike.late_ns:
             found.append(_CLOCKS)
+        elif place >= len(told):
+            found.append(Attribution(UNRECORDED, "more events than are sent"))
         else:
-            windows = recorded.windows[place :: len(spikes)]
+            windows = recorded.windows[place :: len(told)]
             found.append(_agreed([attributed(one, recorded, quota=quota) for one in windows]))
     return found
 
 
-def processors(lines: Iterable[str], spikes: Sequence[Spike], lead_ns: int) -> list[int | None]:
+def processors(
+    lines: Iterable[str], spikes: Sequence[Spike], lead_ns: int, sent: int | None = None
+) -> list[int | None]:
     """Of a trace the processor of each thread: where it was woken, and ran then.
 
     None where these are two, as what delayed it may have been on either, where threads of that name are none or
-    several, and where that was not recorded; ``lead_ns`` as of :func:`attributions`.
+    several, and where that was not recorded; ``lead_ns`` and ``sent`` as of :func:`attributions`.
     """
-    recorded = cut(lines, spikes, lead_ns=lead_ns)
-    return [_processor(window, recorded) for window in recorded.windows]
+    recorded = cut(lines, spikes[:sent], lead_ns=lead_ns)
+    found = [_processor(window, recorded) for window in recorded.windows]
+    return found + [None] * (len(spikes) - len(found))
 
 
 def _processor(window: Window, recorded: Recorded) -> int | None:
@@ -96,7 +104,7 @@ def _processor(window: Window, recorded: Recorded) -> int | None:
     for event in (*window.before, *window.events):
         if event.woken and event.woken.name == spike.thread and event.at_ns <= spike.over_ns:
             cpus.add((event.woken.pid, event.cpu))
-    if len(cpus) != 1 or not window.sent:
+    if len(cpus) != 1:
         return None
     ((_, cpu),) = cpus
     overwritten = recorded.overwritten and recorded.began_ns.get(cpu, math.inf) > spike.due_ns
@@ -129,8 +137,6 @@ def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attributio
     """Why one thread was late; see :func:`attributions`."""
     if not window.whole:
         return Attribution(UNRECORDED, "more events than are kept")
-    if not window.sent:
-        return Attribution(UNRECORDED, "more events than are sent")
     spike, places = window.spike, _places(window)
     if len(places) > 1 and not spike.sandbox:
         return Attribution(UNRECORDED, "several threads of that name")
@@ -138,6 +144,8 @@ def attributed(window: Window, recorded: Recorded, *, quota: bool) -> Attributio
     began_ns = max((recorded.began_ns.get(cpu, math.inf) for cpu in cpus), default=math.inf)
     if recorded.overwritten and began_ns > spike.due_ns:
         return _OVERWRITTEN
+    if not (places or spike.vcpu) and any(spike.concerns(name, pid) for pid, name in recorded.names.items()):
+        return Attribution(UNKNOWN, "switch not recorded")
     if not places:
         return Attribution(UNRECORDED, "no thread of that name was seen")
     if spike.sandbox:

@@ -25,6 +25,8 @@ from virtgauge.platforms.base import Guest
 from virtgauge.suites.answers import documented
 
 KERNEL_TRACE = "kernel_trace"  # What a guest's own kernel recorded, as its agent tells it
+KERNEL_TRACE_CYCLES = "kernel_trace_cycles"  # Around how many of the worst cycles, from the first on
+OF_INSIDE = (KERNEL_TRACE, KERNEL_TRACE_CYCLES)  # Of which the record has no more than what they tell
 # It begins so many periods, of that length at most, before each deadline (native/agent/src/probes/cycle.rs).
 _LEAD_PERIODS, _LONGEST_PERIOD_NS = 2, 50_000_000
 _MOST = 100  # Cycles of a trial that are told of
@@ -98,9 +100,7 @@ class Watched:
         offsets = [] if self.offset is None else [self.offset, await Offset.read(self.guest.channel)]
         sandbox = self.sandbox and self.sandbox | self.guest.sandbox_threads()
         late = [dataclasses.replace(one, sandbox=sandbox) for one in _late(result, self.vcpus)]
-        told = asyncio.to_thread(
-            _told, late, self.vcpus, offsets, trace, _inside(result), _lead_ns(result), quota=quota
-        )
+        told = asyncio.to_thread(_told, late, self.vcpus, offsets, trace, _inside(result), quota=quota)
         reading = asyncio.create_task(told)
         try:
             return await asyncio.shield(reading)
@@ -129,28 +129,35 @@ def _late(result: Mapping[str, Any], vcpus: Sequence[int]) -> list[Spike]:
     return found
 
 
-def _inside(result: Mapping[str, Any]) -> list[str]:
-    """The lines that the guest's own kernel has recorded, as :meth:`Trace.lines` gives them; none where it has not."""
+@dataclasses.dataclass(frozen=True)
+class _Inside:
+    """What the guest's own kernel has recorded around the worst cycles."""
+
+    lines: Sequence[str]  # as :meth:`Trace.lines` gives them; none where it has not
+    lead_ns: int  # from how long before each deadline on they are
+    sent: int  # of how many of the cycles, from the first on
+
+
+def _inside(result: Mapping[str, Any]) -> _Inside:
+    """Raises ProtocolError: it is not what the protocol says."""
+    if KERNEL_TRACE not in result:
+        return _Inside([], 0, 0)
     with documented("the result of cycle"):
-        text = result.get(KERNEL_TRACE, b"")
+        text, sent, most = result[KERNEL_TRACE], result[KERNEL_TRACE_CYCLES], len(result["worst"])
         if not isinstance(text, bytes):
             raise ValueError(f"{KERNEL_TRACE} is {type(text).__name__}")
-    return [f"{line}\n" for line in text.decode("ascii", "replace").split("\n")] if text else []
+        if type(sent) is not int or not 0 <= sent <= most:
+            raise ValueError(f"{KERNEL_TRACE_CYCLES} is {sent!r}, of {most} cycles")
+        lead_ns = _LEAD_PERIODS * min(int(result["period_ns"]), _LONGEST_PERIOD_NS)
+    lines = [f"{line}\n" for line in text.decode("ascii", "replace").split("\n")] if text else []
+    return _Inside(lines, lead_ns, sent)
 
 
-def _lead_ns(result: Mapping[str, Any]) -> int:
-    """From how long before each deadline on those lines are."""
-    if KERNEL_TRACE not in result:
-        return 0
-    with documented("the result of cycle"):
-        return _LEAD_PERIODS * min(int(result["period_ns"]), _LONGEST_PERIOD_NS)
-
-
-def _placed(late: Sequence[Spike], vcpus: Sequence[int], inside: Sequence[str], lead_ns: int) -> list[Spike]:
+def _placed(late: Sequence[Spike], vcpus: Sequence[int], inside: _Inside) -> list[Spike]:
     """With the guest's processor of those of which only its kernel knows on which they were."""
-    if not inside or all(one.vcpu != _NO_THREAD for one in late):
+    if not inside.lines or all(one.vcpu != _NO_THREAD for one in late):
         return [*late]
-    on = processors(inside, _alone(late), lead_ns)
+    on = processors(inside.lines, _alone(late), inside.lead_ns, sent=inside.sent)
     return [
         dataclasses.replace(one, vcpu=vcpus[cpu])
         if one.vcpu == _NO_THREAD and cpu is not None and cpu < len(vcpus)
@@ -177,20 +184,19 @@ def _told(
     vcpus: Sequence[int],
     offsets: Sequence[Offset],
     trace: Trace,
-    inside: Sequence[str],
-    lead_ns: int,
+    inside: _Inside,
     *,
     quota: bool,
 ) -> dict[str, Any]:
-    late = _placed(late, vcpus, inside, lead_ns)
+    late = _placed(late, vcpus, inside)
     uncertain_ns = max((one.uncertainty_ns for one in offsets), default=0)
     here = [dataclasses.replace(one, over_ns=by_host(one.over_ns, offsets)) for one in late] if offsets else late
     found = attributions(trace.lines(), here, quota=quota, uncertain_ns=uncertain_ns)
     for place, spike in enumerate(here):
         if spike.vcpu == _NO_THREAD:
             found[place] = Attribution(UNRECORDED, "on which processor: name the cpus")
-    if inside:
-        own = attributions(inside, _alone(late), quota=False, lead_ns=lead_ns)
+    if inside.lines:
+        own = attributions(inside.lines, _alone(late), quota=False, lead_ns=inside.lead_ns, sent=inside.sent)
         found = [joined(*both) for both in zip(found, own, strict=True)]
     return {
         "ring_kib": trace.kib,

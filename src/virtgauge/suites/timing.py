@@ -266,7 +266,7 @@ class TimingSuite(Suite):
                 told = await watched.told(measured.result, trace)
         except UnavailableError as error:
             raise AgentError("unsupported", str(error)) from error
-        result = {name: value for name, value in measured.result.items() if name != spikes.KERNEL_TRACE}
+        result = {name: value for name, value in measured.result.items() if name not in spikes.OF_INSIDE}
         return dataclasses.replace(measured, result=result | {"spikes": told})
 
     async def _measured(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:

@@ -112,6 +112,9 @@ pub struct CycleResult {
     /// What the guest's kernel did around the worst cycles, as ftrace tells it.
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel_trace: Option<ByteBuf>,
+    /// Of how many of these, from the first on, it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_trace_cycles: Option<u64>,
 }
 
 /// One thread's own.
@@ -288,6 +291,9 @@ impl Probe for CycleResult {
         worst.sort_unstable_by(|one, other| other.cmp(one));
         worst.truncate(kept);
         let windows: Vec<Window> = worst.iter().take(MOST_TRACED).map(|late| late.window(period_ns)).collect();
+        let traced = trace.map(|trace| trace.within(&windows));
+        let (kernel_trace, kernel_trace_cycles) =
+            traced.map(|(text, number)| (ByteBuf::from(text), number as u64)).unzip();
         Ok(around.of(Self {
             kind,
             class,
@@ -301,7 +307,8 @@ impl Probe for CycleResult {
             threads: each,
             worst,
             own_ns,
-            kernel_trace: trace.map(|trace| ByteBuf::from(trace.within(&windows))),
+            kernel_trace,
+            kernel_trace_cycles,
         }))
     }
 }
