@@ -261,6 +261,60 @@ def test_resuming_a_complete_fleet_measures_nothing(tmp_path):
     assert_every_trial_once(tmp_path / "run")
 
 
+CLOSE = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns", "at_most": 1000}  # which all meet
+
+
+def repetitions_of(folder):
+    """By host, arm and cell, which there are."""
+    found = {}
+    for trial in trials_of(folder):
+        host, repetition = divmod(trial.block, BLOCKS_PER_HOST)
+        found.setdefault((host, trial.arm, trial.factors["function"]), set()).add(repetition)
+    return found
+
+
+def test_repetitions_are_added_on_every_host_alike_until_each_requirement_is_decided(tmp_path):
+    plan = fleet_plan("north", "south", require=[CLOSE], budget={"repetitions": 30})
+    fleet = execute(plan, tmp_path / "run", FakeCluster())
+    assert fleet.complete
+    assert "repetitions 3 to at most 30 follow on each host" in fleet.notices
+    assert "every requirement is decided after " in fleet.notices
+    found = repetitions_of(tmp_path / "run")
+    (alike,) = {frozenset(own) for own in found.values()}
+    assert alike == set(range(len(alike))) and 2 < len(alike) < 30
+    again = go_on(tmp_path / "run", FakeCluster())
+    assert again.complete and repetitions_of(tmp_path / "run") == found
+
+
+def test_only_what_is_open_is_measured_further(tmp_path):
+    only_b = CLOSE | {"platforms": ["b"], "conditions": {"function": "rdtsc"}}
+    fleet = execute(
+        fleet_plan("north", "south", require=[only_b], budget={"repetitions": 30}), tmp_path / "run", FakeCluster()
+    )
+    assert fleet.complete
+    longest = {key: max(own) + 1 for key, own in repetitions_of(tmp_path / "run").items()}
+    assert {longest[host, arm, "rdtscp"] for host in (0, 1) for arm in "ab"} == {2}
+    assert longest[0, "b", "rdtsc"] == longest[1, "b", "rdtsc"] > 2
+
+
+def test_a_budget_that_is_spent_is_told_and_a_resumed_fleet_goes_on_with_it(tmp_path):
+    plan = fleet_plan("north", "south", require=[CLOSE], budget={"repetitions": 3})
+    cluster = FakeCluster()
+    cluster.faults["south"] = [None] * 4 + [lost] * 4  # in the first repetition that was added
+    fleet = execute(plan, tmp_path / "run", cluster)
+    assert not fleet.complete and "is set aside" in fleet.notices
+    again = go_on(tmp_path / "run", FakeCluster())
+    assert again.complete
+    assert {frozenset(own) for own in repetitions_of(tmp_path / "run").values()} == {frozenset({0, 1, 2})}
+    assert "the budget of 3 repetitions is spent" in again.notices
+
+
+def test_conclusions_of_papers_are_not_repeated_for_on_a_fleet(tmp_path):
+    plan = fleet_plan("north", require=[CLOSE], budget={"repetitions": 3, "claims": True})
+    with pytest.raises(UsageError, match=r"budget\.claims"):
+        execute(plan, tmp_path / "run", FakeCluster())
+
+
 def test_old_ledgers_without_hosts_still_open(tmp_path):
     single.start_run(
         fleet_plan("north").model_copy(update={"fleet": None}), "test", tmp_path / "run", ProgressDisplay()

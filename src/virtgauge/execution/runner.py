@@ -170,7 +170,7 @@ class Runner:
                 what = f"requirement and {'other ' if never else ''}conclusion" if budget.claims else "requirement"
                 self._display.show(Notice(f"every {what} is decided after {block} repetitions", warning=False))
                 return
-            still_open, said = [one for one in left if one.open], _said(left, claims)
+            still_open, said = [one for one in left if one.open], said_open(left, claims)
             if not (still_open or claims):
                 self._display.show(Notice(f"{said}: no further repetition would decide the rest"))
                 return
@@ -193,7 +193,7 @@ class Runner:
         left = undecided(requirements, self._ledger)
         claims = open_claims(self._ledger, budget.repetitions)[0] if budget.claims else {}
         if left or claims:
-            text = f"the budget of {budget.repetitions} repetitions is spent: {_said(left, claims)}"
+            text = f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, claims)}"
             self._display.show(Notice(text))
 
     def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
@@ -502,7 +502,7 @@ class Runner:
         self._display.show(event)
 
 
-def _said(undecided: Sequence[Verdict], claims: Names) -> str:
+def said_open(undecided: Sequence[Verdict], claims: Names) -> str:
     """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, …), 1 conclusion is open (timing: cost-load)``."""
     verdicts = [f"{one.requirement} on {one.arm}" for one in undecided]
     parts = (("verdict", "undecided", verdicts), ("conclusion", "open", _listed(claims)))

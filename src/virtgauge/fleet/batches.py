@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
+from virtgauge.decisions.verdicts import Needed
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.runner import Progress
@@ -34,11 +35,21 @@ class Placed:
         return (self.host,) if self.pair is None else (self.host, self.pair.tester)
 
 
-def placed_batches(plan: Plan, design: Design, host: HostRecord, arms: Mapping[str, ArmRecord]) -> Iterator[Placed]:
-    """All batches of a host, in order: its blocks are numbered apart from every other host's."""
+def placed_batches(
+    plan: Plan,
+    design: Design,
+    host: HostRecord,
+    arms: Mapping[str, ArmRecord],
+    repetitions: Iterable[int] | None = None,
+    needed: Needed = lambda arm, cell: True,
+) -> Iterator[Placed]:
+    """Batches of a host, in order: its blocks are numbered apart from every other host's.
+
+    Without ``repetitions`` those that the plan always has; of the others what is ``needed``.
+    """
     assert plan.seed is not None
     pairs = plan.fleet.pair if plan.fleet is not None else ()
-    for repetition in range(plan.repetitions):
+    for repetition in range(plan.repetitions) if repetitions is None else repetitions:
         batches = schedule_block(
             plan.seed,
             host.first_block + repetition,
@@ -46,8 +57,10 @@ def placed_batches(plan: Plan, design: Design, host: HostRecord, arms: Mapping[s
             design.cells,
             lambda cell, arm: design.is_for(cell, arms[arm]),
         )
-        for batch in batches:
-            yield Placed(batch, host.name, _pair(batch, host.name, pairs))
+        for batch in batches:  # chosen from what the worker has, too
+            cells = tuple(cell for cell in batch.cells if needed(batch.arm, cell.figures_key))
+            if cells:
+                yield Placed(dataclasses.replace(batch, cells=cells), host.name, _pair(batch, host.name, pairs))
 
 
 def _pair(batch: Batch[Cell], host: str, pairs: Sequence[FleetPair]) -> FleetPair | None:

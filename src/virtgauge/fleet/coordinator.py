@@ -14,14 +14,16 @@ import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 
+from virtgauge.decisions.verdicts import needed_for, undecided
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.prepare import Design
 from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded
+from virtgauge.execution.runner import said_open
 from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
 from virtgauge.fleet.cluster import WorkerLostError
 from virtgauge.fleet.messages import Assignment, Assistance, Assisting, BatchAnswer, ForeignMessageError, Tester
 from virtgauge.fleet.roster import HostEnrolment, HostLostError
-from virtgauge.ledger.records import SCHEDULED, GuestRecord, HostRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import BLOCKS_PER_HOST, SCHEDULED, GuestRecord, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.fleet import FleetPair
 from virtgauge.plan.model import Plan
@@ -117,6 +119,7 @@ class Coordinator:
     def __init__(
         self, plan: Plan, design: Design, ledger: Ledger, hosts: Sequence[HostRecord], enrolment: HostEnrolment
     ) -> None:
+        self._plan, self._design = plan, design
         self._fleet, self._ledger, self._enrolment = enrolment.fleet, ledger, enrolment
         self._cluster, self._display = enrolment.cluster, enrolment.display
         manifest = ledger.manifest()
@@ -162,20 +165,71 @@ class Coordinator:
         started = time.monotonic()
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))
-        drives = [asyncio.create_task(self._drive(host)) for host in self._hosts]
         complete = False
         try:
-            await asyncio.gather(*drives)
+            await self._drive_all()
+            await self._repeat_until_decided(started)
             complete = self._done == self._total
         finally:
-            for drive in drives:
-                drive.cancel()
-            await asyncio.gather(*drives, return_exceptions=True)
             statuses = [trial.status for trial in self._ledger.trials()]
             valid = statuses.count(TrialStatus.VALID)
             elapsed_s = time.monotonic() - started
             self._display.show(RunEnded(complete, valid, len(statuses) - valid, elapsed_s))
         return complete
+
+    async def _drive_all(self) -> None:
+        """Every host through what is left of its batches, side by side."""
+        drives = [asyncio.create_task(self._drive(host)) for host in self._hosts]
+        try:
+            await asyncio.gather(*drives)
+        finally:
+            for drive in drives:
+                drive.cancel()
+            await asyncio.gather(*drives, return_exceptions=True)
+
+    async def _repeat_until_decided(self, started: float) -> None:
+        """Add repetitions on every host of what open requirements need, within the plan's budget.
+
+        None is added where a host is set aside: its figures would be missing.
+        """
+        budget, requirements = self._plan.budget, self._design.requirements
+        if budget is None:
+            return
+        newest = max((trial.block % BLOCKS_PER_HOST for trial in self._ledger.trials()), default=0)
+        first = max(self._plan.repetitions, newest)
+        for repetition in range(first, budget.repetitions):
+            if self._done < self._total:
+                return
+            left = undecided(requirements, self._ledger)
+            if not left:
+                self._notice(f"every requirement is decided after {repetition} repetitions on each host")
+                return
+            said, still_open = said_open(left, {}), [one for one in left if one.open]
+            if not still_open:
+                self._notice(f"{said}: no further repetition would decide the rest", warning=True)
+                return
+            if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
+                self._notice(f"the budget of {budget.minutes:g} minutes is spent: {said}", warning=True)
+                return
+            if repetition == first:
+                self._notice(
+                    f"{said}: repetitions {repetition + 1} to at most {budget.repetitions} follow on each host"
+                )
+            needed = needed_for(still_open, requirements, self._ledger.manifest().arms)
+            for host in self._hosts:
+                added = [*placed_batches(self._plan, self._design, host, self._arms, [repetition], needed)]
+                self._batches[host.name] += added
+                self._total += sum(len(placed.batch.cells) for placed in added)
+                self._done += sum(self._progress.done(placed) for placed in added)
+            self._ledger.add_event(SCHEDULED, f"{self._total} trials")
+            await self._drive_all()
+        if self._done == self._total and (left := undecided(requirements, self._ledger)):
+            self._notice(
+                f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, {})}", warning=True
+            )
+
+    def _notice(self, text: str, *, warning: bool = False) -> None:
+        self._display.show(Notice(text, warning=warning))
 
     async def _drive(self, host: HostRecord) -> None:
         """A host through its batches; words where it has to be set aside."""
@@ -217,6 +271,7 @@ class Coordinator:
                 block=placed.batch.block,
                 testbed=placed.batch.testbed,
                 arm=placed.batch.arm,
+                keys=tuple(placed.batch.trial_key(cell) for cell in placed.batch.cells),
                 known=self._progress.of(placed),
                 tester=None if placed.pair is None else await self._tester(placed.pair),
             )

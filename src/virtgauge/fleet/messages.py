@@ -73,7 +73,7 @@ def _sign(path: Path) -> str | None:
         return None
 
 
-FORMAT = 3  # Of all messages here; raised when one changes
+FORMAT = 4  # Of all messages here; raised when one changes
 
 
 class ForeignMessageError(VirtgaugeError):
@@ -121,6 +121,7 @@ class Assignment:
     block: int
     testbed: str
     arm: str
+    keys: tuple[str, ...]  # of the trials that are wanted of that batch
     known: tuple[tuple[str, int, str], ...]  # key, attempt and status of the batch's trials that are merged already
     tester: Tester | None = None  # on another host; None where it is on this one
 

@@ -41,10 +41,10 @@ def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay)
     fleet = plan.fleet
     if fleet is None:
         raise UsageError(f"{source}: the plan has no [fleet]", "name its hosts there; `virtgauge run` measures here")
-    if plan.budget is not None:
+    if plan.budget is not None and plan.budget.claims:
         raise UsageError(
-            f"{source}: budget: a fleet measures a fixed number of repetitions on every host",
-            "leave [budget] out, and set repetitions",
+            f"{source}: budget.claims: the papers' conclusions are of one host",
+            "leave it out; repetitions are added for requirements",
         )
     design = check_plan(plan, source)
     # For the record, with the bounds of its profiles: another version's may differ.

@@ -134,7 +134,9 @@ class Workplace:
             lambda cell, arm: self.design.is_for(cell, self.arms[arm]),
         ):
             if (batch.testbed, batch.arm) == (assignment.testbed, assignment.arm):
-                return batch
+                wanted = tuple(cell for cell in batch.cells if batch.trial_key(cell) in assignment.keys)
+                if len(wanted) == len(assignment.keys):
+                    return dataclasses.replace(batch, cells=wanted)
         raise UsageError(
             f"the plan has no batch {assignment.testbed!r} of {assignment.arm!r} in block {assignment.block}",
             "install the same version of virtgauge on every host of the fleet",
