@@ -86,6 +86,14 @@ format: environment ## reformat Python and Rust in place
 lock: ## resolve the dependencies anew into the lock files (hashes, no addresses)
 	setup/lock.sh
 
+.PHONY: deb
+deb: environment ## build a Debian package into dist/, with every library in it
+	@$(PY) setup/deb.py
+
+.PHONY: release-notes
+release-notes: ## print what the changelog says of the version that is next
+	@awk '/^## /{n++} n==1' CHANGELOG.md
+
 .PHONY: clean
 clean: ## remove what was built in this checkout; caches and runs stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,182 @@
+"""A Debian package of virtgauge, with all that Debian has not in it: setup/deb.py [FOLDER], dist/ by default.
+
+It holds a virtual environment of Debian's own Python with the locked libraries, manual pages, completion for three
+shells, and units for systemd that are enabled by nobody.  Only dpkg-deb and what builds a wheel are needed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = "/usr/bin/python3"  # Debian's, whose updates the package gets
+HOME = "usr/lib/virtgauge"
+EXTRAS = ("attach", "fleet", "query")  # Not libvirt's, which is compiled against the machine's own
+UNITS = "usr/lib/systemd/system"
+COMPLETION = {
+    "bash": "usr/share/bash-completion/completions/virtgauge",
+    "zsh": "usr/share/zsh/vendor-completions/_virtgauge",
+    "fish": "usr/share/fish/vendor_completions.d/virtgauge.fish",
+}
+_CONTROL = """\
+Package: virtgauge
+Version: {version}-1
+Architecture: {architecture}
+Maintainer: {maintainer}
+Installed-Size: {kib}
+Depends: python3 (>= {python}), python3 (<< {next_python}), libc6 (>= {glibc}), libstdc++6
+Recommends: iproute2
+Section: utils
+Priority: optional
+Description: {description}
+ It measures clocks and sleeps, bandwidth, packet forwarding, storage of sensor
+ data and performance isolation natively and inside guests, pairs the results,
+ and gives a verdict with its uncertainty.
+"""
+_POSTINST = f"""\
+#!/bin/sh
+set -e
+[ "$1" != configure ] || /{HOME}/bin/python -m compileall -q /{HOME}/lib || true
+"""
+_PRERM = f"""\
+#!/bin/sh
+set -e
+find /{HOME} -name __pycache__ -type d -prune -exec rm -r {{}} +
+"""
+
+
+def build(folder: Path) -> Path:
+    """Make the package in a folder, and name it."""
+    with tempfile.TemporaryDirectory(prefix="virtgauge-deb-") as scratch:
+        wheel, tree = _wheel(Path(scratch)), Path(scratch) / "tree"
+        _install(wheel, tree)
+        _document(tree)
+        glibc = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
+        assert glibc, wheel.name
+        version = _control(tree, ".".join(glibc.groups()))
+        folder.mkdir(parents=True, exist_ok=True)
+        made = folder / f"virtgauge_{version}-1_{_told('dpkg', '--print-architecture')}.deb"
+        _run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", tree, made)
+    return made
+
+
+def _wheel(scratch: Path) -> Path:
+    uv = _told(ROOT / "setup" / "environment.sh", "--uv")
+    options = ["--no-config", "--python", sys.executable, "--no-build-isolation", "--out-dir", scratch]
+    _run(uv, "build", "--wheel", *options)
+    return next(scratch.glob("*.whl"))
+
+
+def _install(wheel: Path, tree: Path) -> None:
+    """The environment, as if it were where the package puts it."""
+    uv, home = _told(ROOT / "setup" / "environment.sh", "--uv"), tree / HOME
+    _run(uv, "venv", "--no-config", "--relocatable", "--python", PYTHON, home)
+    install = [uv, "pip", "install", "--no-config", "--link-mode", "copy", "--python", home / "bin" / "python"]
+    lock = tree.parent / "requirements.lock"
+    lock.write_text("".join(_locked(_needed())))
+    _run(*install, "--require-hashes", "--requirement", lock)
+    _run(*install, "--no-deps", wheel)
+    for path in (home / "bin").iterdir():
+        if path.name not in ("python", "virtgauge"):
+            path.unlink()
+    (home / "bin" / "python").unlink()
+    (home / "bin" / "python").symlink_to(Path(PYTHON).resolve())
+    for name in (".gitignore", "CACHEDIR.TAG", ".lock"):
+        (home / name).unlink(missing_ok=True)
+    for direct in home.rglob("direct_url.json"):  # which names this machine's folders
+        direct.unlink()
+    (tree / "usr" / "bin").mkdir(parents=True)
+    (tree / "usr" / "bin" / "virtgauge").symlink_to(f"../../{HOME}/bin/virtgauge")
+
+
+def _needed() -> set[str]:
+    """The names of the libraries of virtgauge and its extras, by what this environment says of each."""
+    from importlib.metadata import requires
+
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    found, left = set[str](), [(canonicalize_name("virtgauge"), frozenset(EXTRAS))]
+    while left:
+        name, extras = left.pop()
+        for text in requires(name) or ():
+            one = Requirement(text)
+            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+                own = canonicalize_name(one.name)
+                if own not in found:
+                    left.append((own, frozenset(one.extras)))
+                found.add(own)
+    return found
+
+
+def _locked(names: Collection[str]) -> Iterator[str]:
+    """What the lock of the development environment has of them, hashes and all."""
+    blocks = re.split(r"^(?=[A-Za-z0-9])", (ROOT / "requirements-dev.lock").read_text(), flags=re.MULTILINE)
+    yield from (one for one in blocks if (found := re.match(r"[\w.-]+(?===)", one)) and found[0].lower() in names)
+
+
+def _document(tree: Path) -> None:
+    """Manual pages and completion by the package's own words, units, licence and changes."""
+    python = tree / HOME / "bin" / "python"
+    _run(python, "-B", ROOT / "setup" / "man_pages.py", tree / "usr" / "share" / "man" / "man1")
+    script = "import sys; from typer._completion_shared import get_completion_script as of; "
+    script += 'print(of(prog_name="virtgauge", complete_var="_VIRTGAUGE_COMPLETE", shell=sys.argv[1]))'
+    for shell, place in COMPLETION.items():
+        _write(tree / place, _told(python, "-B", "-c", script, shell) + "\n")
+    for unit in sorted((ROOT / "setup" / "debian").glob("*.service")):
+        _write(tree / UNITS / unit.name, unit.read_text())
+    documents = tree / "usr" / "share" / "doc" / "virtgauge"
+    _write(documents / "copyright", (ROOT / "LICENSE").read_text())
+    (documents / "changelog.gz").write_bytes(gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
+
+
+def _control(tree: Path, glibc: str) -> str:
+    """What dpkg asks; the version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    sums = "".join(f"{hashlib.md5(one.read_bytes()).hexdigest()}  {one.relative_to(tree)}\n" for one in files)
+    major, minor = map(int, _told(PYTHON, "-c", "import sys; print(*sys.version_info[:2])").split())
+    told = _CONTROL.format(
+        version=project["version"],
+        architecture=_told("dpkg", "--print-architecture"),
+        maintainer=f"{os.environ.get('DEBFULLNAME', 'virtgauge')} <{os.environ.get('DEBEMAIL', 'root@localhost')}>",
+        kib=sum(path.stat().st_size for path in files) // 1024,
+        python=f"{major}.{minor}",
+        next_python=f"{major}.{minor + 1}",
+        glibc=glibc,
+        description=project["description"][:78].rpartition(",")[0],
+    )
+    for name, text in {"control": told, "md5sums": sums, "postinst": _POSTINST, "prerm": _PRERM}.items():
+        _write(tree / "DEBIAN" / name, text)
+        (tree / "DEBIAN" / name).chmod(0o755 if text.startswith("#!") else 0o644)
+    return str(project["version"])
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _told(*command: str | Path) -> str:
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+
+
+if __name__ == "__main__":
+    if not shutil.which("dpkg-deb"):
+        sys.exit("dpkg-deb is missing: a package is built on Debian or one of its kind")
+    os.umask(0o022)
+    print(build(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist"))

@@ -1,0 +1,115 @@
+"""The Debian package: what is in it, what it asks for, and that it runs from where it is unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+
+from virtgauge import __version__
+from virtgauge.cli import app
+
+ROOT = Path(__file__).parents[2]
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "setup" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def told(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run([*map(str, command)], env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_command_that_users_see_has_a_manual_page() -> None:
+    pages = dict(script("man_pages").pages())
+    commands = typer.main.get_command(app).commands
+    assert {f"virtgauge-{name}" for name, one in commands.items() if not one.hidden} <= pages.keys()
+    assert {"virtgauge", "virtgauge-fleet-worker", "virtgauge-archive-report"} <= pages.keys()
+    for name, page in pages.items():
+        lines = page.splitlines()
+        assert lines[0].startswith('.TH "') and f"virtgauge {__version__}" in lines[0].replace("\\", "")
+        assert {".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"} <= set(lines), name
+        assert re.search(r"^\S+ \\- \S", lines[lines.index(".SH NAME") + 1]), name
+        assert not [one for one in lines if one.startswith("'")], name
+        assert not re.search(r"(?<!\\)-", page.partition("\n")[2].replace("\\-", "")), name
+    assert "\\-\\-minutes" in pages["virtgauge-run"]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("deb")
+    (made,) = told(sys.executable, ROOT / "setup" / "deb.py", folder).split()
+    assert Path(made).parent == folder
+    return Path(made)
+
+
+@pytest.fixture(scope="module")
+def unpacked(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    told("dpkg-deb", "--raw-extract", package, folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_package_says_what_it_needs_and_of_what_version_it_is(package: Path, unpacked: Path) -> None:
+    fields = dict(line.split(": ", 1) for line in told("dpkg-deb", "--field", package).splitlines() if ": " in line)
+    assert (
+        fields["Version"] == f"{__version__}-1"
+        and package.name == f"virtgauge_{__version__}-1_{fields['Architecture']}.deb"
+    )
+    assert re.fullmatch(
+        r"python3 \(>= 3\.\d+\), python3 \(<< 3\.\d+\), libc6 \(>= 2\.\d+\), libstdc\+\+6", fields["Depends"]
+    )
+    sums = (unpacked / "DEBIAN" / "md5sums").read_text().splitlines()
+    assert all((unpacked / line.partition("  ")[2]).is_file() for line in sums) and len(sums) > 1000
+    assert {path.name for path in (unpacked / "DEBIAN").iterdir()} == {"control", "md5sums", "postinst", "prerm"}
+    owners = told("dpkg-deb", "--contents", package).splitlines()
+    assert {line.split()[1] for line in owners} == {"root/root"}
+    assert not [line for line in owners if line[8] == "w" and line[0] != "l"], "nobody else may write"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_is_unpacked_runs_and_names_no_folder_of_the_machine_that_built_it(unpacked: Path, tmp_path: Path) -> None:
+    command = unpacked / "usr" / "bin" / "virtgauge"
+    assert command.resolve() == unpacked / "usr/lib/virtgauge/bin/virtgauge"
+    alone = {"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(tmp_path)}
+    assert __version__ in told(command, "--version", **alone)
+    assert "sleep_lateness.p99" in told(command, "measures", **alone)
+    built = [str(ROOT).encode(), str(unpacked.parent).encode(), b"virtgauge-deb-"]
+    texts = [one for one in unpacked.rglob("*") if one.suffix in ("", ".py", ".cfg", ".json") and one.is_file()]
+    named = [one for one in texts for content in [one.read_bytes()] if any(part in content for part in built)]
+    assert not named
+    assert not list(unpacked.rglob("*.pyc"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_manual_pages_completion_and_units_are_where_they_are_looked_for(unpacked: Path) -> None:
+    page = gzip.decompress((unpacked / "usr/share/man/man1/virtgauge-run.1.gz").read_bytes()).decode()
+    assert page.startswith('.TH "VIRTGAUGE\\-RUN" 1')
+    for place in script("deb").COMPLETION.values():
+        assert "_VIRTGAUGE_COMPLETE" in (unpacked / place).read_text()
+    told("bash", "-n", unpacked / script("deb").COMPLETION["bash"])
+    units = unpacked / "usr/lib/systemd/system"
+    assert {path.name for path in units.iterdir()} == {"virtgauge-serve.service", "virtgauge-worker.service"}
+    for unit in units.iterdir():
+        (words,) = re.findall(r"^ExecStart=/usr/bin/virtgauge (\S+(?: worker)?)", unit.read_text(), re.MULTILINE)
+        (manual,) = re.findall(r"^Documentation=man:(\S+)\(1\)", unit.read_text(), re.MULTILINE)
+        assert manual == f"virtgauge-{words.replace(' ', '-')}"
+        assert (unpacked / f"usr/share/man/man1/{manual}.1.gz").is_file()
