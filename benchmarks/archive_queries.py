@@ -38,6 +38,7 @@ QUESTIONS = {
         ORDER BY value DESC LIMIT 20""",
 }
 _LEDGERS = "the first one, from the ledgers whole"
+_REPORT = "the report of what changed, as a page"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             took, size_mb = _archive(folder, times)
             progress(f"{own * times} trials archived in {took:.1f} s")
             found: dict[str, list[dict[str, float]]] = {}
-            for question in (*QUESTIONS, _LEDGERS):
+            for question in (*QUESTIONS, _REPORT, _LEDGERS):
                 asked = arguments.ledger_repeats if question == _LEDGERS else repeats
                 found[question] = [_child(question, folder, times) for _ in range(asked)]
                 seconds, peak = (spread([one[key] for one in found[question]]) for key in ("seconds", "peak_mib"))
@@ -96,7 +97,8 @@ def measure(arguments: argparse.Namespace) -> Outcome:
 
 def _archive(folder: Path, times: int) -> tuple[float, float]:
     """Archive the run so many times under other names; seconds, and megabytes of what is there then."""
-    from virtgauge.exchange.archive import archive_run, open_place
+    from virtgauge.exchange.archive import archive_run
+    from virtgauge.exchange.place import open_place
     from virtgauge.ledger.store import Ledger
 
     place, took = open_place(str(folder / "archive")), 0.0
@@ -129,7 +131,8 @@ def _child(question: str, folder: Path, times: int) -> dict[str, Any]:
 
 def _ask(name: str, place: str, run: Path, times: int) -> None:
     began = time.perf_counter()
-    answer = _from_ledgers(run, times) if name == _LEDGERS else _from_archive(name, place)
+    answer: object = _report(place) if name == _REPORT else None
+    answer = answer or (_from_ledgers(run, times) if name == _LEDGERS else _from_archive(name, place))
     seconds = time.perf_counter() - began
     print(json.dumps({"seconds": seconds, "peak_mib": _peak_mib(), "answer": answer}))
 
@@ -141,11 +144,22 @@ def _peak_mib() -> float:
 
 
 def _from_archive(name: str, place: str) -> list[list[Any]]:
-    from virtgauge.exchange.archive import open_place
+    from virtgauge.exchange.place import open_place
     from virtgauge.exchange.query import Limits, open_archive
 
     with open_archive(open_place(place), Limits()) as archive:
         return [list(row) for row in archive.ask(QUESTIONS[name]).rows]
+
+
+def _report(place: str) -> dict[str, int]:
+    """How many series and runs it has, and bytes."""
+    from virtgauge.exchange.archive_page import archive_document
+    from virtgauge.exchange.archive_series import find_archive_series
+    from virtgauge.exchange.place import open_place
+    from virtgauge.measures.catalogue import headline_measures
+
+    found = find_archive_series(open_place(place), headline_measures(), 0.05)
+    return {"series": len(found.series), "runs": len(found.runs), "bytes": len(archive_document(found).html())}
 
 
 def _from_ledgers(run: Path, times: int) -> list[list[Any]]:

@@ -435,7 +435,7 @@ def reading(run: Path, other: Path, scratch: Path) -> Iterator[list[Any]]:
     yield ["compare", run, other, "--across-versions"]
     for form in ("json", "csv", "parquet", "junit", "openmetrics", "hdr", "bencher", "phoronix"):
         yield ["export", run, "--format", form, "--out", scratch / f"export.{form}"]
-    yield ["archive", run, "--to", scratch / "archive"]
+    yield ["archive", "add", run, "--to", scratch / "archive"]
     yield ["fleet", "status", run]
     yield ["repair", run, "--out", scratch / "repaired"]
 
@@ -475,7 +475,7 @@ class Bench:
         _parquet_bomb()  # once, before there are limits
         self.archive = scratch / "archive"
         for run in self.sound:
-            assert command("archive", run, "--to", self.archive)["code"] == 0
+            assert command("archive", "add", run, "--to", self.archive)["code"] == 0
 
     def mutation(self, seed: int, commands: int) -> Iterator[dict[str, Any]]:
         """What every command made of one mutation, or so many of them."""
@@ -516,6 +516,8 @@ class Bench:
             ["--measure", "timing.sleep_lateness.p99", "--by", "arm,factor.load"],
         ):
             yield command("query", copy, *words) | {"damage": "archive", "of": path.suffix, "words": words}
+        words = ["archive", "report", copy, "--format", "json"]
+        yield command(*words) | {"damage": "archive", "of": path.suffix, "words": words[:2]}
 
     def _import(self, rng: random.Random, place: Path) -> Iterator[dict[str, Any]]:
         tool, name = rng.choice(FOREIGN)

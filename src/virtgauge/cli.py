@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from virtgauge import __version__
-from virtgauge.console import bandwidth, exchange, fleet, guests, machine, plans, reports, runs, support
+from virtgauge.console import archive, bandwidth, exchange, fleet, guests, machine, plans, reports, runs, support
 from virtgauge.console.help import PlainHelp
 from virtgauge.errors import ExitCode, tell
 from virtgauge.shim import command as shim
@@ -33,8 +33,17 @@ app = typer.Typer(
 )
 shim.mount(machine.app)
 for commands in (
-    *(runs.app, reports.app, plans.app, plans.catalogues, machine.app, exchange.app),
-    *(fleet.app, bandwidth.app, guests.attach, guests.image, guests.policy, support.app, support.support),
+    *(runs.app, reports.app, plans.app, plans.catalogues, machine.app, exchange.app, archive.app),
+    *(
+        fleet.app,
+        bandwidth.app,
+        guests.attach,
+        guests.image,
+        guests.policy,
+        support.app,
+        support.support,
+        archive.archive,
+    ),
 ):
     app.add_typer(commands)
 

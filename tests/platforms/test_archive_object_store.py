@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.errors import UsageError
 from virtgauge.exchange import archive
-from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run, open_place
+from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
+from virtgauge.exchange.place import open_place
 from virtgauge.exchange.query import Limits, open_archive
 from virtgauge.ledger.store import Ledger
 from virtgauge.provision.registries import OBJECT_STORE

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.errors import UsageError
 from virtgauge.exchange import archive
-from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run, open_place, read_entries
+from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run, read_entries
+from virtgauge.exchange.place import open_place
 from virtgauge.exchange.query import Limits, QueryError, open_archive, summary_sql
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
@@ -266,8 +267,8 @@ def test_an_endpoint_that_is_none_is_refused(endpoint):
 @pytest.mark.slow
 def test_the_commands_archive_and_answer(invoke, tmp_path):
     folder, place = make_run(tmp_path), tmp_path / "archive"
-    assert "archived (" in invoke("archive", folder, "--to", place).stdout
-    assert "in the archive already" in invoke("archive", folder, "--to", place).stdout
+    assert "archived (" in invoke("archive", "add", folder, "--to", place).stdout
+    assert "in the archive already" in invoke("archive", "add", folder, "--to", place).stdout
     options = ("query", place, "--measure", "timing.timer_cost.p50", "--by", "arm,factor.load")
     rows = list(csv.DictReader(io.StringIO(invoke(*options, "--format", "csv").stdout)))
     assert len(rows) == 10
@@ -299,7 +300,7 @@ def test_a_question_that_is_none_is_refused(invoke, tmp_path, options, words):
 def test_one_function_of_a_question_takes_no_more_memory_than_the_whole(invoke, tmp_path, sql):
     """DuckDB counts what its operators take, and not what a function does."""
     place, limit = tmp_path / "archive", resource.getrlimit(resource.RLIMIT_DATA)
-    assert invoke("archive", make_run(tmp_path), "--to", place).exit_code == 0
+    assert invoke("archive", "add", make_run(tmp_path), "--to", place).exit_code == 0
     refused = invoke("query", place, "--sql", sql, "--memory", 256)
     assert isinstance(refused.exception, QueryError)
     assert "needs more than 256 MiB" in str(refused.exception)
@@ -311,6 +312,6 @@ def test_names_in_an_answer_do_not_steer_the_terminal(invoke, tmp_path):
     with Ledger.create(tmp_path / "run", manifest([arm])) as ledger:
         lost = {"status": TrialStatus.FAILED, "error": "lost \x1b[2J [red]"}
         ledger.add_trial(trial(arm, "timer_cost", {"load": "idle"}, 0, **lost))
-    invoke("archive", tmp_path / "run", "--to", tmp_path / "archive")
+    invoke("archive", "add", tmp_path / "run", "--to", tmp_path / "archive")
     shown = invoke("query", tmp_path / "archive", "--sql", "SELECT DISTINCT error FROM trials").stdout
     assert "lost �[2J [red]" in shown

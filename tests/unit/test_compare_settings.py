@@ -8,9 +8,9 @@ import pytest
 from compared_runs import plan_text
 from synthetic import arm_record, manifest
 
-from virtgauge.compare.matching import differing, plan_of, settings_of
 from virtgauge.plan.load import parse_plan, preset_text
 from virtgauge.plan.model import DesignScope, Plan
+from virtgauge.suites.cell_settings import differing, plan_of, settings_of
 from virtgauge.suites.registry import SUITES
 
 

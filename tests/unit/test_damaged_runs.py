@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.compare.runs import read_run
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
-from virtgauge.exchange.archive import open_place, read_entries
+from virtgauge.exchange.archive import read_entries
 from virtgauge.exchange.imports.pgbench import read_pgbench
+from virtgauge.exchange.place import open_place
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.repair import repair

@@ -25,7 +25,6 @@ from virtgauge.agent.answers import checked_facts, cleaned
 from virtgauge.agent.frames import FrameDecoder, ProtocolError
 from virtgauge.agent.serial import Scanner
 from virtgauge.claims.model import ClaimFile
-from virtgauge.compare.matching import plan_of, settings_of
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions, read_requirements
 from virtgauge.execution.prepare import check_plan
@@ -33,6 +32,7 @@ from virtgauge.plan.load import parse_plan, preset_names, preset_text
 from virtgauge.plan.requirements import _profiles, profile_names
 from virtgauge.platforms.libvirt.description import Description
 from virtgauge.platforms.libvirt.translation import translate
+from virtgauge.suites.cell_settings import plan_of, settings_of
 
 pytestmark = pytest.mark.slow
 

@@ -90,7 +90,7 @@ COMMANDS = {
     "text": ("report", "RUN"),
     "export": ("export", "RUN", "--format", "csv", "--out", "OUT"),
     "print": ("export", "RUN", "--format", "csv"),
-    "archive": ("archive", "RUN", "--to", "OUT"),
+    "archive": ("archive", "add", "RUN", "--to", "OUT"),
     "verdict": ("verdict", "RUN", "--junit", "OUT"),
     "compare": ("compare", "RUN", "--arm", "host=host-aa", "--format", "json"),
     "damaged": ("report", "RUN"),

@@ -28,7 +28,7 @@ COMMANDS = {
     "export parquet": "export {run} --format parquet --out {place}",
     "import": "import fio {plan} --new {place} --arm a",
     "compare": "compare {other} {run} --out {place}",
-    "archive": "archive {run} --to {place}",
+    "archive": "archive add {run} --to {place}",
     "image": "image build --format iso --out {place}",
     "attach": "attach prepare --listen 127.0.0.1:7443 --out {place}",
     "fleet": "fleet run {plan} --out {place}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.compare.changes import Criteria, find_changes
-from virtgauge.compare.matching import Matched, cell_name, match, plan_of, run_labels
+from virtgauge.compare.matching import Matched, match, run_labels
 from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, EnvironmentLine, RunLine, SeriesComparison
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
 from virtgauge.compare.series import find_series
@@ -17,6 +17,8 @@ from virtgauge.errors import UsageError
 from virtgauge.plan.model import Plan
 from virtgauge.report.trials import flattened
 from virtgauge.results.measure import Measure
+from virtgauge.specs.suites import cell_name
+from virtgauge.suites.cell_settings import plan_of
 
 _OF_EVERY_BOOT = frozenset({"context boot_id"})  # Facts that differ between any two runs and mean nothing
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text as Line
-
-from virtgauge import __version__
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.compare.model import (
     CALLED,
@@ -25,10 +20,9 @@ from virtgauge.compare.model import (
 )
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.measures.catalogue import find_measure
-from virtgauge.report.page import Page
-from virtgauge.report.terminal import print_blocks
+from virtgauge.report.document import Document
 from virtgauge.results import formatting
-from virtgauge.results.formatting import printable, ratio, ratio_interval
+from virtgauge.results.formatting import ratio, ratio_interval
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import RATIO, Quantity
 from virtgauge.specs.blocks import (
@@ -71,36 +65,6 @@ _READING_SERIES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Document:
-    """What a comparison says in blocks, as a page like a report's and in the terminal."""
-
-    found: Compared
-    title: str
-    summary: tuple[Block, ...]  # what a first look is about
-    sections: tuple[Section, ...]
-    reading: Mapping[str, str]  # terms and their explanations
-    arms: tuple[ArmRecord, ...]  # that rows and charts name
-
-    def html(self) -> str:
-        """As one HTML file that needs no network."""
-        page = Page(self.arms, self.found.confidence)
-        return page.whole(
-            "document.html",
-            document=self,
-            summary=page.blocks("summary", self.summary, self.arms),
-            sections=[(one, page.section(one.anchor, "", one, self.arms)) for one in self.sections],
-            version=__version__,
-        )
-
-    def print(self, console: Console) -> None:
-        """In the terminal; texts of a run are printed as they are, control characters taken out."""
-        print_blocks(self.summary, (), {}, console)
-        for caveat in self.found.caveats:
-            console.print(Line(f"! {printable(caveat)}", style="yellow"))
-        print_blocks((), self.sections, {arm.name: arm for arm in self.arms}, console)
-
-
 def document(found: Comparison | SeriesComparison) -> Document:
     """All that a comparison says."""
     if isinstance(found, Comparison):
@@ -122,12 +86,14 @@ def document(found: Comparison | SeriesComparison) -> Document:
     told = Section("charts", "Charts", charts), Section("all", "Figures", figures)
     sections = (*told, Section("differs", "What differs", tuple(_differs(found))))
     return Document(
-        found,
         title,
+        of=" · ".join(run.label for run in found.runs),
+        caveats=found.caveats,
         summary=(*summary, Text(tuple(notes))),
         sections=tuple(one for one in sections if one.blocks),
         reading=reading | {"Many comparisons": multiplicity(found)} | _READING,
         arms=arms,
+        confidence=found.confidence,
     )
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 REPORT_NAME = "report.html"
-
-
 ReportFormat = enum.StrEnum("ReportFormat", "TEXT JSON HTML")
 
 
@@ -64,9 +62,9 @@ def write_report(
 
     if kind is ReportFormat.HTML:
         named, out = out is not None, out or folder / REPORT_NAME
-        _deliver(report.render_html(built), out, named=named)
+        deliver(report.render_html(built), out, named=named)
     else:
-        _deliver(lambda console: _print_text(built, folder, console, full), out)
+        deliver(lambda console: _print_text(built, folder, console, full), out)
     return out
 
 
@@ -80,7 +78,7 @@ def _print_text(built: Report, folder: Path, console: Console, full: bool) -> No
     report.print_last_screen(built, place, console)
 
 
-def _deliver(made: str | Callable[[Console], None], out: Path | None, *, named: bool = True) -> None:
+def deliver(made: str | Callable[[Console], None], out: Path | None, *, named: bool = True) -> None:
     """Print something, or write it to a file, which the user has named or not, whole or not at all."""
     if out is None:
         print(made.rstrip("\n")) if isinstance(made, str) else made(output())
@@ -116,7 +114,7 @@ def report(
             text = io.StringIO()
             tidy.write(ResultTable(ledger), text)
             ledger.confirm()
-            _deliver(text.getvalue(), out)
+            deliver(text.getvalue(), out)
         else:
             out = write_report(build_report(ledger), folder, format, out, full=full)
     if out is not None:
@@ -182,11 +180,11 @@ def compare(
     found = compare_series(folders, wanted, seed) if series else compare_runs(folders, wanted)
     if format is ReportFormat.HTML:
         named, out = out is not None, out or folders[-1] / PAGE_NAME
-        _deliver(document(found).html(), out, named=named)
+        deliver(document(found).html(), out, named=named)
     elif format is ReportFormat.JSON:
-        _deliver(render_json(found), out)
+        deliver(render_json(found), out)
     else:
-        _deliver(document(found).print, out)
+        deliver(document(found).print, out)
     if out is not None:
         print(f"comparison: {out}")
     if fail_on is not FailOn.NOTHING and found.is_worse(beside_reference=fail_on is FailOn.WORSE_THAN_REFERENCE):

@@ -1,6 +1,7 @@
 """An archive of runs: a folder, or a prefix of a bucket in an object store that speaks S3.
 
     ROOT/trials/suite=timing/month=2025-03/RUN-DIGEST.parquet     rows: a trial and a measure each
+    ROOT/levels/RUN-DIGEST.parquet                                its figures, see :mod:`virtgauge.exchange.levels`
     ROOT/runs/RUN.json                                            the entry: which files are the run's
 
 A run's files are written first and its entry last, so that a run is there whole or not at all; then what the entry no
@@ -15,106 +16,23 @@ import dataclasses
 import enum
 import hashlib
 import json
-import os
 import re
-import urllib.parse
 from collections import Counter, defaultdict
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated
 
 import pyarrow.parquet as pq
-from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.errors import UsageError, VirtgaugeError
+from virtgauge.exchange.levels import Level, write_levels
+from virtgauge.exchange.place import Place
 from virtgauge.exchange.trials import COLUMNS, SCHEMA, Row, read_rows, table_of
-from virtgauge.ledger.files import is_regular
 from virtgauge.ledger.records import Manifest
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results.columns import STATUSES, read_marks
 from virtgauge.results.table import ResultTable
-
-_LONGEST_ENTRY = 4 * 2**20  # Bytes
-ENDPOINT_VARIABLES = ("VIRTGAUGE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """An archive's file system and the path of its root in it."""
-
-    name: str
-    files: fs.FileSystem
-    root: str
-
-    def path(self, *parts: str) -> str:
-        """A path below the root."""
-        return "/".join((self.root, *parts))
-
-    def read(self, path: str) -> bytes:
-        """A small object, whole. Raises ValueError: it is none."""
-        self.require_file(path)
-        with self.files.open_input_stream(path) as stream:
-            content = bytes(stream.read(_LONGEST_ENTRY + 1))
-        if len(content) > _LONGEST_ENTRY:
-            raise ValueError(f"longer than {_LONGEST_ENTRY >> 20} MiB")
-        return content
-
-    def write(self, path: str, content: bytes) -> None:
-        """A small object in one step: a reader sees what was there before, or all of this."""
-        if isinstance(self.files, fs.LocalFileSystem):
-            partial = Path(path + ".partial")
-            partial.unlink(missing_ok=True)  # a link would be written through
-            try:
-                partial.write_bytes(content)
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
-            return
-        with self.files.open_output_stream(path) as stream:
-            stream.write(content)
-
-    def require_file(self, path: str) -> None:
-        """Raise ValueError where a pipe would be waited for, a device be read, or a link lead elsewhere."""
-        if isinstance(self.files, fs.LocalFileSystem) and os.path.lexists(path) and not is_regular(Path(path)):
-            raise ValueError(f"{path} is no file")
-
-    def found(self, folder: str) -> list[str]:
-        """The paths of the files below a folder; none where it does not exist."""
-        selector = fs.FileSelector(self.path(folder), recursive=True, allow_not_found=True)
-        return sorted(one.path for one in self.files.get_file_info(selector) if one.type is fs.FileType.File)
-
-
-def open_place(location: str, *, endpoint: str | None = None, region: str | None = None) -> Place:
-    """The place that a user names: a folder, or ``s3://bucket/prefix``.
-
-    The endpoint is that of an object store that is not Amazon's (``http://127.0.0.1:9000``), by default that of the
-    environment (:data:`ENDPOINT_VARIABLES`).  Keys come from the environment, as AWS's own tools take them.
-
-    Raises:
-        UsageError: the address is none, or of a kind that is not known.
-    """
-    if "://" not in location:
-        return Place(location, fs.LocalFileSystem(), str(Path(location).resolve()))
-    address = urllib.parse.urlsplit(location)
-    if address.scheme != "s3" or not address.netloc or address.query or address.username:
-        raise UsageError(f"{location}: is no place for an archive", "name a folder, or s3://bucket/prefix")
-    endpoint = endpoint or next((os.environ[name] for name in ENDPOINT_VARIABLES if os.environ.get(name)), None)
-    options: dict[str, str] = {}
-    if endpoint is not None:
-        scheme, separator, host = endpoint.partition("://")
-        if not separator or scheme not in ("http", "https") or not host.strip("/"):
-            raise UsageError(f"--endpoint {endpoint}: is no address", "write http://HOST:PORT or https://HOST:PORT")
-        options = {"endpoint_override": host.rstrip("/"), "scheme": scheme}
-    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region or endpoint:
-        options["region"] = region or "us-east-1"  # asking the store for it, as is done else, needs Amazon's
-    try:
-        files = fs.S3FileSystem(connect_timeout=10, request_timeout=60, **options)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{location}: {error}", "check the endpoint and the keys in the environment") from error
-    return Place(location, files, f"{address.netloc}{address.path}".rstrip("/"))
-
 
 VERSION = 1  # Of the archive's layout
 
@@ -147,6 +65,13 @@ class Entry(BaseModel):
     digest: str  # of the trials and the measures; the same of a run that has not changed
     archived_at: str  # ISO 8601, UTC
     files: tuple[ArchivedFile, ...]
+    # of its levels, below the archive's root; None of a run that was archived before there were such files
+    levels: Annotated[str, Field(pattern=r"^levels/[A-Za-z0-9._-]+\.parquet$")] | None = None
+
+    @property
+    def paths(self) -> set[str]:
+        """Of all its files, below the archive's root."""
+        return {one.path for one in self.files} | ({self.levels} if self.levels else set())
 
 
 def read_entry(place: Place, archive: str) -> Entry | None:
@@ -166,7 +91,7 @@ def read_entries(place: Place) -> list[Entry]:
     except OSError as error:
         raise UsageError(f"{place.name}: cannot be read: {error}", "check address, endpoint and keys") from error
     if not entries:
-        raise UsageError(f"{place.name}: holds no archive", "`virtgauge archive RUN --to FOLDER` makes one")
+        raise UsageError(f"{place.name}: holds no archive", "`virtgauge archive add RUN --to FOLDER` makes one")
     return entries
 
 
@@ -237,9 +162,16 @@ def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
     name, digest = archive_name(manifest), _digest(table)
     try:
         known = read_entry(place, name)
-        if known is not None and known.digest == digest:
+        if known is not None and known.digest == digest and known.levels is not None:
             return ArchivedRun(Archived.KNOWN, known)
-        files = _write_trials(place, table, f"{name}-{digest[:12]}", manifest.created_at[:7])
+        stem = f"{name}-{digest[:12]}"
+        files, levels = _write_trials(place, table, stem, manifest.created_at[:7]), f"levels/{stem}.parquet"
+        try:
+            write_levels(place, place.path(levels), name, table)
+        except OSError:
+            with contextlib.suppress(OSError):
+                _remove(place, {levels, *(one.path for one in files)} - (known.paths if known else set()))
+            raise
         entry = Entry(
             version=VERSION,
             archive=name,
@@ -250,11 +182,12 @@ def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
             digest=digest,
             archived_at=utc_now(),
             files=files,
+            levels=levels,
         )
         ledger.confirm()
         write_entry(place, entry)
         if known is not None:
-            _remove(place, {one.path for one in known.files} - {one.path for one in files})
+            _remove(place, known.paths - entry.paths)
     except OSError as error:
         raise ArchiveWriteError(place, error) from error
     return ArchivedRun(Archived.RENEWED if known else Archived.NEW, entry)
@@ -269,13 +202,17 @@ def archive_name(manifest: Manifest) -> str:
 
 def _digest(table: ResultTable) -> str:
     """A ledger only grows, so its trials' names say its state; what is said of them hangs on columns and measures."""
-    digest = hashlib.sha256(
-        repr((VERSION, COLUMNS, sorted(one.full_name for own in MEASURES.values() for one in own.values()))).encode()
-    )
+    digest = hashlib.sha256(repr((VERSION, COLUMNS, Level._fields, sorted(_described()))).encode())
     trials = table.trials
     for mark, attempt, status in zip(read_marks(table.ledger), trials.attempt, trials.status, strict=True):
         digest.update(f"{mark.number} {mark.key} {attempt} {STATUSES[status]}\n".encode())
     return digest.hexdigest()
+
+
+def _described() -> Iterator[tuple[str, str]]:
+    """Every measure, and its unit."""
+    for own in MEASURES.values():
+        yield from ((one.full_name, one.quantity.unit) for one in own.values())
 
 
 def _write_trials(place: Place, table: ResultTable, name: str, month: str) -> tuple[ArchivedFile, ...]:

@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyarrow import dataset
 
 from virtgauge.errors import UsageError, VirtgaugeError
-from virtgauge.exchange.archive import FILE_SCHEMA, Entry, Place, read_entries
+from virtgauge.exchange.archive import FILE_SCHEMA, Entry, read_entries
+from virtgauge.exchange.place import Place
 from virtgauge.exchange.trials import COLUMNS
 from virtgauge.extras import require
 

@@ -124,8 +124,8 @@ def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None) -> 
     manifest = table.manifest
     arms = {arm.name: arm for arm in manifest.arms}
     levels = [json.dumps(cell.factors, ensure_ascii=False) for cell in table.trials.cells]
-    hosts = {host.name: _host_facts(host, host.fingerprint) for host in manifest.hosts}
-    alone = _host_facts(None, manifest.fingerprint)
+    hosts = {host.name: host_facts(host, host.fingerprint) for host in manifest.hosts}
+    alone = host_facts(None, manifest.fingerprint)
     for one in trials_of(table, chosen_of(table, measures)):
         cell, arm = table.trials.cells[one.cell], arms.get(one.arm)
         row = Row(
@@ -163,7 +163,7 @@ def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None) -> 
             yield row
 
 
-def _host_facts(host: HostRecord | None, fingerprint: Mapping[str, Any]) -> tuple[str, str, str]:
+def host_facts(host: HostRecord | None, fingerprint: Mapping[str, Any]) -> tuple[str, str, str]:
     """Name, processor and kernel."""
     identity = fingerprint.get("identity")
     known = identity if isinstance(identity, Mapping) else {}
