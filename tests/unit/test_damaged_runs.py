@@ -249,7 +249,7 @@ def test_a_repair_that_was_killed_is_made_anew_and_nothing_half_stays(tmp_path):
         ("report {run} --format html --out {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
         ("report {run} --format json --out {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
         ("export {run} --format csv --out {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
-        ("archive {run} --to {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
+        ("archive add {run} --to {new}", "of the trials 3, 5: {run}/samples/0000003.parquet"),
         ("repair {run} --out {new}", "left out: the raw values of trial 3 left out: the raw values of trial 5"),
     ],
 )
