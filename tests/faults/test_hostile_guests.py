@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from virtgauge import cli, report
 from virtgauge.agent import answers
-from virtgauge.console import exchange, guests, machine, plans
+from virtgauge.console import archive, guests, machine, plans
 from virtgauge.console.displays import BarDisplay, LinesDisplay
 from virtgauge.errors import VirtgaugeError
 from virtgauge.exchange import Format
@@ -256,8 +256,8 @@ def test_text_of_a_guest_steers_nobody(where, tmp_path, monkeypatch):
 
 def test_neither_does_what_commands_print_of_archives_images_plans_and_dead_runs(tmp_path, monkeypatch, capsys):
     answer = Answer((STEERING,), [(STEERING,)], cut=False)
-    for form in exchange.AnswerFormat:
-        exchange._print(answer, form)
+    for form in archive.AnswerFormat:
+        archive._print(answer, form)
     (tmp_path / "image").touch()
     monkeypatch.setattr(inspection, "inspect", lambda image: mock.Mock(lines=lambda: [STEERING], problems=()))
     guests.check(tmp_path / "image", as_json=False)
