@@ -58,8 +58,9 @@ find /{HOME} -name __pycache__ -type d -prune -exec rm -r {{}} +
 def build(folder: Path) -> Path:
     """Make the package in a folder, and name it."""
     with tempfile.TemporaryDirectory(prefix="virtgauge-deb-") as scratch:
-        wheel, tree = _wheel(Path(scratch)), Path(scratch) / "tree"
-        _install(wheel, tree)
+        uv, tree = _told(ROOT / "setup" / "environment.sh", "--uv"), Path(scratch) / "tree"
+        wheel = _wheel(uv, Path(scratch))
+        _install(uv, wheel, tree)
         _document(tree)
         glibc = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
         assert glibc, wheel.name
@@ -70,16 +71,15 @@ def build(folder: Path) -> Path:
     return made
 
 
-def _wheel(scratch: Path) -> Path:
-    uv = _told(ROOT / "setup" / "environment.sh", "--uv")
+def _wheel(uv: str, scratch: Path) -> Path:
     options = ["--no-config", "--python", sys.executable, "--no-build-isolation", "--out-dir", scratch]
     _run(uv, "build", "--wheel", *options)
     return next(scratch.glob("*.whl"))
 
 
-def _install(wheel: Path, tree: Path) -> None:
+def _install(uv: str, wheel: Path, tree: Path) -> None:
     """The environment, as if it were where the package puts it."""
-    uv, home = _told(ROOT / "setup" / "environment.sh", "--uv"), tree / HOME
+    home = tree / HOME
     _run(uv, "venv", "--no-config", "--relocatable", "--python", PYTHON, home)
     install = [uv, "pip", "install", "--no-config", "--link-mode", "copy", "--python", home / "bin" / "python"]
     lock = tree.parent / "requirements.lock"

@@ -288,7 +288,7 @@ def size_text(size: Estimate, measure: Measure) -> str:
 def finding_text(found: Comparison, finding: Finding) -> str:
     """What a finding is called: ``no difference (within ±5 %)``."""
     if finding is Finding.EQUIVALENT:
-        return f"no difference (within ±{_percent(found.equivalent)})"
+        return f"no difference (within ±{formatting.confidence(found.equivalent)})"
     return "no difference shown" if finding is Finding.NOT_SHOWN else finding.value
 
 
@@ -312,14 +312,15 @@ def beside_reference(change: Change) -> str:
 
 def multiplicity(found: Comparison | SeriesComparison) -> str:
     """What many comparisons at once mean for what is said of each."""
-    level = _percent(1 - found.confidence)
+    level = formatting.confidence(1 - found.confidence)
     if isinstance(found, SeriesComparison):
         own = sum(not series.relative for series in found.series)
         return (
             f"Of the series said to change, at most {level} are expected to be chance (Benjamini–Hochberg over {own} "
             f"figures and over {len(found.series) - own} ratios to the reference); within one, further cuts share its "
             "level. A step counts only where it also exceeds what single runs differ by, identical arms (A/A) differ "
-            f"by, and ±{_percent(found.equivalent)}. Its interval is that of a place which was chosen for its size, so "
+            f"by, and ±{formatting.confidence(found.equivalent)}. Its interval is that of a place which was chosen for "
+            "its size, so "
             "it is a little too favourable."
         )
     number = len(found.changes)
@@ -376,7 +377,3 @@ def series_headline(found: SeriesComparison) -> str:
         return f"no change shown in any of {len(found.series)} series over {len(found.runs)} runs"
     steps = "1 step" if found.steps == 1 else f"{found.steps} steps"
     return f"{steps} in {changing} of {len(found.series)} series over {len(found.runs)} runs"
-
-
-def _percent(value: float) -> str:
-    return formatting.share(value).replace(".0 %", " %")

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.analysis.estimate import Estimate
@@ -43,7 +43,8 @@ def archive_document(found: ArchiveSeries) -> Document:
     arms = {(one.arm, one.emulated): None for one in found.series}
     first, last = (found.runs[end].created_at[:10] for end in (0, -1))
     groups = [Text((words,), between, "finding") for between, words in _groups(found)]
-    charts, figures = tuple(_charts(found)), tuple(_tables(found))
+    apart = _told_apart(found)
+    charts, figures = tuple(_charts(found, apart)), tuple(_tables(found, apart))
     sections = Section("charts", "Charts", charts), Section("all", "Figures", figures)
     return Document(
         "What changed over an archive of runs",
@@ -137,10 +138,11 @@ def _groups(found: ArchiveSeries) -> list[tuple[str, str]]:
 
 
 def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
-    level = _percent(1 - CONFIDENCE)
+    level = formatting.confidence(1 - CONFIDENCE)
     yield (
         f"Of the series said to change, at most {level} are expected to do so by chance (Benjamini–Hochberg over "
-        f"{found.examined:,}) before those are left out that change by less than {_percent(found.equivalent)}."
+        f"{found.examined:,}) before those are left out that change by less than "
+        f"{formatting.confidence(found.equivalent)}."
     )
     needed = runs_needed(1 - CONFIDENCE, max(found.examined, 1))
     yield (
@@ -179,19 +181,18 @@ def _count(number: int, one: str, many: str = "") -> str:
 # -- tables and charts -----------------------------------------------------------------------------------
 
 
-def _tables(found: ArchiveSeries) -> Iterator[Table]:
+def _tables(found: ArchiveSeries, apart: Mapping[int, str]) -> Iterator[Table]:
     columns = (Column("found", text=True), "runs", "first", "latest", "least", "largest")
     changing = [one for one in found.series if one.steps]
     steady = [one for one in found.series if not one.steps]
     left = len(steady) - _MOST_ROWS
     more = f"{left:,} more series without a step: `--measure` picks some, `--format json` has all." if left > 0 else ""
     heads = ("Measured", "Host")
-    yield from table_of("With steps", heads, columns, _rows(found, changing))
-    yield from table_of("Without a step", heads, columns, _rows(found, steady[:_MOST_ROWS]), more, folded=True)
+    yield from table_of("With steps", heads, columns, _rows(found, apart, changing))
+    yield from table_of("Without a step", heads, columns, _rows(found, apart, steady[:_MOST_ROWS]), more, folded=True)
 
 
-def _rows(found: ArchiveSeries, series: Sequence[Series]) -> Iterator[Row]:
-    apart = _told_apart(found)
+def _rows(found: ArchiveSeries, apart: Mapping[int, str], series: Sequence[Series]) -> Iterator[Row]:
     for one in series:
         steps = "; ".join(step_text(found, one, step) for step in one.steps)
         reason = "too few runs" if len(one.runs) < 2 * LEAST else "no change shown"
@@ -217,19 +218,14 @@ def _told_apart(found: ArchiveSeries) -> dict[int, str]:
     return told
 
 
-def _percent(value: float) -> str:
-    return formatting.share(value).replace(".0 %", " %")
-
-
 def _place(one: Series) -> Place:
     return Place(one.cell.suite, one.cell.text, one.arm)
 
 
-def _charts(found: ArchiveSeries) -> Iterator[Chart]:
+def _charts(found: ArchiveSeries, apart: Mapping[int, str]) -> Iterator[Chart]:
     """The course of each series that changes, and where none does of the first: a panel for each cell and host."""
     changing = [one for one in found.series if one.steps]
     drawn = (changing or [one for one in found.series if len(one.runs) > 1])[:_MOST_DRAWN]
-    apart = _told_apart(found)
     for name in dict.fromkeys(one.measure.full_name for one in drawn):
         own = [one for one in drawn if one.measure.full_name == name]
         panels = dict[str, list[dict[str, Any]]]()

@@ -7,7 +7,6 @@ report of an archive reads these and no trial.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -116,7 +115,7 @@ def _levels_of(name: str, table: ResultTable) -> Iterator[Level]:
                 values = {} if arm.role == "aa" else table.values(measure, cell, arm.name)
                 for host, facts in hosts if values else ():
                     own = [one for block, one in values.items() if host is None or host.owns(block)]
-                    if not own or not all(math.isfinite(one) and is_figure(one) for one in own):
+                    if not own or not all(map(is_figure, own)):
                         continue
                     found = median_estimate(own, measure.quantity.unit, table.confidence)
                     assert found.point is not None
