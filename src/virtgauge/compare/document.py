@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,8 +20,9 @@ from virtgauge.compare.model import (
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.report.document import Document
+from virtgauge.report.levels import RunLevel, level_rows, levels_chart
 from virtgauge.results import formatting
-from virtgauge.results.formatting import ratio, ratio_interval
+from virtgauge.results.formatting import ratio, ratio_interval, size_text
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import RATIO, Quantity
 from virtgauge.specs.blocks import (
@@ -217,13 +217,8 @@ def _courses(found: SeriesComparison) -> Iterator[Chart]:
         for one in own:
             panels.setdefault(found.cells[one.cell].name, []).extend(_course(found, one, by_ratio))
         quantity: Quantity = RATIO if by_ratio else _measure(own[0].measure).quantity
-        caption = (
-            f"The median of each run with its interval{', in that of the first run' if by_ratio else ''}, in the order "
-            "in which the runs were made. An upright line is the first run of another level; the level lines are the "
-            "medians of the runs between changes."
-        )
-        axes = Axis("run", None, "close"), Axis("", quantity, "close")
-        yield from chart_of("lines", name, caption, axes, panels.items())
+        more = " In the figure of the first run." if by_ratio else ""
+        yield from levels_chart(name, more, quantity, panels)
 
 
 def _by_ratio(series: Series) -> bool:
@@ -231,32 +226,15 @@ def _by_ratio(series: Series) -> bool:
 
 
 def _course(found: SeriesComparison, series: Series, by_ratio: bool) -> Iterator[dict[str, Any]]:
-    arm, measure = found.arms[series.arm].label, _measure(series.measure)
-    quantity = RATIO if series.unit == "ratio" else measure.quantity
-    known = [(place, level) for place, level in enumerate(series.levels) if level.point is not None]
-    unit = (known[0][1].point or 1.0) if by_ratio else 1.0
-    shared = {"arm": arm, "label": arm}
-    for place, level in known:
-        scaled = level.mapped(lambda value: value / unit, level.unit)
-        yield shared | {
-            "kind": "ours",
-            "x": place + 1,
-            "y": scaled.point,
-            "low": scaled.low,
-            "high": scaled.high,
-            "at": found.runs[place].label,
-            "t": formatting.point_text(level, quantity),
-            "interval": formatting.interval_text(level, quantity),
-        }
-    starts = [0, *(step.after + 1 for step in series.steps)]
-    for start, end in zip(starts, [*starts[1:], len(series.levels)], strict=True):
-        part = [level.point / unit for place, level in known if start <= place < end and level.point is not None]
-        if part:
-            middle = statistics.median(part)
-            of = {"kind": "guide", "up": middle, "of": f"{arm} {start}", "t": f"{arm}: level"}
-            yield from (of | {"across": at} for at in (start + 1, end))
-    for step in series.steps:
-        yield shared | {"kind": "rule", "x": step.after + 2, "t": step_text(found, series, step)}
+    levels = [
+        RunLevel(place + 1, found.runs[place].label, level)
+        for place, level in enumerate(series.levels)
+        if level.point is not None
+    ]
+    steps = [(step.after + 2, step_text(found, series, step)) for step in series.steps]
+    unit = (levels[0].level.point or 1.0) if by_ratio else 1.0
+    quantity = RATIO if series.unit == "ratio" else _measure(series.measure).quantity
+    return level_rows(found.arms[series.arm].label, levels, steps, quantity, unit)
 
 
 # -- words -----------------------------------------------------------------------------------------------
@@ -273,16 +251,9 @@ def _named(series: Series) -> str:
 
 def change_text(effect: Effect, measure: Measure) -> str:
     """``1.31× (1.28–1.35×)``, or the difference where there is no ratio; a dash where there is neither."""
-    return size_text(effect.ratio if effect.ratio.point is not None else effect.difference or effect.ratio, measure)
-
-
-def size_text(size: Estimate, measure: Measure) -> str:
-    """A ratio or a difference with its interval."""
-    if size.point is None or size.unit == "ratio":
-        return formatting.ratio_with_interval(size)
-    text = measure.quantity.text
-    signed = f"{'+' if size.point > 0 else ''}{text(size.point)}"
-    return f"{signed} ({text(size.low)} to {text(size.high)})" if size.has_interval else signed
+    return size_text(
+        effect.ratio if effect.ratio.point is not None else effect.difference or effect.ratio, measure.quantity
+    )
 
 
 def finding_text(found: Comparison, finding: Finding) -> str:
@@ -320,8 +291,7 @@ def multiplicity(found: Comparison | SeriesComparison) -> str:
             f"figures and over {len(found.series) - own} ratios to the reference); within one, further cuts share its "
             "level. A step counts only where it also exceeds what single runs differ by, identical arms (A/A) differ "
             f"by, and ±{formatting.confidence(found.equivalent)}. Its interval is that of a place which was chosen for "
-            "its size, so "
-            "it is a little too favourable."
+            "its size, so it is a little too favourable."
         )
     number = len(found.changes)
     beside = sum(change.relative is not None for change in found.changes)
@@ -344,7 +314,8 @@ def _unexamined(found: Comparison | SeriesComparison) -> Iterator[str]:
 def step_text(found: SeriesComparison, series: Series, step: Step) -> str:
     """``worse between run-3 and run-4: 1.31× (1.28–1.35×)``."""
     before, after = found.runs[step.after].label, found.runs[step.after + 1].label
-    return f"{step.finding.value} between {before} and {after}: {size_text(step.size, _measure(series.measure))}"
+    size = size_text(step.size, _measure(series.measure).quantity)
+    return f"{step.finding.value} between {before} and {after}: {size}"
 
 
 def step_groups(found: SeriesComparison) -> Iterator[tuple[str, str]]:
@@ -364,7 +335,7 @@ def step_groups(found: SeriesComparison) -> Iterator[tuple[str, str]]:
         measure = _measure(series.measure)
         largest = (
             f"{found.arms[series.arm].label}, {found.cells[series.cell].name}, {measure.name}: "
-            f"{size_text(step.size, measure)}"
+            f"{size_text(step.size, measure.quantity)}"
         )
         most = "; most of all " if len(members) > 1 else ": "
         yield between, f"{number} {finding.value}{most}{largest}"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.running_steps import LEAST, WINDOW, runs_needed
 from virtgauge.exchange.archive_series import CONFIDENCE, ArchiveSeries, Direction, Series, Step
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.document import Document
+from virtgauge.report.levels import RunLevel, level_rows, levels_chart
 from virtgauge.results import formatting
-from virtgauge.results.quantities import Quantity
-from virtgauge.specs.blocks import Axis, Chart, Column, Place, Row, Section, Table, Text, Value, chart_of, table_of
+from virtgauge.specs.blocks import Chart, Column, Place, Row, Section, Table, Text, Value, table_of
 from virtgauge.specs.suites import cell_name
 
 SCHEMA_VERSION = 1  # Of the JSON form; raised when a field changes its meaning or goes away
@@ -98,20 +96,13 @@ def headline(found: ArchiveSeries) -> str:
 
 def step_text(found: ArchiveSeries, one: Series, step: Step) -> str:
     """``worse between run-3 and run-4: 1.31× (1.28–1.35×); kernel 6.1.0 → 6.18.0``."""
-    size = _size_text(step.size, one.measure.quantity)
+    size = formatting.size_text(step.size, one.measure.quantity)
     return "; ".join([f"{step.direction} {_between(found, one, step)}: {size}", *step.beside])
 
 
 def _between(found: ArchiveSeries, one: Series, step: Step) -> str:
     before, after = (found.runs[one.runs[place]].label for place in (step.after, step.after + 1))
     return f"between {before} and {after}"
-
-
-def _size_text(size: Estimate, quantity: Quantity) -> str:
-    if size.unit == "ratio":
-        return formatting.ratio_with_interval(size)
-    signed = f"{'+' if (size.point or 0) > 0 else ''}{formatting.point_text(size, quantity)}"
-    return f"{signed} ({formatting.interval_text(size, quantity)})" if size.has_interval else signed
 
 
 def _groups(found: ArchiveSeries) -> list[tuple[str, str]]:
@@ -131,7 +122,7 @@ def _groups(found: ArchiveSeries) -> list[tuple[str, str]]:
         facts = [
             f"{fact} beside {number} of them" if len(members) > 1 else fact for fact, number in beside.most_common(2)
         ]
-        size = _size_text(step.size, one.measure.quantity)
+        size = formatting.size_text(step.size, one.measure.quantity)
         text = f"{_count(len(members), 'figure')} {direction}{most}{largest}{size}"
         told.append((between, "; ".join([text, *facts])))
     return told
@@ -154,8 +145,8 @@ def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
         yield f"{groups - _MOST_GROUPS} more places have steps; the table has all."
     if doubtful := sum(one.doubtful > 0 for one in found.series):
         yield (
-            f"{_count(doubtful, 'series', 'series')} also differ somewhere, by no more than single runs do, or than "
-            "what does not matter."
+            f"{_count(doubtful, 'series differs', 'series differ')} somewhere as well, by no more than single "
+            "runs do, or than what does not matter."
         )
     if alike := sum(one.alike for one in found.series):
         yield (
@@ -232,36 +223,17 @@ def _charts(found: ArchiveSeries, apart: Mapping[int, str]) -> Iterator[Chart]:
         for one in own:
             host = f", {one.host}" if len(found.hosts) > 1 else ""
             panels.setdefault(f"{cell_name(one.cell)}{host}{apart[id(one)]}", []).extend(_course(found, one))
-        caption = (
-            "The median of each run with its interval, in the order in which the runs were made. An upright line is "
-            "the first run of another level; the level lines are the medians of the runs between steps."
+        more = (
+            f" Of each series the latest {_MOST_RUNS} runs." if any(len(one.runs) > _MOST_RUNS for one in own) else ""
         )
-        if any(len(one.runs) > _MOST_RUNS for one in own):
-            caption += f" Of each series the latest {_MOST_RUNS} runs."
-        axes = Axis("run", None, "close"), Axis("", own[0].measure.quantity, "close")
-        yield from chart_of("lines", name, caption, axes, panels.items())
+        yield from levels_chart(name, more, own[0].measure.quantity, panels)
 
 
 def _course(found: ArchiveSeries, one: Series) -> Iterator[dict[str, Any]]:
-    quantity, shared = one.measure.quantity, {"arm": one.arm, "label": one.arm}
-    begin, end = max(len(one.runs) - _MOST_RUNS, 0), len(one.runs)
-    for place in range(begin, end):
-        level = one.level(place)
-        yield shared | {
-            "kind": "ours",
-            "x": one.runs[place] + 1,
-            "y": level.point,
-            "low": level.low,
-            "high": level.high,
-            "at": found.runs[one.runs[place]].label,
-            "t": formatting.point_text(level, quantity),
-            "interval": formatting.interval_text(level, quantity),
-        }
-    steps = [step for step in one.steps if step.after >= begin]
-    starts = [begin, *(step.after + 1 for step in steps)]
-    for start, stop in zip(starts, [*starts[1:], end], strict=True):
-        middle = statistics.median(one.levels[start:stop].tolist())
-        of = {"kind": "guide", "up": middle, "of": f"{one.arm} {start}", "t": f"{one.arm}: level"}
-        yield from (of | {"across": one.runs[at] + 1} for at in (start, stop - 1))
-    for step in steps:
-        yield shared | {"kind": "rule", "x": one.runs[step.after + 1] + 1, "t": step_text(found, one, step)}
+    begin = max(len(one.runs) - _MOST_RUNS, 0)
+    levels = [
+        RunLevel(one.runs[place] + 1, found.runs[one.runs[place]].label, one.level(place))
+        for place in range(begin, len(one.runs))
+    ]
+    steps = [(one.runs[step.after + 1] + 1, step_text(found, one, step)) for step in one.steps if step.after >= begin]
+    return level_rows(one.arm, levels, steps, one.measure.quantity)

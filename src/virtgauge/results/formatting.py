@@ -107,6 +107,14 @@ def ratio_with_interval(estimate: Estimate) -> str:
     return f"{ratio(estimate)} ({ratio_interval(estimate)})" if estimate.has_interval else ratio(estimate)
 
 
+def size_text(size: Estimate, quantity: Quantity) -> str:
+    """How large a change is: a ratio, or a difference of that quantity; with its interval where it has one."""
+    if size.point is None or size.unit == "ratio":
+        return ratio_with_interval(size)
+    signed = f"{'+' if size.point > 0 else ''}{quantity.text(size.point)}"
+    return f"{signed} ({quantity.text(size.low)} to {quantity.text(size.high)})" if size.has_interval else signed
+
+
 EVEN_CHANCE = "even chance to see"
 """A true difference of that size is shown in half of all runs: :mod:`virtgauge.analysis.comparison`."""
 
