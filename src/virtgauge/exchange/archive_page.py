@@ -51,10 +51,7 @@ def archive_document(found: ArchiveSeries) -> Document:
         summary=(Text((f"{headline(found)}.",)), *groups[:_MOST_GROUPS], Text(tuple(_notes(found, len(groups))))),
         sections=tuple(one for one in sections if one.blocks),
         reading=_READING,
-        arms=tuple(
-            ArmRecord(name, "", name, "test" if number else "reference", emulated, True, "", None, {})
-            for number, (name, emulated) in enumerate(arms)
-        ),
+        arms=tuple(ArmRecord(name, "", name, "test", emulated, True, "", None, {}) for name, emulated in arms),
         confidence=CONFIDENCE,
     )
 

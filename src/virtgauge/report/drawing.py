@@ -295,7 +295,8 @@ def _axis(axis: Axis, values: Sequence[float]) -> alt.Axis:
         return alt.Axis(values=sorted(set(values)), format="d", title=axis.title, grid=True, labelOverlap=True)
     if axis.quantity is DURATION:
         title = axis.title if axis.title != DURATION.unit else None
-        return alt.Axis(labelExpr=_TIME_LABEL, values=_ticks(values), title=title, labelOverlap=True, grid=True)
+        placed: dict[str, Any] = {"tickCount": 6} if axis.scale in ("linear", "close") else {"values": _ticks(values)}
+        return alt.Axis(labelExpr=_TIME_LABEL, title=title, labelOverlap=True, grid=True, **placed)
     if axis.scale in ("linear", "close"):
         unit = " %" if axis.quantity is SHARE else "×" if axis.quantity is RATIO else ""
         label = f"format(datum.value, '~g') + '{unit}'" if unit else _COUNT_LABEL

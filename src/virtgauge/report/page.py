@@ -104,7 +104,10 @@ class Page:
         for place, block in enumerate(blocks):
             if isinstance(block, Chart):
                 names = [f"{name}-{place}-{number}" for number in range(len(block.panels))]
-                drawn[place] = self.render("figure.html", chart=block, names=names, number=len(self._specs), arms=arms)
+                shown = {row.get("arm") for panel in block.panels for row in panel.rows}
+                legend = [arm for arm in arms if arm.name in shown] or arms
+                number = len(self._specs)
+                drawn[place] = self.render("figure.html", chart=block, names=names, number=number, arms=legend)
                 self._specs.append(specification(block, self.arms))
                 # The page's script makes rows of columns.
                 kind = "rows" if "kind" in block.panels[0].rows[0] else _COLUMNS.get(block.kind, "rows")
