@@ -1,5 +1,6 @@
 """The process that watches over a fleet's worker: starts a killed one again, and ends with whoever started it."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import threading
 
 import pytest
 
-from virtgauge.errors import ExitCode, UsageError
+from virtgauge.errors import ExitCode, UnavailableError, UsageError
 from virtgauge.fleet import workers as processes
 from virtgauge.fleet.cluster import TlsFiles
 from virtgauge.fleet.messages import BatchAnswer, Enrolment, ForeignMessageError, Refusal, pack, unpack
@@ -62,18 +63,55 @@ def test_a_worker_that_cannot_work_is_not_started_again(workers):
     assert len(started) == 1
 
 
-def test_a_scheduler_that_went_away_is_sought_again_unless_somebody_holds_the_lifeline(workers):
-    started = workers("exit 75", "exit 0")
-    assert served() == 0
-    assert len(started) == 2
-    ours, theirs = os.pipe()
-    try:
-        started.clear()
-        assert served(lifeline=ours) == 75
-        assert len(started) == 1
-    finally:
-        os.close(ours)
-        os.close(theirs)
+class Connections:
+    """Stands for the workers of one process: each loses its scheduler, or cannot reach it; then this process is told
+    to end."""
+
+    def __init__(self, *fates):
+        self.fates, self.http_server = list(fates), self
+        self.closed = 0
+
+    def made(self, *_):
+        return self
+
+    def __await__(self):
+        if isinstance(self.fates[0], Exception):
+            raise self.fates.pop(0)
+        return asyncio.sleep(0).__await__()
+
+    def stop(self):
+        """Of the server."""
+
+    async def finished(self):
+        if self.fates.pop(0) == "told to end":
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+
+    async def close(self, reason):
+        self.closed += 1
+
+
+@pytest.mark.parametrize(
+    ("seek", "fates", "code", "closed"),
+    [
+        (True, ["lost", TimeoutError(), ConnectionError(), "lost", "told to end"], ExitCode.OK, 5),
+        (False, ["lost"], 75, 1),  # whoever holds the lifeline has the scheduler
+    ],
+)
+async def test_a_scheduler_that_was_lost_is_sought_until_the_end(seek, fates, code, closed, private_state, monkeypatch):
+    connections = Connections(*fates)
+    monkeypatch.setattr(processes, "make_worker", connections.made)
+    monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
+    served = processes._serve("tls://127.0.0.1:1", "north", FILES, None, seek=seek)
+    assert await asyncio.wait_for(served, 20) == code
+    assert (connections.fates, connections.closed) == ([], closed)
+
+
+async def test_a_scheduler_that_never_was_there_is_not_sought_for_ever(private_state, monkeypatch):
+    connections = Connections(TimeoutError("nobody"))
+    monkeypatch.setattr(processes, "make_worker", connections.made)
+    with pytest.raises(UnavailableError, match="cannot be reached: nobody"):
+        await processes._serve("tls://127.0.0.1:1", "north", FILES, None, seek=True)
 
 
 def test_a_signal_ends_worker_and_watcher(workers):

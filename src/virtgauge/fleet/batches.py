@@ -128,7 +128,7 @@ _COURSE = {
     "ended incomplete": "ended incomplete; `virtgauge fleet resume` goes on",
     "completed": "complete",
 }
-_OF_HOSTS = ("worker-lost", "worker-back", "tester-lost", "host-busy", "host-set-aside", ONE_MACHINE)
+_OF_HOSTS = ("scheduler-lost", "worker-lost", "worker-back", "tester-lost", "host-busy", "host-set-aside", ONE_MACHINE)
 
 
 @dataclasses.dataclass(frozen=True)

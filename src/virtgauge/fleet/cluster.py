@@ -13,6 +13,8 @@ import dataclasses
 import functools
 import itertools
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +105,7 @@ def configure() -> None:
 
 CONNECT_S = 30.0
 _POLL_S = 1.0
+_REACH_S = 5.0  # One attempt to reach a scheduler that was lost
 _STOP_S = 60.0
 
 
@@ -110,53 +113,105 @@ class WorkerLostError(VirtgaugeError):
     """The worker went away before it answered."""
 
 
-class Cluster:
-    """A cluster by its client."""
+class SchedulerLostError(WorkerLostError):
+    """The scheduler went away before the worker answered, who may be at work all the same."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._called: dict[str, str] = {}
+
+class Cluster:
+    """A cluster by its client, which is connected anew when its scheduler was away."""
+
+    def __init__(self, client: Client, security: Security) -> None:
+        self._client, self._security = client, security
+        self._address: str = client.scheduler.address
+        self._in_vain = -math.inf  # when the scheduler was last tried to be reached
+        self._reaching, self._looking = asyncio.Lock(), asyncio.Lock()
+        self._called: dict[str, str] = {}  # by worker, the scheduler through which it was last called
+        self._seen: tuple[float, dict[str, str]] = (-math.inf, {})  # when, and the addresses by name
         self._numbers = itertools.count()
 
-    async def present(self, worker: str) -> bool:
-        """Whether a worker of that name is connected."""
-        return worker in await self._addresses()
+    async def close(self) -> None:
+        """Leave the cluster."""
+        await self._client.close()
 
-    async def _addresses(self) -> dict[str, str]:
-        """By name; only of workers that have a slot."""
-        found = await self._client.scheduler.identity()
-        return {
+    async def present(self, worker: str) -> bool:
+        """Whether a worker of that name is connected. Raises SchedulerLostError."""
+        return worker in (await self._workers())[1]
+
+    async def _workers(self) -> tuple[str, dict[str, str]]:
+        """The scheduler that answers, and addresses by name, only of workers that have a slot.
+
+        Raises:
+            SchedulerLostError: none answers.
+        """
+        try:
+            found = await (await self._reach()).scheduler.identity()
+        except OSError as error:
+            self._seen = (-math.inf, {})
+            raise SchedulerLostError(f"the scheduler at {self._address} was lost") from error
+        addresses = {
             str(one["name"]): address
             for address, one in found["workers"].items()
             if one.get("resources", {}).get(SLOT) == 1
         }
+        self._seen = time.monotonic(), addresses
+        return found["id"], addresses
+
+    async def _reach(self) -> Client:
+        async with self._reaching:
+            if self._client.status != "running":
+                if self._in_vain > time.monotonic() - _POLL_S:
+                    raise ConnectionError("it could not be reached a moment ago")
+                await self._client.close()
+                try:
+                    self._client = await _client(self._address, self._security, _REACH_S)
+                except OSError:
+                    self._in_vain = time.monotonic()
+                    raise
+            return self._client
+
+    async def _is_there(self, address: str) -> bool:
+        """Whether a worker was connected a moment ago: one question for all that ask."""
+        async with self._looking:
+            if self._seen[0] < time.monotonic() - _POLL_S / 2:
+                await self._workers()
+        return address in self._seen[1].values()
 
     async def call(self, worker: str, request: bytes) -> object:
         """Have a worker do what a packed request asks for, in its slot; whatever it answers.
 
         Raises:
+            SchedulerLostError: what the worker answered, or will, did not come through.
             WorkerLostError: it is not connected, or went away meanwhile.
         """
         from distributed import KilledWorker
+        from distributed.comm import CommClosedError
 
-        address = (await self._addresses()).get(worker)
+        scheduler, addresses = await self._workers()
+        address = addresses.get(worker)
+        if address is None and self._called.get(worker, scheduler) != scheduler:
+            raise SchedulerLostError(f"the scheduler at {self._address} was lost, and is back")
         if address is None:
             raise WorkerLostError(f"the worker {worker!r} is not connected")
-        self._called[worker] = address
-        future = self._client.submit(
+        self._called[worker] = scheduler
+        client = self._client
+        future = client.submit(
             work.answer,
             request,
             workers=[address],  # of this very process: a worker that comes back is asked again who it is
             resources={SLOT: 1},
             pure=False,
-            key=f"virtgauge-{self._client.id}-{next(self._numbers)}",
+            key=f"virtgauge-{client.id}-{next(self._numbers)}",
         )
         result = asyncio.ensure_future(future.result())
         try:
             while not (await asyncio.wait([result], timeout=_POLL_S))[0]:
-                if address not in (await self._addresses()).values():
+                if not await self._is_there(address):
                     raise WorkerLostError(f"the worker {worker!r} was lost")
+            if future.cancelled() or client.status != "running":
+                raise SchedulerLostError(f"the scheduler at {self._address} was lost")
             return result.result()
+        except CommClosedError as error:
+            raise SchedulerLostError(f"the scheduler at {self._address} was lost") from error
         except KilledWorker as error:
             raise WorkerLostError(f"the worker {worker!r} was lost") from error
         finally:
@@ -176,7 +231,8 @@ class Cluster:
 
     async def _tell(self, function: Callable[..., Any], *arguments: object) -> list[object]:
         """Outside of the slots, for it concerns who has one."""
-        present = set((await self._addresses()).values()) & set(self._called.values())
+        _, addresses = await self._workers()
+        present = [address for name, address in addresses.items() if name in self._called]
         if not present:
             return []
         run = self._client.run(function, *arguments, workers=sorted(present), on_error="return")
@@ -195,8 +251,8 @@ async def existing_cluster(fleet: FleetSection) -> AsyncIterator[Cluster]:
     configure()
     assert fleet.scheduler is not None
     files = TlsFiles(str(fleet.ca), str(fleet.certificate), str(fleet.key))
-    async with _client(fleet.scheduler, files.security()) as client:
-        yield Cluster(client)
+    async with _joined(fleet.scheduler, files.security()) as cluster:
+        yield cluster
 
 
 @contextlib.asynccontextmanager
@@ -211,24 +267,30 @@ async def own_cluster(address: str, files: TlsFiles) -> AsyncIterator[tuple[Clus
     )
     async with scheduler:
         scheduler.http_server.stop()  # nothing of ours is served there
-        async with _client(scheduler.address, security) as client:
-            yield Cluster(client), scheduler.address
+        async with _joined(scheduler.address, security) as cluster:
+            yield cluster, scheduler.address
 
 
 @contextlib.asynccontextmanager
-async def _client(address: str, security: Security) -> AsyncIterator[Client]:
-    from distributed import Client
-
+async def _joined(address: str, security: Security) -> AsyncIterator[Cluster]:
     try:
-        client = await Client(
-            address, security=security, asynchronous=True, set_as_default=False, timeout=CONNECT_S, name="virtgauge"
-        )
+        cluster = Cluster(await _client(address, security, CONNECT_S), security)
     except (OSError, TimeoutError) as error:
         raise UnavailableError(
             f"the cluster at {address} cannot be reached: {error}",
             "check address and certificates; `dask scheduler --tls-ca-file … --tls-cert … --tls-key …` starts one",
         ) from error
     try:
-        yield client
+        yield cluster
     finally:
-        await client.close()
+        await cluster.close()
+
+
+async def _client(address: str, security: Security, timeout_s: float) -> Client:
+    """Raises OSError: nobody is there."""
+    from distributed import Client
+
+    client: Client = await Client(
+        address, security=security, asynchronous=True, set_as_default=False, timeout=timeout_s, name="virtgauge"
+    )
+    return client

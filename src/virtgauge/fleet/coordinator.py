@@ -20,7 +20,7 @@ from virtgauge.execution.prepare import Design
 from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded
 from virtgauge.execution.runner import said_open
 from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
-from virtgauge.fleet.cluster import WorkerLostError
+from virtgauge.fleet.cluster import SchedulerLostError, WorkerLostError
 from virtgauge.fleet.messages import Assignment, Assistance, Assisting, BatchAnswer, ForeignMessageError, Tester
 from virtgauge.fleet.roster import HostEnrolment, HostLostError
 from virtgauge.ledger.records import BLOCKS_PER_HOST, SCHEDULED, GuestRecord, HostRecord, TrialRecord, TrialStatus
@@ -151,11 +151,11 @@ class Coordinator:
             complete = await self._run()
         except asyncio.CancelledError:
             self._ledger.add_event("interrupted", "by a signal")
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, WorkerLostError):
                 await self._cluster.stop(self._token)
             raise
         if complete:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, WorkerLostError):
                 for words in await self._cluster.leave(self._token):
                     self._tell("remark", words)
         self._ledger.add_event("completed" if complete else "ended incomplete", "")
@@ -261,28 +261,23 @@ class Coordinator:
     async def _answer(self, record: HostRecord, placed: Placed) -> BatchAnswer:
         """A batch's answer from this host and no other, however often somebody has to come back for it."""
         host, losses = self._settings[record.name], 0
+        assignment = None
         while True:
-            assignment = Assignment(
-                token=self._token,
-                host=record.name,
-                first_block=record.first_block,
-                plan_text=self._plan_text,
-                arms=record.arms,
-                block=placed.batch.block,
-                testbed=placed.batch.testbed,
-                arm=placed.batch.arm,
-                keys=tuple(placed.batch.trial_key(cell) for cell in placed.batch.cells),
-                known=self._progress.of(placed),
-                tester=None if placed.pair is None else await self._tester(placed.pair),
-            )
             try:
+                assignment = assignment or await self._assignment(record, placed)
                 answer = await self._enrolment.ask(host, assignment, BatchAnswer)
+            except SchedulerLostError as error:
+                self._tell("scheduler-lost", f"host {host.name}: {error.message}; its batch goes on")
+                await self._enrolment.rejoined(host)
+                continue  # with the same assignment: what is under way, or has ended, is not measured again
             except WorkerLostError as error:
                 losses = self._lost(losses, error.message)
                 self._tell("worker-lost", f"host {host.name}: {error.message}; its batch is measured again there")
                 await self._enrolment.enrol(host, self._plan_text)
                 self._tell("worker-back", f"host {host.name}: its worker is back", warning=False)
+                assignment = None
                 continue
+            assignment = None
             if isinstance(answer, BatchAnswer):
                 return answer
             if answer.tester_lost:
@@ -294,12 +289,29 @@ class Coordinator:
             else:
                 raise UnavailableError(answer.message, answer.remedy)
 
+    async def _assignment(self, record: HostRecord, placed: Placed) -> Assignment:
+        return Assignment(
+            token=self._token,
+            host=record.name,
+            first_block=record.first_block,
+            plan_text=self._plan_text,
+            arms=record.arms,
+            block=placed.batch.block,
+            testbed=placed.batch.testbed,
+            arm=placed.batch.arm,
+            keys=tuple(placed.batch.trial_key(cell) for cell in placed.batch.cells),
+            known=self._progress.of(placed),
+            tester=None if placed.pair is None else await self._tester(placed.pair),
+        )
+
     async def _tester(self, pair: FleetPair) -> Tester:
         """Have the pair's tester be launched whenever the guests' host asks for it; the slots of both are claimed."""
         host = self._settings[pair.tester]
         for _ in range(self._fleet.losses + 1):
             try:
                 answer = await self._enrolment.ask(host, Assistance(self._token), Assisting)
+            except SchedulerLostError:
+                raise
             except WorkerLostError:
                 await self._enrolment.enrol(host, self._plan_text)
                 continue

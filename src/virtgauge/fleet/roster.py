@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from virtgauge import __version__
@@ -115,6 +116,7 @@ class HostLostError(VirtgaugeError):
 
 
 _Answer = TypeVar("_Answer", Enrolment, Assisting, BatchAnswer)
+_Found = TypeVar("_Found")
 
 
 class HostEnrolment:
@@ -127,6 +129,7 @@ class HostEnrolment:
         """A worker's answer of this kind, which may be believed, or that it cannot.
 
         Raises:
+            SchedulerLostError: the scheduler went away meanwhile.
             WorkerLostError: it is not connected, or went away meanwhile.
             DistrustError, ForeignMessageError: it is not what it must be.
         """
@@ -146,20 +149,43 @@ class HostEnrolment:
                 the plan.
             DistrustError, ForeignMessageError: it is not what it must be.
         """
+
+        async def asked() -> Enrolment | str:
+            answer = await self.ask(host, Enlistment(plan_text), Enrolment)
+            if isinstance(answer, Enrolment):
+                return answer
+            if not answer.busy:
+                raise UnavailableError(f"host {host.name!r}: {answer.message}", answer.remedy)
+            return answer.message
+
+        enrolment = await self._waited_for(host, asked)
+        for words in enrolment.notices:
+            self.display.show(Notice(f"host {host.name}: {words}"))
+        return enrolment
+
+    async def rejoined(self, host: FleetHost) -> None:
+        """Wait for a worker that the lost scheduler had, and that may still be at work.
+
+        Raises:
+            UnavailableError: scheduler or worker do not come back within the time that the plan gives them.
+        """
+
+        async def connected() -> bool:
+            return True
+
+        await self._waited_for(host, connected)
+
+    async def _waited_for(self, host: FleetHost, asked: Callable[[], Awaitable[_Found | str]]) -> _Found:
+        """What came of it as soon as the worker is there; words say what to wait for."""
         until = time.monotonic() + self.fleet.wait_s
         told: set[str] = set()
         while True:
             try:
                 if not await self.cluster.present(host.worker):
                     raise WorkerLostError(f"no worker named {host.worker!r} is connected")
-                answer = await self.ask(host, Enlistment(plan_text), Enrolment)
-                if isinstance(answer, Enrolment):
-                    for words in answer.notices:
-                        self.display.show(Notice(f"host {host.name}: {words}"))
-                    return answer
-                if not answer.busy:
-                    raise UnavailableError(f"host {host.name!r}: {answer.message}", answer.remedy)
-                reason = answer.message
+                if not isinstance(found := await asked(), str):
+                    return found
+                reason = found
             except WorkerLostError as error:
                 reason = error.message
             if time.monotonic() >= until:

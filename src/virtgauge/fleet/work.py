@@ -2,7 +2,8 @@
 
 All of it runs on the worker's event loop and so in its main thread, for guests are killed with the thread that started
 them.  What was measured is kept in a ledger of the worker's own until the coordinator has it and the run ends: a
-batch that was cut short goes on where it was, and one whose answer was lost is answered again.
+batch that was cut short goes on where it was, and one whose answer was lost is answered again.  A batch does not end
+with the connection to the scheduler.
 """
 
 from __future__ import annotations
@@ -81,24 +82,32 @@ _END_S = 60.0
 
 
 async def answer(data: bytes) -> bytes:
-    """Do what a packed request asks for: what came of it, or why it could not be done; at most one at a time."""
-    if _state.current is not None:
-        return pack(Refusal("a batch is under way already", None, busy=True))
-    task = asyncio.ensure_future(_work(data))
-    _state.current = task
+    """Do what a packed request asks for: what came of it, or why it could not be done; at most one at a time.
+
+    A batch goes on when the scheduler is lost, and whoever asks for the same again has its answer.
+    """
+    task = _state.current
+    if task is None or data != _state.asked or not _stands(task):
+        if task is not None and not task.done():
+            return pack(Refusal("a batch is under way already", None, busy=True))
+        task = _state.current = asyncio.ensure_future(_work(data))
+        _state.asked = data
     try:
-        return pack(await task)
+        return pack(await asyncio.shield(task))
     except asyncio.CancelledError:
-        if (own := asyncio.current_task()) is not None and own.cancelling():  # the worker itself is ended
-            task.cancel()
-            await asyncio.wait([task])
+        if not task.cancelled():  # only who waits here is to go
             raise
         return pack(Refusal("the batch was stopped", None))
     except VirtgaugeError as error:
         busy, tester_lost = isinstance(error, OccupiedError), isinstance(error, RemoteHostLostError)
         return pack(Refusal(error.message, error.remedy, busy, tester_lost))
-    finally:
-        _state.current = None
+
+
+def _stands(task: asyncio.Task[Answer]) -> bool:
+    """Whether work is under way, or has brought what it was to bring."""
+    if not task.done():
+        return True
+    return not task.cancelled() and task.exception() is None and isinstance(task.result(), BatchAnswer)
 
 
 async def stop(token: str) -> None:
@@ -127,6 +136,8 @@ async def leave(token: str) -> list[str]:
 async def close() -> list[str]:
     """Give the machine back; returns what the platforms of the run remark."""
     _stay()
+    if _state.current is not None and _state.current.done():
+        _state.current = None
     assistant, _state.assistant = _state.assistant, None
     place, _state.place = _state.place, None
     if assistant is not None:
@@ -217,6 +228,7 @@ class _State:
 
     place: Workplace | None = None
     current: asyncio.Task[Answer] | None = None
+    asked: bytes = b""  # the request of the one that is under way
     assistant: Assistant | None = None
     leaving: asyncio.TimerHandle | None = None
     closing: asyncio.Task[list[str]] | None = None

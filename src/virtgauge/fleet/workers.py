@@ -169,9 +169,11 @@ async def _relay(host: FleetHost, lines: AsyncIterable[bytes], display: Progress
             display.show(Notice(f"host {host.name}: {text}", warning=False))
 
 
-CONNECT_S = 300.0  # How long a worker tries to reach its scheduler
+CONNECT_S = 300.0  # How long a worker tries to reach its scheduler; one that it has lost it seeks for ever
 _DEATHS, _WITHIN_S = 5, 120.0  # A worker killed so often in so short a time is not started again
 _SCHEDULER_LOST = 75
+_SEEK_S = 5.0  # One attempt to reach a scheduler that was lost; within it pauses grow
+_PAUSE_S = 1.0  # After a failed one
 
 
 def read_credentials(text: str) -> TlsFiles:
@@ -201,14 +203,11 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
         signal.signal(number, ends.note)
     deaths: list[float] = []
     while True:
-        child = _start(lambda: asyncio.run(_serve(scheduler, name, files, listen)))
+        child = _start(lambda: asyncio.run(_serve(scheduler, name, files, listen, seek=lifeline is None)))
         status = _wait(child, lifeline, ends)
         if ends.asked:
             return ExitCode.OK
         code = os.waitstatus_to_exitcode(status)
-        if code == _SCHEDULER_LOST and lifeline is None:
-            print(f"the scheduler {scheduler} went away; trying to reach it again", file=sys.stderr, flush=True)
-            continue
         if code >= 0:
             return code
         deaths = [at for at in deaths if at > time.monotonic() - _WITHIN_S] + [time.monotonic()]
@@ -271,7 +270,7 @@ def _wait(child: int, lifeline: int | None, ends: _Ends) -> int:
         os.close(descriptor)
 
 
-async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None) -> int:
+async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None, *, seek: bool) -> int:
     from virtgauge.fleet import work
 
     configure()
@@ -282,36 +281,55 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None)
     make_state_root()
     folder = state_root() / "dask"
     folder.mkdir(exist_ok=True)
-    worker = make_worker(scheduler, name, files, listen or facing(scheduler), folder)
     stopping = asyncio.ensure_future(stopped.wait())
-    starting = asyncio.ensure_future(_started(worker))
+    within_s = CONNECT_S
     try:
-        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            return ExitCode.OK
-        try:
-            await starting
-        except (OSError, TimeoutError, ValueError) as error:
-            raise UnavailableError(
-                f"the scheduler {scheduler} cannot be reached: {error}", "check address and certificates"
-            ) from error
-        print(f"worker {name} is connected to {scheduler}", file=sys.stderr, flush=True)
-        ended = asyncio.ensure_future(worker.finished())
-        await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
-        return ExitCode.OK if stopped.is_set() else _SCHEDULER_LOST
+        while not stopped.is_set():
+            worker = make_worker(scheduler, name, files, listen or facing(scheduler), folder, within_s)
+            connected = asyncio.ensure_future(_connected(worker, f"worker {name} is connected to {scheduler}"))
+            try:
+                await asyncio.wait([connected, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if connected.done():
+                    await connected
+                    if not seek:
+                        return _SCHEDULER_LOST
+                    _say(f"the scheduler {scheduler} went away; trying to reach it again")
+                    within_s = _SEEK_S
+            except (OSError, RuntimeError) as error:
+                if within_s == CONNECT_S:
+                    raise UnavailableError(
+                        f"the scheduler {scheduler} cannot be reached: {error.__cause__ or error}",
+                        "check address and certificates, and that no other worker has this name",
+                    ) from error
+                await asyncio.wait([stopping], timeout=_PAUSE_S)
+            finally:
+                connected.cancel()
+                if stopped.is_set():
+                    await work.end()
+                await worker.close(reason="told to stop")
+        return ExitCode.OK
     finally:
-        starting.cancel()
         await work.end()
-        await worker.close(reason="told to stop")
         shutil.rmtree(folder, ignore_errors=True)  # a machine has one worker
 
 
-async def _started(worker: Any) -> None:
+async def _connected(worker: Any, words: str) -> None:
+    """Until the scheduler is lost. Raises OSError, RuntimeError: it cannot be reached, or refuses this worker."""
     await worker
     worker.http_server.stop()  # nothing of ours is served there
+    _say(words)
+    await worker.finished()
 
 
-def make_worker(scheduler: str, name: str, files: TlsFiles, listen: str, folder: Path) -> Any:
+def _say(words: str) -> None:
+    """To whoever still listens."""
+    with contextlib.suppress(OSError):
+        print(words, file=sys.stderr, flush=True)
+
+
+def make_worker(
+    scheduler: str, name: str, files: TlsFiles, listen: str, folder: Path, within_s: float = CONNECT_S
+) -> Any:
     """A dask worker with one thread and one slot, which keeps still while nobody asks it anything."""
     from distributed import Worker
 
@@ -332,7 +350,7 @@ def make_worker(scheduler: str, name: str, files: TlsFiles, listen: str, folder:
         dashboard=False,
         dashboard_address="127.0.0.1:0",
         local_directory=str(folder),
-        death_timeout=CONNECT_S,
+        death_timeout=within_s,
     )
 
 
