@@ -126,7 +126,8 @@ class Cluster:
         self._in_vain = -math.inf  # when the scheduler was last tried to be reached
         self._reaching, self._looking = asyncio.Lock(), asyncio.Lock()
         self._called: dict[str, str] = {}  # by worker, the scheduler through which it was last called
-        self._seen: tuple[float, dict[str, str]] = (-math.inf, {})  # when, and the addresses by name
+        self._seen: tuple[str, dict[str, str]] = ("", {})  # the scheduler that last told of workers, and where they are
+        self._there: tuple[float, set[str]] = (-math.inf, set())  # when addresses were last asked for
         self._numbers = itertools.count()
 
     async def close(self) -> None:
@@ -143,18 +144,30 @@ class Cluster:
         Raises:
             SchedulerLostError: none answers.
         """
-        try:
-            found = await (await self._reach()).scheduler.identity()
-        except OSError as error:
-            self._seen = (-math.inf, {})
-            raise SchedulerLostError(f"the scheduler at {self._address} was lost") from error
+        found = await self._asked("identity")
         addresses = {
             str(one["name"]): address
             for address, one in found["workers"].items()
             if one.get("resources", {}).get(SLOT) == 1
         }
-        self._seen = time.monotonic(), addresses
-        return found["id"], addresses
+        self._seen = found["id"], addresses
+        return self._seen
+
+    async def _address_of(self, worker: str) -> tuple[str, str | None]:
+        """The scheduler that answers, and where a worker is: asked of the one worker, where it was there before."""
+        scheduler, addresses = self._seen
+        address = addresses.get(worker)
+        if address is not None and await self._asked("ncores", workers=[address]):
+            return scheduler, address
+        scheduler, addresses = await self._workers()
+        return scheduler, addresses.get(worker)
+
+    async def _asked(self, question: str, **about: object) -> Any:
+        """The scheduler's answer. Raises SchedulerLostError."""
+        try:
+            return await getattr((await self._reach()).scheduler, question)(**about)
+        except OSError as error:
+            raise SchedulerLostError(f"the scheduler at {self._address} was lost") from error
 
     async def _reach(self) -> Client:
         async with self._reaching:
@@ -172,9 +185,9 @@ class Cluster:
     async def _is_there(self, address: str) -> bool:
         """Whether a worker was connected a moment ago: one question for all that ask."""
         async with self._looking:
-            if self._seen[0] < time.monotonic() - _POLL_S / 2:
-                await self._workers()
-        return address in self._seen[1].values()
+            if self._there[0] < time.monotonic() - _POLL_S / 2:
+                self._there = time.monotonic(), {*await self._asked("ncores")}
+        return address in self._there[1]
 
     async def call(self, worker: str, request: bytes) -> object:
         """Have a worker do what a packed request asks for, in its slot; whatever it answers.
@@ -186,8 +199,7 @@ class Cluster:
         from distributed import KilledWorker
         from distributed.comm import CommClosedError
 
-        scheduler, addresses = await self._workers()
-        address = addresses.get(worker)
+        scheduler, address = await self._address_of(worker)
         if address is None and self._called.get(worker, scheduler) != scheduler:
             raise SchedulerLostError(f"the scheduler at {self._address} was lost, and is back")
         if address is None:
@@ -204,9 +216,15 @@ class Cluster:
         )
         result = asyncio.ensure_future(future.result())
         try:
-            while not (await asyncio.wait([result], timeout=_POLL_S))[0]:
-                if not await self._is_there(address):
-                    raise WorkerLostError(f"the worker {worker!r} was lost")
+            while True:
+                if not (await asyncio.wait([result], timeout=_POLL_S))[0]:
+                    if not await self._is_there(address):
+                        raise WorkerLostError(f"the worker {worker!r} was lost")
+                elif result.cancelled() and not future.cancelled() and client.status == "running":
+                    # Dask fetches several answers at once; who was to fetch this one has given up his own.
+                    result = asyncio.ensure_future(future.result())
+                else:
+                    break
             if future.cancelled() or client.status != "running":
                 raise SchedulerLostError(f"the scheduler at {self._address} was lost")
             return result.result()
