@@ -139,6 +139,8 @@ def test_three_against_three_cannot_reach_five_per_cent_though_the_approximation
     apart = [np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])]
     assert kruskal_wallis(apart).p < 0.05
     assert least_attainable_p((3, 3)) == pytest.approx(0.1)
+    assert least_attainable_p((6,) * 200) == 0 == least_attainable_p((6,) * 200, blocked=True)  # beyond any number
+    assert least_attainable_p((1,) * 200) == 1
 
 
 @pytest.mark.parametrize(

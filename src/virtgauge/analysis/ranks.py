@@ -254,10 +254,10 @@ def least_attainable_p(sizes: Sequence[int], *, blocked: bool = False) -> float:
     if len(sizes) < 2 or min(sizes) < 1:
         raise ValueError(f"needs two groups with values, not {tuple(sizes)}")
     if blocked:  # every block has its ranks in one order, whichever it is
-        return float(math.factorial(len(sizes))) ** (1 - sizes[0])
+        return math.exp((1 - sizes[0]) * math.lgamma(len(sizes) + 1))
     log_ways = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(size + 1) for size in sizes)
-    as_extreme = math.factorial(len(sizes)) if len(set(sizes)) == 1 else 2
-    return min(1.0, as_extreme * math.exp(-log_ways))
+    log_as_extreme = math.lgamma(len(sizes) + 1) if len(set(sizes)) == 1 else math.log(2)
+    return min(1.0, math.exp(log_as_extreme - log_ways))
 
 
 def least_attainable_dunn_p(
