@@ -309,6 +309,25 @@ def test_a_budget_that_is_spent_is_told_and_a_resumed_fleet_goes_on_with_it(tmp_
     assert "the budget of 3 repetitions is spent" in again.notices
 
 
+def test_nothing_is_added_while_a_host_is_not_there(tmp_path):
+    """Though all that each host has in any case is complete: its figures would be missing."""
+    plan = fleet_plan("north", "south", require=[CLOSE], budget={"repetitions": 30})
+    cluster = FakeCluster()
+    cluster.faults["south"] = [None] * 4 + [lost] * 4  # in the first repetition that was added
+    execute(plan, tmp_path / "run", cluster)
+    before = repetitions_of(tmp_path / "run")
+    assert {max(own) for (host, *_), own in before.items() if host == 0} == {2}
+    alone = FakeCluster()
+    alone.gone = {"south"}
+    fleet = go_on(tmp_path / "run", alone)
+    assert not fleet.complete
+    assert "nothing is added while a host is set aside" in fleet.notices
+    assert repetitions_of(tmp_path / "run") == before
+    assert go_on(tmp_path / "run", FakeCluster()).complete
+    (alike,) = {frozenset(own) for own in repetitions_of(tmp_path / "run").values()}
+    assert alike == set(range(len(alike))) and len(alike) > 3
+
+
 def test_conclusions_of_papers_are_not_repeated_for_on_a_fleet(tmp_path):
     plan = fleet_plan("north", require=[CLOSE], budget={"repetitions": 3, "claims": True})
     with pytest.raises(UsageError, match=r"budget\.claims"):

@@ -12,7 +12,7 @@ import hashlib
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from virtgauge.decisions.verdicts import needed_for, undecided
 from virtgauge.errors import UnavailableError, VirtgaugeError
@@ -74,7 +74,7 @@ class Merger:
                 self._ledger.add_trial(dataclasses.replace(record, guest_id=number), histograms, samples)
             for kind, detail in answer.events:
                 self._ledger.add_event(kind, detail)
-            for arm in self._ledger.manifest().arms:
+            for arm in self._ledger.manifest().arms if answer.emulated else ():
                 if arm.name in answer.emulated and not arm.emulated:  # on one host, and so not to be ranked on any
                     self._ledger.put_arm(dataclasses.replace(arm, emulated=True))
         self._guests = guests
@@ -138,6 +138,8 @@ class Coordinator:
         everything = [placed for batches in self._batches.values() for placed in batches]
         self._total = sum(len(placed.batch.cells) for placed in everything)
         self._done = sum(self._progress.done(placed) for placed in everything)
+        self._left = {name: sum(map(self._is_open, batches)) for name, batches in self._batches.items()}
+        self._absent = len(manifest.hosts) - len(hosts)
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
 
     async def execute(self) -> bool:
@@ -167,9 +169,8 @@ class Coordinator:
         self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))
         complete = False
         try:
-            await self._drive_all()
-            await self._repeat_until_decided(started)
-            complete = self._done == self._total
+            await self._drive_all(self._batches)
+            complete = await self._repeat_until_decided(started) and self._done == self._total
         finally:
             statuses = [trial.status for trial in self._ledger.trials()]
             valid = statuses.count(TrialStatus.VALID)
@@ -177,9 +178,9 @@ class Coordinator:
             self._display.show(RunEnded(complete, valid, len(statuses) - valid, elapsed_s))
         return complete
 
-    async def _drive_all(self) -> None:
+    async def _drive_all(self, batches: Mapping[str, Sequence[Placed]]) -> None:
         """Every host through what is left of its batches, side by side."""
-        drives = [asyncio.create_task(self._drive(host)) for host in self._hosts]
+        drives = [asyncio.create_task(self._drive(host, batches[host.name])) for host in self._hosts]
         try:
             await asyncio.gather(*drives)
         finally:
@@ -187,62 +188,71 @@ class Coordinator:
                 drive.cancel()
             await asyncio.gather(*drives, return_exceptions=True)
 
-    async def _repeat_until_decided(self, started: float) -> None:
+    async def _repeat_until_decided(self, started: float) -> bool:
         """Add repetitions on every host of what open requirements need, within the plan's budget.
 
-        None is added where a host is set aside: its figures would be missing.
+        None is added where a host is set aside or absent: its figures would be missing; then it is False.
         """
         budget, requirements = self._plan.budget, self._design.requirements
         if budget is None:
-            return
+            return True
         newest = max((trial.block % BLOCKS_PER_HOST for trial in self._ledger.trials()), default=0)
         first = max(self._plan.repetitions, newest)
         for repetition in range(first, budget.repetitions):
             if self._done < self._total:
-                return
+                return False
             left = undecided(requirements, self._ledger)
             if not left:
                 self._notice(f"every requirement is decided after {repetition} repetitions on each host")
-                return
+                return True
             said, still_open = said_open(left, {}), [one for one in left if one.open]
             if not still_open:
                 self._notice(f"{said}: no further repetition would decide the rest", warning=True)
-                return
+                return True
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
                 self._notice(f"the budget of {budget.minutes:g} minutes is spent: {said}", warning=True)
-                return
+                return True
+            if self._absent:
+                self._notice(f"{said}: nothing is added while a host is set aside", warning=True)
+                return False
             if repetition == first:
                 self._notice(
                     f"{said}: repetitions {repetition + 1} to at most {budget.repetitions} follow on each host"
                 )
             needed = needed_for(still_open, requirements, self._ledger.manifest().arms)
-            for host in self._hosts:
-                added = [*placed_batches(self._plan, self._design, host, self._arms, [repetition], needed)]
-                self._batches[host.name] += added
-                self._total += sum(len(placed.batch.cells) for placed in added)
-                self._done += sum(self._progress.done(placed) for placed in added)
+            added = {
+                host.name: [*placed_batches(self._plan, self._design, host, self._arms, [repetition], needed)]
+                for host in self._hosts
+            }
+            for name, batches in added.items():
+                self._left[name] += sum(map(self._is_open, batches))
+                self._total += sum(len(placed.batch.cells) for placed in batches)
+                self._done += sum(map(self._progress.done, batches))
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
-            await self._drive_all()
+            await self._drive_all(added)
         if self._done == self._total and (left := undecided(requirements, self._ledger)):
             self._notice(
                 f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, {})}", warning=True
             )
+        return True
 
     def _notice(self, text: str, *, warning: bool = False) -> None:
         self._display.show(Notice(text, warning=warning))
 
-    async def _drive(self, host: HostRecord) -> None:
-        """A host through its batches; words where it has to be set aside."""
+    def _is_open(self, placed: Placed) -> bool:
+        return not self._progress.is_complete(placed)
+
+    async def _drive(self, host: HostRecord, batches: Sequence[Placed]) -> None:
+        """A host through batches; words where it has to be set aside."""
         try:
-            for placed in self._batches[host.name]:
-                if not self._progress.is_complete(placed):
+            for placed in batches:
+                if self._is_open(placed):
                     async with self._slots.claim(*placed.slots):
                         await self._measure(host, placed)
         except LedgerWriteError:
             raise
         except VirtgaugeError as error:
-            left = sum(not self._progress.is_complete(placed) for placed in self._batches[host.name])
-            text = f"host {host.name} is set aside with {left} batches to do: {error.message}"
+            text = f"host {host.name} is set aside with {self._left[host.name]} batches to do: {error.message}"
             self._tell("host-set-aside", text)
 
     async def _measure(self, host: HostRecord, placed: Placed) -> None:
@@ -254,9 +264,12 @@ class Coordinator:
             self._display.show(Notice(f"host {host.name}: {words}"))
         new = self._merger.merge(batch, self._kinds, answer)
         self._seconds[host.name].append(time.monotonic() - began)
-        for trial in new:
-            self._done += self._progress.add(trial.key, trial.attempt, trial.status)
-            self._display.show(TrialEnded.of(trial, self._done, self._total, self._remaining_s()))
+        done = [self._progress.add(trial.key, trial.attempt, trial.status) for trial in new]
+        self._left[host.name] -= not self._is_open(placed)
+        remaining_s = self._remaining_s()
+        for trial, more in zip(new, done, strict=True):
+            self._done += more
+            self._display.show(TrialEnded.of(trial, self._done, self._total, remaining_s))
 
     async def _answer(self, record: HostRecord, placed: Placed) -> BatchAnswer:
         """A batch's answer from this host and no other, however often somebody has to come back for it."""
@@ -338,8 +351,7 @@ class Coordinator:
         """Of the slowest host, if batches go on taking what they took; hosts work side by side."""
         expected = []
         for host in self._hosts:
-            left = sum(not self._progress.is_complete(placed) for placed in self._batches[host.name])
-            taken = self._seconds[host.name]
+            left, taken = self._left[host.name], self._seconds[host.name]
             if left and not taken:
                 return None
             expected.append(left * sum(taken) / len(taken) if taken else 0.0)

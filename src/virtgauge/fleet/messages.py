@@ -7,6 +7,7 @@ in words.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -225,6 +226,9 @@ def pack(message: Request | Answer) -> bytes:
     return data
 
 
+_reader = functools.cache(TypeAdapter)  # To make one takes longer than to read by it
+
+
 def unpack(data: object, kinds: Iterable[type], sender: str) -> Any:
     """The inverse of :func:`pack`, for whatever came of a sender (in words, for the error).
 
@@ -238,7 +242,7 @@ def unpack(data: object, kinds: Iterable[type], sender: str) -> Any:
                 f"{sender} is of another version of virtgauge", "install the same version on every host of the fleet"
             )
         expected = {kind.__name__: kind for kind in kinds}[value["kind"]]
-        return _harmless(TypeAdapter(expected).validate_python(value["content"]))
+        return _harmless(_reader(expected).validate_python(value["content"]))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
