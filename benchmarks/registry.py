@@ -45,5 +45,6 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("storage-writes", "A thousand readings in one statement", "storage_writes.py"),
     Benchmark("storage-growth", "Cost of an operation by what is stored", "storage_growth.py"),
     Benchmark("fleet-overhead", "What a fleet adds to every trial", "fleet_overhead.py"),
+    Benchmark("fleet-scale", "What coordinating 200 hosts costs", "fleet_scale.py"),
     Benchmark("fleet-disturbance", "An idle worker beside a timing trial", "fleet_disturbance.py"),
 )

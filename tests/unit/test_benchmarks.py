@@ -1,7 +1,9 @@
 """The benchmarks' own arithmetic: where a run's time went, how figures are shown, what makes a page."""
 
 import importlib
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,6 +195,16 @@ def test_every_benchmark_of_the_registry_is_a_script_with_a_name_of_its_own():
     assert len({benchmark.name for benchmark in benchmarks}) == len(benchmarks)
     for benchmark in benchmarks:
         assert "main(measure, " in (BENCHMARKS / benchmark.script).read_text()
+
+
+@pytest.mark.slow
+def test_many_hosts_are_coordinated_through_losses_and_with_clocks_that_differ(tmp_path):
+    """Its own checks fail where a trial is missing, twice or out of its host's order, or nothing was lost."""
+    argv = [sys.executable, str(BENCHMARKS / "fleet_scale.py"), "--quick", "--json", str(tmp_path / "record")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "record").read_text())["values"]["found"]
+    assert found["trials"] == 4 * found["batches"] and found["losses"] >= 3
 
 
 def test_the_peak_of_a_process_is_what_the_kernel_has_seen():
