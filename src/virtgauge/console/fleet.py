@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from virtgauge.console.displays import ProgressStyle, create_display, output
-from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, run_folder
+from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, require_makeable, run_folder
 from virtgauge.console.runs import finish
 from virtgauge.errors import UsageError
+
+if TYPE_CHECKING:
+    from virtgauge.exchange.place import Place
 
 app = typer.Typer(
     name="fleet",
@@ -22,10 +25,21 @@ app = typer.Typer(
 )
 
 
+Archive = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="Put the complete run into this archive: a folder, or s3://BUCKET/PREFIX (`virtgauge archive`).",
+        show_default=False,
+    ),
+]
+
+
 @app.command(epilog="Example: virtgauge fleet run plan.toml --out runs/fleet")
 def run(
     plan: Annotated[str, typer.Argument(help="Plan file with a section [fleet].", show_default=False)],
     out: NewRunFolder = None,
+    archive: Archive = None,
     junit: JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
@@ -35,22 +49,48 @@ def run(
     from virtgauge.plan.load import load_plan
 
     loaded, source = load_plan(plan)
-    folder = run_folder(out, loaded.name)
+    folder, place = run_folder(out, loaded.name), _place(archive)
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = start_fleet(loaded, source, folder, display)
+    _put(folder, place if complete else None)
     finish(folder, complete, quiet, junit)
 
 
 @app.command(epilog="Example: virtgauge fleet resume runs/fleet")
 def resume(
-    folder: RunFolder, junit: JUnit = None, progress: Progress = ProgressStyle.AUTO, quiet: Quiet = False
+    folder: RunFolder,
+    archive: Archive = None,
+    junit: JUnit = None,
+    progress: Progress = ProgressStyle.AUTO,
+    quiet: Quiet = False,
 ) -> None:
     """Go on with a fleet's run; no merged trial is repeated."""
     from virtgauge.fleet.run import resume_fleet
 
+    place = _place(archive)
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = resume_fleet(folder, display)
+    _put(folder, place if complete else None)
     finish(folder, complete, quiet, junit)
+
+
+def _place(archive: str | None) -> Place | None:
+    """Raises UsageError: there can be no archive."""
+    from virtgauge.exchange.place import open_place
+
+    if archive is not None and "://" not in archive:
+        require_makeable("--archive", Path(archive))
+    return None if archive is None else open_place(archive)
+
+
+def _put(folder: Path, place: Place | None) -> None:
+    from virtgauge.exchange.archive import archive_run
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+
+    if place is not None:
+        with ReadOnlyLedger.for_command(folder) as ledger:
+            done = archive_run(place, ledger)
+        print(f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive})", file=sys.stderr)
 
 
 @app.command(epilog="Example: virtgauge fleet status runs/fleet")

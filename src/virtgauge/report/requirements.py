@@ -129,6 +129,27 @@ def conditions_text(cell: CellVerdict | None) -> str:
     return ", ".join([*([f"host {cell.host}"] if cell.host else []), *levels])
 
 
+_MOST_HOSTS = 8  # That are named; the JSON has all
+_ON_HOSTS = {Outcome.FAIL: "not met on", Outcome.INCONCLUSIVE: "undecided on", Outcome.PASS: "met on"}
+
+
+def hosts_text(verdict: Verdict) -> str:
+    """``not met on south; met on north, west``, by all cells of each host; empty where there is one host only."""
+    outcomes: dict[str, set[Outcome]] = {}
+    for cell in verdict.cells:
+        if cell.host:
+            outcomes.setdefault(cell.host, set()).add(cell.outcome)
+    on: dict[Outcome, list[str]] = {outcome: [] for outcome in _ON_HOSTS}
+    for host, found in outcomes.items():
+        on[next(outcome for outcome in _ON_HOSTS if outcome in found)].append(host)
+    return "; ".join(
+        f"{_ON_HOSTS[outcome]} {', '.join(hosts[:_MOST_HOSTS])}"
+        + (f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else "")
+        for outcome, hosts in on.items()
+        if hosts
+    )
+
+
 def more_text(verdict: Verdict) -> str:
     """How many more repetitions would decide it, in words; empty where it is decided, or not judged."""
     if verdict.outcome is not Outcome.INCONCLUSIVE or verdict.decisive is None:
@@ -190,6 +211,7 @@ def _said(decisions: Decisions, verdict: Verdict) -> str:
     over = any(one.over for one in decisions.requirements if one.name == verdict.requirement)
     if verdict.outcome is not Outcome.PASS or over:
         parts += filter(None, (verdict.reason, more_text(verdict)))
+    parts += filter(None, (hosts_text(verdict),))
     return "; ".join(parts)
 
 
