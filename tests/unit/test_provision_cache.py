@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, read_manifest, staged
+from virtgauge.provision.cache import ProvisionError, cache_root, damage, read_manifest, staged, whole_folder
 
 
 def test_the_cache_follows_xdg_and_ignores_a_relative_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -70,3 +70,22 @@ def test_rot_of_the_same_size_is_seen_only_by_the_thorough_look(tmp_path: Path) 
     assert damage(final, thorough=True) == "file has another content than when it was made"
     (final / "file").write_text("ab")
     assert damage(final, thorough=False) == "file has another size than when it was made"
+
+
+def test_what_an_image_brings_is_found_where_the_cache_has_none_and_is_never_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("virtgauge.provision.cache.BROUGHT", tmp_path / "brought")
+    brought, kept = tmp_path / "brought" / "product" / "current", cache_root() / "product" / "current"
+    with staged(brought, {"version": "1"}) as folder:
+        (folder / "file").write_text("whole")
+    assert whole_folder("product") == (brought, {"version": "1"})
+    assert whole_folder("product", lambda facts: facts["version"] == "2") is None
+    with staged(kept, {"version": "1"}) as folder:
+        (folder / "file").write_text("the user's own")
+    assert whole_folder("product") == (kept, {"version": "1"})
+    (kept / "file").unlink()
+    (brought / "file").write_text("half")
+    assert whole_folder("product", thorough=True) is None
+    assert brought.is_dir() and not kept.exists()

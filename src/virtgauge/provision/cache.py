@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from virtgauge.host.tag import cache_root as cache_root
 from virtgauge.provision.progress import Outcome, Progress, State
 
 MANIFEST_NAME = "manifest.json"
+BROUGHT = Path(sys.prefix) / "share" / "virtgauge"  # of an image: what is there need not be in a cache
 _PARTIAL = ".partial-"
 
 
@@ -150,11 +152,12 @@ def whole_folder(
 ) -> tuple[Path, Facts] | None:
     """Of a product's folders, one for each version, the last made that is whole and wanted, and its facts; else None.
 
-    Thorough as :func:`damage` has it; what is damaged is removed then.
+    Thorough as :func:`damage` has it; what is damaged is removed then.  What an image brings is looked at last.
     """
     found: tuple[Path, Facts] | None = None
     folders = [path for path in (cache_root() / product).glob("[!.]*") if path.is_dir()]
-    for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
+    brought = [path for path in [BROUGHT / product / "current"] if path.is_dir() and not thorough]
+    for folder in [*sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True), *brought]:
         manifest = read_manifest(folder)
         if manifest is not None and damage(folder, thorough=thorough) is None:
             if found is None and (wanted is None or wanted(manifest.facts)):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from urllib.parse import SplitResult
 
 from virtgauge.host.process import output_of
+from virtgauge.provision.cache import cache_root
 from virtgauge.provision.databases import Product
 from virtgauge.provision.packages import JAVA_VERSION, find_java
 
@@ -174,7 +175,8 @@ class Database(abc.ABC):
         if kept is None:
             return Missing(f"{self.title} is not in the cache", "virtgauge provision databases")
         folder, version = kept
-        return Found(version, "virtgauge's cache", folder, shares=(folder,))
+        place = "cache" if folder.is_relative_to(cache_root()) else "image"
+        return Found(version, f"virtgauge's {place}", folder, shares=(folder,))
 
     @abc.abstractmethod
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Mapping[Durability, Profile | str]:
