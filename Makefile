@@ -24,7 +24,7 @@ PYTEST = $(PY) -m pytest -n 2
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(RUNTIME) ## set up what the quick preset needs, then measure host, container, gVisor and QEMU (ARGS="..." is passed on)
@@ -89,6 +89,10 @@ lock: ## resolve the dependencies anew into the lock files (hashes, no addresses
 .PHONY: deb
 deb: environment ## build a Debian package into dist/, with every library in it
 	@$(PY) setup/deb.py
+
+.PHONY: container-image
+container-image: environment ## build an OCI image archive into dist/, of Debian's packages alone (as root; INCLUDE="runc" adds packages)
+	@$(PY) setup/container_image.py $(if $(INCLUDE),--include "$(INCLUDE)")
 
 .PHONY: release-notes
 release-notes: ## print what the changelog says of the version that is next

@@ -55,8 +55,8 @@ find /{HOME} -name __pycache__ -type d -prune -exec rm -r {{}} +
 """
 
 
-def build(folder: Path) -> Path:
-    """Make the package in a folder, and name it."""
+def build(folder: Path, compression: str = "xz") -> Path:
+    """Make the package in a folder, and name it; its compression as dpkg-deb's `-Z` has it."""
     with tempfile.TemporaryDirectory(prefix="virtgauge-deb-") as scratch:
         uv, tree = _told(ROOT / "setup" / "environment.sh", "--uv"), Path(scratch) / "tree"
         wheel = _wheel(uv, Path(scratch))
@@ -67,7 +67,7 @@ def build(folder: Path) -> Path:
         version = _control(tree, ".".join(glibc.groups()))
         folder.mkdir(parents=True, exist_ok=True)
         made = folder / f"virtgauge_{version}-1_{_told('dpkg', '--print-architecture')}.deb"
-        _run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", tree, made)
+        _run("dpkg-deb", "--root-owner-group", f"-Z{compression}", "--build", tree, made)
     return made
 
 
