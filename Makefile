@@ -109,11 +109,11 @@ clean: ## remove what was built in this checkout; caches and runs stay
 .PHONY: environment
 environment: $(DEVELOPMENT)
 
-$(RUNTIME): requirements.lock requirements-uv.lock pyproject.toml hatch_build.py setup/environment.sh
+$(RUNTIME): requirements.lock requirements-uv.lock pyproject.toml native/Cargo.toml hatch_build.py setup/environment.sh
 	@setup/start.sh $(if $(wildcard $(DEVELOPMENT)),requirements-dev.lock,requirements.lock)
 	@touch $@
 
-$(DEVELOPMENT): requirements-dev.lock requirements-uv.lock pyproject.toml hatch_build.py setup/environment.sh
+$(DEVELOPMENT): requirements-dev.lock requirements-uv.lock pyproject.toml native/Cargo.toml hatch_build.py setup/environment.sh
 	@setup/start.sh requirements-dev.lock
 	@touch $@ $(RUNTIME)
 
