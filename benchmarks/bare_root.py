@@ -9,64 +9,28 @@ has the machine to itself, and takes a quarter of an hour: `python benchmarks/ru
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from types import ModuleType
 
 from benchmark import BenchmarkError, Outcome, main
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = "python3,make,git,ca-certificates"
-CONFIGURATION = ("/etc/apt", "/etc/pip.conf", "/etc/resolv.conf", "/etc/hosts", "/etc/ssl", "/usr/share/keyrings")
-"""Of the package clients, copied: where their registries are, and whose signatures are trusted."""
-NOT_TOLD = ("XDG_", "VIRTGAUGE_", "CARGO_TARGET", "PYTHON", "VIRTUAL_ENV", "MAKE", "MFLAGS")
-
-INSIDE = """
-set -e
-root=$1; shift
-mount --bind "$root" "$root"
-for place in proc sys dev run; do mkdir -p "$root/$place"; done
-mount -t proc proc "$root/proc"
-mount --rbind /sys "$root/sys"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/run"
-mount -t tmpfs tmpfs "$root/tmp"
-for place in "$@"; do
-    if [ -d "$place" ]; then mkdir -p "$root$place"; else mkdir -p "$root$(dirname "$place")"; : >"$root$place"; fi
-    mount --rbind -o ro "$place" "$root$place"
-done
-mkdir -p "$root/.old"
-cd "$root"
-pivot_root . .old
-umount -l /.old
-cd /root/virtgauge
-exec make run 2>&1
-"""
+PACKAGES = ("python3", "make", "git", "ca-certificates")
 
 
-def bare_root(folder: Path) -> Path:
-    """A new root file system with this commit of the project in it."""
-    root = folder / "root"
-    sources = sorted(Path("/etc/apt/sources.list.d").glob("*.sources")) or [Path("/etc/apt/sources.list")]
-    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(root)]
-    subprocess.run([*command, *map(str, sources)], check=True)
-    for place in map(Path, CONFIGURATION):
-        inside = root / place.relative_to("/")
-        if place.is_dir():
-            shutil.rmtree(inside, ignore_errors=True)
-            shutil.copytree(place, inside, symlinks=True)
-        elif place.exists():
-            inside.unlink(missing_ok=True)
-            shutil.copy(place, inside)
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(root / "root" / "virtgauge")], check=True)
-    return root
+def bare_roots() -> ModuleType:
+    """How they are made and entered, as the tests do."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    import bare_roots
+
+    return bare_roots
 
 
 def toolchains() -> list[Path]:
@@ -76,22 +40,11 @@ def toolchains() -> list[Path]:
     return [Path(sysroot), Path(goroot)]
 
 
-def environment(root: Path, tools: list[Path]) -> tuple[dict[str, str], list[Path]]:
-    """Variables for the inside, and the files that they name (certificates, say)."""
-    told = {name: value for name, value in os.environ.items() if not name.startswith(NOT_TOLD)}
-    programs = ":".join(str(tool / "bin") for tool in tools)
-    told |= {"PATH": f"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{programs}", "HOME": "/root"}
-    values = {Path(value) for value in told.values() if value.startswith("/") and ":" not in value}
-    return told, sorted(path for path in values if path.is_file() and not (root / path.relative_to("/")).exists())
-
-
 def timed_lines(root: Path) -> tuple[list[tuple[float, str]], int]:
     """The command's lines, each with the seconds since its start, and its exit code."""
-    tools = toolchains()
-    told, files = environment(root, tools)
-    # Not in a PID namespace: that would hide the kernel's threads, which is no bare machine.
-    command = ["unshare", "--mount", "--fork", "--kill-child", "sh", "-c", INSIDE, "sh", str(root)]
-    command += [str(path) for path in (*tools, *files)]
+    tools, roots = toolchains(), bare_roots()
+    told, files = roots.environment(root, tools)
+    command = [*roots.entering(root, [*tools, *files]), "sh", "-c", "cd virtgauge && exec make run 2>&1"]
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=told) as process:
         assert process.stdout is not None
@@ -105,18 +58,8 @@ def timed_lines(root: Path) -> tuple[list[tuple[float, str]], int]:
             raise
         finally:
             process.wait()
-            end_all_within(root)
+            roots.end_all_within(root)
     return lines, process.returncode
-
-
-def end_all_within(root: Path) -> None:
-    """Kill what still runs from the new root (a service that a package has started, say)."""
-    place = root.stat()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            inside = (entry / "root").stat()
-            if (inside.st_dev, inside.st_ino) == (place.st_dev, place.st_ino):
-                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def measure(options: argparse.Namespace) -> Outcome:
@@ -124,8 +67,10 @@ def measure(options: argparse.Namespace) -> Outcome:
     if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
         raise BenchmarkError("it needs root and mmdebstrap (apt-get install mmdebstrap)")
     with tempfile.TemporaryDirectory(prefix="bare-root-", dir=ROOT.parent) as folder:
-        lines, code = timed_lines(bare_root(Path(folder)))
-        checkout = Path(folder) / "root" / "root" / "virtgauge"
+        root = bare_roots().make_root(Path(folder), PACKAGES)
+        checkout = root / "root" / "virtgauge"
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(checkout)], check=True)
+        lines, code = timed_lines(root)
         sizes = {name: size_mib(checkout / name) for name in (".venv", "src/virtgauge/native")}
         if options.keep is not None and code in (0, 1):
             shutil.copytree(checkout / "runs", options.keep, dirs_exist_ok=True)

@@ -159,4 +159,4 @@ if __name__ == "__main__":
     os.umask(0o022)
     with tempfile.TemporaryDirectory(prefix="virtgauge-image-") as place:
         make_deb = runpy.run_path(str(Path(__file__).with_name("deb.py")))["build"]
-        print(build(chosen.folder, chosen.deb or make_deb(Path(place), "none"), chosen.include))
+        print(build(chosen.folder, chosen.deb or make_deb(Path(place), compression="none"), chosen.include))

@@ -6,16 +6,21 @@ import gzip
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import bare_roots
 import pytest
 import typer
 
 from virtgauge import __version__
 from virtgauge.cli import app
+from virtgauge.fleet.cluster import TlsFiles
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +82,15 @@ def test_the_package_says_what_it_needs_and_of_what_version_it_is(package: Path,
     )
     sums = (unpacked / "DEBIAN" / "md5sums").read_text().splitlines()
     assert all((unpacked / line.partition("  ")[2]).is_file() for line in sums) and len(sums) > 1000
-    assert {path.name for path in (unpacked / "DEBIAN").iterdir()} == {"control", "md5sums", "postinst", "prerm"}
+    assert {path.name for path in (unpacked / "DEBIAN").iterdir()} == {
+        "control",
+        "md5sums",
+        "postinst",
+        "postrm",
+        "prerm",
+    }
+    changes = gzip.decompress((unpacked / "usr/share/doc/virtgauge/changelog.Debian.gz").read_bytes()).decode()
+    assert changes.startswith(f"virtgauge ({__version__}-1) ")
     owners = told("dpkg-deb", "--contents", package).splitlines()
     assert {line.split()[1] for line in owners} == {"root/root"}
     assert not [line for line in owners if line[8] == "w" and line[0] != "l"], "nobody else may write"
@@ -113,3 +126,85 @@ def test_manual_pages_completion_and_units_are_where_they_are_looked_for(unpacke
         (manual,) = re.findall(r"^Documentation=man:(\S+)\(1\)", unit.read_text(), re.MULTILINE)
         assert manual == f"virtgauge-{words.replace(' ', '-')}"
         assert (unpacked / f"usr/share/man/man1/{manual}.1.gz").is_file()
+
+
+@pytest.fixture(scope="module")
+def bare(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Debian 12 with systemd and man, without Python, in which apt has installed the package."""
+    root = bare_roots.make_root(tmp_path_factory.mktemp("bare"), ["systemd", "man-db", "ca-certificates"])
+    shutil.copy(package, root / "root")
+    assert not (root / "usr/bin/python3").exists()
+    bare_roots.told(root, "sh", "-c", f"apt-get update && apt-get install -y ./{package.name}")
+    return root
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("root")
+def test_what_apt_installs_in_a_bare_root_tells_and_measures_and_its_units_are_sound(bare: Path) -> None:
+    assert __version__ in bare_roots.told(bare, "virtgauge", "--version")
+    assert bare_roots.told(bare, "man", "-w", "virtgauge-run").strip() == "/usr/share/man/man1/virtgauge-run.1.gz"
+    assert "minutes" in bare_roots.told(bare, "man", "virtgauge-run")
+    assert "host" in bare_roots.told(bare, "virtgauge", "doctor")
+    (bare / "root" / "tiny.toml").write_text(bare_roots.TINY + bare_roots.STORAGE)
+    bare_roots.told(bare, "virtgauge", "run", "tiny.toml", "--out", "run", "--platform", "host")
+    assert bare_roots.measured(bare / "root" / "run") == {("timing", "host"), ("storage", "host")}
+    units = [f"/usr/lib/systemd/system/{one}" for one in ("virtgauge-serve.service", "virtgauge-worker.service")]
+    assert bare_roots.told(bare, "systemd-analyze", "verify", *units) == ""
+
+
+_ASK = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8800/', timeout=5).read().decode())"
+_WORKERS = """
+import sys
+from distributed import Client
+from virtgauge.fleet.cluster import TlsFiles
+client = Client(sys.argv[1], security=TlsFiles(*sys.argv[2:]).security())
+print("workers:", [one["name"] for one in client.scheduler_info()["workers"].values()])
+"""
+PYTHON = "/usr/lib/virtgauge/bin/python"
+
+
+def within(seconds: float, met: Callable[[], bool]) -> bool:
+    """Whether something comes about in time."""
+    until = time.monotonic() + seconds
+    while not (done := met()) and time.monotonic() < until:
+        time.sleep(0.5)
+    return done
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("root")
+def test_systemd_runs_the_units_and_a_purge_leaves_nothing(bare: Path) -> None:
+    ends = [f"/root/{name}.pem" for name in ("ca", "certificate", "key")]
+    temporary = TlsFiles.temporary()
+    for path, text in zip(ends, (temporary.ca, temporary.certificate, temporary.key), strict=True):
+        (bare / path[1:]).write_text(text)
+    with bare_roots.booted(bare) as run:
+        assert run("systemctl", "is-system-running", "--wait").stdout.strip() == "running"
+        assert run("systemctl", "is-enabled", "virtgauge-serve", "virtgauge-worker").stdout.split() == ["disabled"] * 2
+
+        assert run("systemctl", "enable", "--now", "virtgauge-serve").returncode == 0
+        answered = within(30, lambda: "<html" in run(PYTHON, "-c", _ASK).stdout)
+        assert answered, run("journalctl", "-u", "virtgauge-serve").stdout
+
+        run("systemctl", "start", "virtgauge-worker")
+        state = run("systemctl", "show", "-P", "ActiveState", "-P", "ConditionResult", "virtgauge-worker").stdout
+        assert set(state.split()) == {"inactive", "no"}
+
+        address = "tls://127.0.0.1:8786"
+        flags = [f"--tls-{name}={end}" for name, end in zip(("ca-file", "cert", "key"), ends, strict=True)]
+        command = [PYTHON, "-m", "distributed.cli.dask_scheduler", f"--host={address}", "--no-dashboard", *flags]
+        assert run("systemd-run", "--unit=scheduler", *command).returncode == 0
+        options = f"--scheduler {address} --name here --ca {ends[0]} --certificate {ends[1]} --key {ends[2]}"
+        (bare / "etc/default/virtgauge-worker").write_text(f"OPTIONS={options}\n")
+        assert run("systemctl", "enable", "--now", "virtgauge-worker").returncode == 0
+        joined = within(60, lambda: "workers: ['here']" in run(PYTHON, "-c", _WORKERS, address, *ends).stdout)
+        assert joined, run("journalctl", "-u", "virtgauge-worker", "-u", "scheduler").stdout
+
+        purged = run("apt-get", "purge", "-y", "virtgauge")
+        assert purged.returncode == 0, purged.stdout
+        assert "virtgauge" not in run("systemctl", "list-units", "--all", "--plain", "virtgauge*").stdout.split("\n")[0]
+        assert not run("pgrep", "-f", "virtgauge (serve|fleet)").stdout
+    left = [one for top in ("etc", "usr", "var") for one in (bare / top).rglob("*virtgauge*")]
+    assert not [one for one in left if not one.is_relative_to(bare / "var/log")]

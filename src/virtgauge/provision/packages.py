@@ -280,6 +280,7 @@ NEEDS = {
     "ovmf": Need("UEFI firmware", Path("/usr/share/OVMF").is_dir, ("ovmf",)),
     "tcsh": Need("the C shell", _on_path("tcsh"), ("tcsh",)),
     "fish": Need("fish", _on_path("fish"), ("fish",)),
+    "mmdebstrap": Need("mmdebstrap", _on_path("mmdebstrap"), ("mmdebstrap",)),
     "libvirt-headers": Need(
         "libvirt's headers",
         lambda: output_of(["pkg-config", "--modversion", "libvirt"]) is not None,

@@ -154,7 +154,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "databases": (*OF_DATABASES, DUCKDB.name, *(product.name for product in SERVERS)),
     "testing": ("guests", "native", "c++", "iperf3", "sshd", "libvirt-schemas", "qemu-user", "ovmf", "chromium"),
     "libvirt": ("libvirt-headers", "libvirtd", "libvirt-qemu", "libvirt-lxc"),
-    "labs": ("tcsh", "fish", "store", "kernel-rt"),
+    "labs": ("tcsh", "fish", "mmdebstrap", "store", "kernel-rt"),
 }
 """Names for several parts, or for other groups."""
 
