@@ -94,6 +94,10 @@ deb: environment ## build a Debian package into dist/, with every library in it
 container-image: environment ## build an OCI image archive into dist/, of Debian's packages alone (as root; INCLUDE="runc" adds packages)
 	@$(PY) setup/container_image.py $(if $(INCLUDE),--include "$(INCLUDE)")
 
+.PHONY: release
+release: environment ## build wheel, sdist, Debian package, hptime for C, bill of materials, notes and checksums into dist/
+	@$(PY) setup/release.py
+
 .PHONY: release-notes
 release-notes: ## print what the changelog says of the version that is next
 	@awk '/^## /{n++} n==1' CHANGELOG.md

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
+import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,7 +18,11 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from bare_roots import STORAGE, TINY, make_root, measured, told
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
+import virtgauge
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 
@@ -187,30 +194,6 @@ def agent_of(installed: Path) -> Path:
     return agent
 
 
-TINY = """
-name = "tiny"
-reference = "host"
-aa = false
-repetitions = 1
-[[platform]]
-name = "host"
-kind = "host"
-[[platform]]
-name = "told"
-kind = "simulated"
-[[suite.timing]]
-timers = ["clock_gettime"]
-sleeps = ["clock_nanosleep"]
-targets_us = [100]
-loads = ["idle"]
-reads = 1000
-sleep_samples = 50
-[validity]
-foreign_load = 1.0
-steal = 1.0
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_installed_wheel_measures_with_its_own_agent_where_there_is_no_cargo(
@@ -237,3 +220,128 @@ def test_an_installed_wheel_measures_with_its_own_agent_where_there_is_no_cargo(
             (agent,) = {guest.facts["agent_sha256"] for guest in ledger.guests() if guest.arm == "host"}
         assert agent == hashlib.sha256(agent_of(installed).read_bytes()).hexdigest()
     assert not list(tools.glob("*.called"))
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Debian 12, the oldest whose Python and C library suffice, with pipx and nothing that builds, and the wheel."""
+    root = make_root(tmp_path_factory.mktemp("bare"), ["python3-venv", "pipx", "ca-certificates"])
+    builders = ("cc", "gcc", "cargo", "rustc", "go", "make", "uv")
+    assert not [name for name in builders if shutil.which(name, path=f"{root}/usr/bin:{root}/usr/local/bin")]
+    for path in (wheel, ROOT / "requirements-uv.lock"):
+        shutil.copy(path, root / "root")
+    versions = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    (root / "root" / "versions.txt").write_text("\n".join(versions))
+    (root / "root" / "tiny.toml").write_text(TINY + STORAGE)
+    return root
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("root")
+def test_pipx_installs_the_wheel_in_a_bare_root_where_it_measures_timing_and_storage(wheel: Path, bare: Path) -> None:
+    told(bare, "pipx", "install", f"/root/{wheel.name}", PIP_CONSTRAINT="/root/versions.txt")
+    told(bare, "/root/.local/bin/virtgauge", "run", "tiny.toml", "--out", "pipx", "--platform", "host")
+    assert measured(bare / "root" / "pipx") == {("timing", "host"), ("storage", "host")}
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("root")
+def test_uvx_runs_the_wheel_in_a_bare_root_without_installing_it(wheel: Path, bare: Path) -> None:
+    told(bare, "sh", "-c", "python3 -m venv uv && uv/bin/pip install --require-hashes -r requirements-uv.lock")
+    command = ["uv/bin/uvx", "--constraints", "versions.txt", "--from", wheel.name, "virtgauge", "run", "tiny.toml"]
+    told(bare, *command, "--out", "uvx", "--platform", "host")
+    assert measured(bare / "root" / "uvx") == {("timing", "host"), ("storage", "host")}
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("root")
+def test_every_native_program_finds_what_it_is_linked_with_in_a_bare_root(wheel: Path, bare: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(bare / "root" / "wheel")
+    native = bare / "root" / "wheel" / "virtgauge" / "native"
+    programs = [path.name for path in native.iterdir() if path.read_bytes().startswith(b"\x7fELF")]
+    assert len(programs) >= 8
+    for name in programs:
+        linked = told(bare, "sh", "-c", f"ldd -r wheel/virtgauge/native/{name} || :")
+        assert re.search(r"libc\.so\.6 =>|statically linked|not a dynamic executable", linked), linked
+        assert not re.search(r"not found|undefined symbol", linked), linked
+
+
+def test_the_version_is_the_crates_and_stands_nowhere_else() -> None:
+    native = tomllib.loads((ROOT / "native" / "Cargo.toml").read_text())["workspace"]
+    version = native["package"]["version"]
+    assert virtgauge.__version__ == version, "make environment"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["dynamic"] == ["version"] and "version" not in project
+    assert native["dependencies"]["hptime"]["version"] == version
+    for member in native["members"]:
+        manifest = tomllib.loads((ROOT / "native" / member / "Cargo.toml").read_text())["package"]
+        assert manifest["version"] == {"workspace": True}, member
+    locked = tomllib.loads((ROOT / "native" / "Cargo.lock").read_text())["package"]
+    assert {one["version"] for one in locked if "source" not in one} == {version}, "cargo update --workspace"
+    sections = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert version == (sections[1] if sections[0] == "Unreleased" else sections[0])
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_the_crates_could_be_published(tmp_path: Path) -> None:
+    packages = [word for crate in ("hptime", "hptime-c") for word in ("-p", crate)]
+    command = ["cargo", "publish", "--locked", "--dry-run", "--allow-dirty", "--target-dir", tmp_path, *packages]
+    run(*command, cwd=ROOT / "native")
+    crates = {path.name: path for path in (tmp_path / "package").rglob("*.crate")}
+    assert crates.keys() == {f"{name}-{virtgauge.__version__}.crate" for name in ("hptime", "hptime-c")}
+    for name, path in crates.items():
+        with tarfile.open(path) as archive:
+            inside = {one.partition("/")[2] for one in archive.getnames()}
+        assert {"README.md", "src/lib.rs", "Cargo.toml"} | ({"include/hptime.h"} if "-c-" in name else set()) <= inside
+
+
+def bill(epoch: str = "1700000000") -> str:
+    """The bill of materials, by a process of its own."""
+    program = f"import sys; sys.path.insert(0, 'setup'); import sbom; print(sbom.text({virtgauge.__version__!r}))"
+    return run(sys.executable, "-c", program, SOURCE_DATE_EPOCH=epoch)
+
+
+@pytest.mark.slow
+def test_the_bill_of_materials_is_cyclonedx_names_what_is_in_the_locks_and_is_the_same_each_time() -> None:
+    text = bill()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"thing"', 1)) is not None
+    told = json.loads(text)
+    assert told["metadata"]["component"]["version"] == virtgauge.__version__
+    by_purl = {one["purl"]: one for one in told["components"] if "purl" in one}
+    assert len(by_purl) > 150 and all(one.get("licenses") for one in told["components"])
+    libraries = {one["name"]: one["version"] for one in told["components"] if "pypi" in one.get("purl", "")}
+    assert locked("requirements.lock").keys() - {"colorama", "win-inet-pton"} <= libraries.keys(), "but Windows' own"
+    assert all(version in locked("requirements-dev.lock")[name] for name, version in libraries.items())
+    crates = {one["name"]: one for one in tomllib.loads((ROOT / "native" / "Cargo.lock").read_text())["package"]}
+    for name in ("libc", "rustls"):
+        (digest,) = by_purl[f"pkg:cargo/{name}@{crates[name]['version']}"]["hashes"]
+        assert digest == {"alg": "SHA-256", "content": crates[name]["checksum"]}
+    assert not {one["name"] for one in told["components"]} & {"proptest", "pytest", "fuzz"}, "what only tests use"
+    linked = {one["ref"]: one.get("dependsOn", []) for one in told["dependencies"]}
+    assert "crate hptime" in linked["crate hptime-c"] and any("pyarrow" in one for one in linked["virtgauge"])
+    assert bill() == text and bill("1700000001") != text
+
+
+def test_a_release_has_the_version_of_its_changelog_and_nothing_that_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "setup"))
+    release = importlib.import_module("release")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / "native").mkdir()
+    (tmp_path / "native" / "Cargo.toml").write_text('[workspace.package]\nversion = "1.2.3"\n')
+    commit = ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "a"]
+    for words in (["init", "-q"], ["add", "."], commit):
+        (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.3\n\n## 1.2.2\n")
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert release.refusal() is None
+    (tmp_path / "native" / "Cargo.toml").write_text('[workspace.package]\nversion = "1.2.3"\n\n')
+    assert "native/Cargo.toml" in release.refusal()
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n## 1.2.3\n")
+    assert "'Unreleased'" in release.refusal() and "'1.2.3'" in release.refusal()
