@@ -33,6 +33,7 @@ from typing import Any
 from benchmark import BenchmarkError, Outcome, figure, main, progress
 from memory_flat import peak_kib
 
+from virtgauge.errors import VirtgaugeError
 from virtgauge.fleet.cluster import TlsFiles
 from virtgauge.fleet.messages import PackedTrial
 from virtgauge.host.process import cpu_clock_ns
@@ -212,9 +213,11 @@ class _Fleet:
         return process
 
     def _finish(self, process: subprocess.Popen[bytes]) -> None:
-        if process.wait():
+        if code := process.wait():
             said = (self.folder / "log").read_text(errors="replace")
-            raise BenchmarkError(f"{' '.join(map(str, process.args))[:200]} failed: {said[-2000:]}")  # type: ignore[arg-type]
+            with contextlib.suppress(VirtgaugeError), Ledger.open(self.folder / "run") as ledger:
+                said += "\n".join(event.detail for event in ledger.events() if event.kind == "host-set-aside")
+            raise BenchmarkError(f"{' '.join(map(str, process.args))[:200]} failed ({code}): {said[-2000:]}")  # type: ignore[arg-type]
 
 
 def _cost(process: subprocess.Popen[bytes]) -> tuple[float, float]:
