@@ -35,6 +35,7 @@ REFUSED = [
 ]
 # Of what a privileged container has, what virtgauge has a use for.
 ALL = [
+    "AUDIT_WRITE",
     "CHOWN",
     "DAC_OVERRIDE",
     "DAC_READ_SEARCH",
@@ -54,7 +55,6 @@ ALL = [
     "SYS_CHROOT",
     "SYS_NICE",
     "SYS_PTRACE",
-    "SYS_RESOURCE",
 ]
 
 
@@ -113,9 +113,16 @@ class Image:
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=64k"]},
             {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": [*nothing, "mode=1777"]},
             {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": [*nothing, "ro"]},
-            {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": [*nothing, "ro"]},
+            {
+                "destination": "/sys/fs/cgroup",
+                "type": "cgroup",
+                "source": "cgroup",
+                "options": [*nothing, "rw" if privileged else "ro"],
+            },
             {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777"]},
         ]
+        if privileged:  # of root, whose state is there
+            mounts.append({"destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev"]})
         for places, mode in ((binds, "rw"), (files, "ro")):
             mounts += [_bound(place, source, mode) for place, source in places.items()]
         namespaces = ["pid", "ipc", "uts", "mount", *([] if network else ["network"])]
@@ -139,7 +146,9 @@ class Image:
                 "readonlyPaths": [] if privileged else ["/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
             },
         }
-        if not privileged:
+        if privileged:
+            config["linux"]["resources"] = {"devices": [{"allow": True, "access": "rwm"}]}  # type: ignore[index]
+        else:
             config["linux"]["seccomp"] = {  # type: ignore[index]
                 "defaultAction": "SCMP_ACT_ALLOW",
                 "syscalls": [{"names": REFUSED, "action": "SCMP_ACT_ERRNO", "errnoRet": 1}],
