@@ -4,10 +4,10 @@ Examples:
   python benchmarks/fleet_scale.py                                  200 hosts
   python benchmarks/fleet_scale.py --hosts 50 --batch-s 5
 
-Coordinator (`virtgauge fleet run`) and scheduler (`dask scheduler`) are real, each a process of its own.  The workers
-are real workers of dask, many to a process, which only wait where a host would measure, and answer with the trials of a
-simulated run under the asked key.  Every host has a clock of its own, up to an hour off.  Workers go away in the middle
-of a batch and come back, and one process of them is killed with kill -9.
+Coordinator (`virtgauge fleet run`) and scheduler (`virtgauge fleet scheduler`) are real, each a process of its own.
+The workers are real workers of dask, many to a process, which only wait where a host would measure, and answer with
+the trials of a simulated run under the asked key.  Every host has a clock of its own, up to an hour off.  Workers go
+away in the middle of a batch and come back, and one process of them is killed with kill -9.
 """
 
 from __future__ import annotations
@@ -145,10 +145,9 @@ class _Fleet:
 
     def run(self) -> dict[str, Any]:
         """CPU time and memory of the run by process, and how long it took."""
-        ends = zip(("--tls-ca-file", "--tls-cert", "--tls-key"), self._files.values(), strict=True)
-        where = ["--host", "127.0.0.1", "--port", self._address.rpartition(":")[2], "--protocol", "tls"]
-        words = ["scheduler", *where, "--no-dashboard", *(str(word) for pair in ends for word in pair)]
-        scheduler = self._start([sys.executable, "-m", "dask", *words])
+        ends = zip(("--ca", "--certificate", "--key"), self._files.values(), strict=True)
+        where = ["--listen", "127.0.0.1", "--port", self._address.rpartition(":")[2]]
+        scheduler = self._virtgauge("fleet", "scheduler", *where, *(str(word) for pair in ends for word in pair))
         workers = [self._workers(number) for number in range(_PROCESSES)]
         coordinator = self._virtgauge("fleet", "run", "plan.toml", "--out", "run", "--quiet")
         processes = {"coordinator": coordinator, "scheduler": scheduler}

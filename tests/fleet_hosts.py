@@ -16,19 +16,6 @@ from virtgauge.network.namespace import Namespace
 
 NORTH, SOUTH = "10.99.7.1", "10.99.7.2"
 
-_SCHEDULER = """
-import asyncio, sys
-from virtgauge.fleet.cluster import own_cluster
-from virtgauge.fleet.cluster import TlsFiles
-
-async def serve():
-    async with own_cluster(sys.argv[1], TlsFiles(*sys.argv[2:])) as (_, address):
-        print(address, flush=True)
-        await asyncio.Event().wait()
-
-asyncio.run(serve())
-"""
-
 
 def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)
@@ -48,6 +35,11 @@ class TwoHosts:
     files: TlsFiles
     cables = ("cable0", "cable1")
 
+    @property
+    def ends(self) -> list[str]:
+        """The words of a command that prove who it is."""
+        return ["--ca", self.files.ca, "--certificate", self.files.certificate, "--key", self.files.key]
+
     def start(self, host: Namespace, *words: str, output: Path | None = None) -> subprocess.Popen[str]:
         """A process of that host."""
         state, cache = self.folder / host.name / "state", self.folder / host.name / "cache"
@@ -60,10 +52,9 @@ class TwoHosts:
 
     def worker(self, name: str, scheduler: str) -> subprocess.Popen[str]:
         """The worker of a host, and the process that watches over it."""
-        ends = ["--ca", self.files.ca, "--certificate", self.files.certificate, "--key", self.files.key]
         words = [sys.executable, "-m", "virtgauge.cli", "fleet", "worker", "--scheduler", scheduler, "--name", name]
         host = self.north if name == "north" else self.south
-        return self.start(host, *words, *ends, output=self.folder / f"{name}.log")
+        return self.start(host, *words, *self.ends, output=self.folder / f"{name}.log")
 
 
 @contextlib.contextmanager
@@ -86,11 +77,11 @@ def two_hosts(folder: Path, *, mtu: int = 1600) -> Iterator[TwoHosts]:
 @contextlib.contextmanager
 def scheduler(hosts: TwoHosts) -> Iterator[str]:
     """A cluster on the host ``north``: its address."""
-    files = (hosts.files.ca, hosts.files.certificate, hosts.files.key)
-    process = hosts.start(hosts.north, sys.executable, "-c", _SCHEDULER, NORTH, *files)
+    words = ["fleet", "scheduler", "--listen", NORTH, "--port", "0", *hosts.ends]
+    process = hosts.start(hosts.north, sys.executable, "-m", "virtgauge.cli", *words)
     try:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        yield process.stdout.readline().strip().removeprefix("scheduler at ")
     finally:
         ended(process)
 

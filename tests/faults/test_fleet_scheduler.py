@@ -118,11 +118,9 @@ class LostScheduler:
         return self.command("run", plan, "--out", self.folder / "run", "--progress", "lines")
 
     def start_scheduler(self):
-        files = zip(("--tls-ca-file", "--tls-cert", "--tls-key"), map(str, self.ends), strict=True)
-        where = ["--host", "127.0.0.1", "--port", str(self.port), "--protocol", "tls", "--no-dashboard"]
-        argv = [sys.executable, "-m", "dask", "scheduler", *where, *(word for pair in files for word in pair)]
-        self.scheduler = subprocess.Popen(argv, stderr=subprocess.DEVNULL, text=True)
-        self._stack.callback(ended, self.scheduler)
+        files = zip(("--ca", "--certificate", "--key"), map(str, self.ends), strict=True)
+        where = ["--listen", "127.0.0.1", "--port", str(self.port), *(word for pair in files for word in pair)]
+        self.scheduler = self.command("scheduler", *where)
         wait_until("the scheduler", self._listens)
 
     def _listens(self):

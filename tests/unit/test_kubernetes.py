@@ -25,6 +25,7 @@ from virtgauge.plan.load import parse_plan
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 JOBS = ("job.yaml", "privileged.yaml")
+FLEET = "../kubernetes-fleet/fleet.yaml"
 JOB = FOLDER / "virtgauge_job.py"
 # In what was published of 1.26 to 1.28 a rule of a podFailurePolicy has to have onPodConditions beside onExitCodes,
 # which the description beside it forbids.
@@ -41,7 +42,7 @@ def one(name: str, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", ("account.yaml", *JOBS))
+@pytest.mark.parametrize("name", ("account.yaml", *JOBS, FLEET))
 def test_every_object_is_of_the_published_schemas(name: str, version: str) -> None:
     for found in objects(name):
         kubernetes_validate.validate(found, version, strict=True)
@@ -55,11 +56,15 @@ def test_the_schemas_refuse_what_they_do_not_know() -> None:
         kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
 
 
-def test_the_pod_keeps_the_restricted_security_standard_and_its_root_is_read_only() -> None:
+@pytest.mark.parametrize(
+    ("name", "kind"), [("job.yaml", "Job"), (FLEET, "Deployment"), (FLEET, "DaemonSet"), (FLEET, "Job")]
+)
+def test_a_pod_keeps_the_restricted_security_standard_and_its_root_is_read_only(name: str, kind: str) -> None:
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/, «Restricted»."""
-    pod = one("job.yaml", "Job")["spec"]["template"]["spec"]
+    pod = one(name, kind)["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod.keys()
-    assert {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]} <= {"configMap", "emptyDir"}
+    known = {"configMap", "emptyDir", "secret", "persistentVolumeClaim"}
+    assert {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]} <= known
     context = pod["securityContext"]
     assert context["runAsNonRoot"] is True and context["runAsUser"] > 0
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -69,7 +74,9 @@ def test_the_pod_keeps_the_restricted_security_standard_and_its_root_is_read_onl
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert not [mount for mount in container["volumeMounts"] if mount["name"] == "plan" and not mount["readOnly"]]
+    assert container["image"] == f"localhost/virtgauge:{__version__}-1"
+    given = [mount for mount in container["volumeMounts"] if mount["name"] in ("plan", "tls")]
+    assert given and all(mount["readOnly"] for mount in given)
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -17,6 +17,7 @@ from virtgauge.errors import UsageError
 
 if TYPE_CHECKING:
     from virtgauge.exchange.place import Place
+    from virtgauge.fleet.cluster import TlsFiles
 
 app = typer.Typer(
     name="fleet",
@@ -116,6 +117,41 @@ def status(folder: RunFolder) -> None:
     print(f"{folder}: {course}")
 
 
+Ca = Annotated[Path | None, typer.Option(help="The authority that signed every certificate (PEM).")]
+Certificate = Annotated[Path | None, typer.Option(help="This process's certificate (PEM).")]
+Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
+
+
+def _files(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFiles:
+    from virtgauge.fleet.cluster import TlsFiles
+
+    if ca is None or certificate is None or key is None:
+        raise UsageError("certificates are missing", "give --ca, --certificate and --key")
+    return TlsFiles(str(ca), str(certificate), str(key))
+
+
+@app.command(
+    epilog="Example: virtgauge fleet scheduler --listen 192.0.2.1 --ca ca.pem --certificate cert.pem --key key.pem"
+)
+def scheduler(
+    listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Of this machine.", show_default=False)],
+    ca: Ca = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8786,
+) -> None:
+    """Be the meeting point of a fleet that others start: workers and `fleet run` join it; ends by Ctrl-C or SIGTERM.
+
+    It may be killed and started again under a run.
+    """
+    import asyncio
+
+    from virtgauge.fleet.cluster import serve_scheduler
+
+    files = _files(ca, certificate, key)
+    asyncio.run(serve_scheduler(listen, port, files, lambda where: print(f"scheduler at {where}", flush=True)))
+
+
 @app.command(
     epilog="Example: virtgauge fleet worker --scheduler tls://192.0.2.1:8786 --name a --ca ca.pem --certificate "
     "worker.pem --key worker-key.pem"
@@ -127,9 +163,9 @@ def worker(
     name: Annotated[
         str, typer.Option(metavar="NAME", help="What the plan calls this host, or its address.", show_default=False)
     ],
-    ca: Annotated[Path | None, typer.Option(help="The authority that signed every certificate (PEM).")] = None,
-    certificate: Annotated[Path | None, typer.Option(help="This worker's certificate (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    ca: Ca = None,
+    certificate: Certificate = None,
+    key: Key = None,
     listen: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Address of this machine; by default the one that faces the scheduler."),
@@ -145,18 +181,12 @@ def worker(
 
     Whoever holds a certificate of the cluster can run programs here as this user.
     """
-    from virtgauge.fleet.cluster import TlsFiles
     from virtgauge.fleet.workers import read_credentials, serve
 
     if not scheduler.startswith("tls://"):
         raise UsageError(
             f"--scheduler {scheduler}: a worker runs what it is sent, so it speaks TLS only", "give tls://host:port"
         )
-    if credentials_on_stdin:
-        files = read_credentials(sys.stdin.readline())
-    elif ca is None or certificate is None or key is None:
-        raise UsageError("certificates are missing", "give --ca, --certificate and --key")
-    else:
-        files = TlsFiles(str(ca), str(certificate), str(key))
+    files = read_credentials(sys.stdin.readline()) if credentials_on_stdin else _files(ca, certificate, key)
     lifeline = sys.stdin.fileno() if credentials_on_stdin else None
     raise typer.Exit(serve(scheduler, name, files, listen=listen, lifeline=lifeline))

@@ -14,6 +14,7 @@ import functools
 import itertools
 import logging
 import math
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
@@ -276,17 +277,51 @@ async def existing_cluster(fleet: FleetSection) -> AsyncIterator[Cluster]:
 @contextlib.asynccontextmanager
 async def own_cluster(address: str, files: TlsFiles) -> AsyncIterator[tuple[Cluster, str]]:
     """A scheduler in this process, for the time of a run; and where it listens."""
+    security = files.security()
+    async with _scheduler(address, 0, security) as scheduler, _joined(scheduler.address, security) as cluster:
+        yield cluster, scheduler.address
+
+
+async def serve_scheduler(address: str, port: int, files: TlsFiles, told: Callable[[str], None]) -> None:
+    """Be the scheduler of a cluster until SIGINT or SIGTERM; where it listens is told when it does.
+
+    Raises:
+        UsageError: certificate, key or authority cannot be used.
+        UnavailableError: the address cannot be had.
+    """
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    async with _scheduler(address, port, files.security()) as scheduler:
+        told(scheduler.address)
+        await ended.wait()
+
+
+@contextlib.asynccontextmanager
+async def _scheduler(address: str, port: int, security: Security) -> AsyncIterator[Scheduler]:
     configure()
     from distributed import Scheduler
 
-    security = files.security()
     scheduler: Scheduler = Scheduler(
-        host=address, protocol="tls", security=security, dashboard=False, dashboard_address="127.0.0.1:0"
+        host=address,
+        port=port,
+        protocol="tls",
+        security=security,
+        dashboard=False,
+        dashboard_address="127.0.0.1:0",
     )
-    async with scheduler:
+    try:
+        await scheduler
+    except (OSError, RuntimeError) as error:
+        raise UnavailableError(
+            f"nobody can listen at {address}:{port}: {error.__cause__ or error}",
+            "give an address of this machine, and a port that is free",
+        ) from error
+    try:
         scheduler.http_server.stop()  # nothing of ours is served there
-        async with _joined(scheduler.address, security) as cluster:
-            yield cluster, scheduler.address
+        yield scheduler
+    finally:
+        await scheduler.close()
 
 
 @contextlib.asynccontextmanager
@@ -296,7 +331,7 @@ async def _joined(address: str, security: Security) -> AsyncIterator[Cluster]:
     except (OSError, TimeoutError) as error:
         raise UnavailableError(
             f"the cluster at {address} cannot be reached: {error}",
-            "check address and certificates; `dask scheduler --tls-ca-file … --tls-cert … --tls-key …` starts one",
+            "check address and certificates; `virtgauge fleet scheduler` starts one",
         ) from error
     try:
         yield cluster
