@@ -25,7 +25,7 @@ from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
-from virtgauge.host.tag import STATE_VARIABLE, make_state_root, state_root
+from virtgauge.host.tag import STATE_REMEDY, make_state_root, state_root
 from virtgauge.ledger.records import DOUBT, ArmRecord, Flag, HostRecord, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
@@ -305,14 +305,9 @@ def report_reclaimed(display: ProgressDisplay) -> None:
 @contextlib.contextmanager
 def machine_to_ourselves() -> Iterator[None]:
     """Trials never share a machine: one measuring controller at a time."""
-    remedy = f"use sudo, or name a folder of your own in {STATE_VARIABLE}"
-    with _writable(state_root(), remedy):
-        make_state_root()
-    with _locked(
-        state_root() / LOCK_NAME,
-        "another virtgauge run is measuring on this machine; two would disturb each other",
-        remedy,
-    ):
+    make_state_root()
+    refusal = "another virtgauge run is measuring on this machine; two would disturb each other"
+    with _locked(state_root() / LOCK_NAME, refusal, STATE_REMEDY):
         yield
 
 
@@ -324,17 +319,11 @@ def run_to_ourselves(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _writable(path: Path, remedy: str) -> Iterator[None]:
+def _locked(path: Path, refusal: str, remedy: str) -> Iterator[None]:
     try:
-        yield
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise unwritable(f"{path}: cannot be written: {error.strerror}", error, remedy) from error
-
-
-@contextlib.contextmanager
-def _locked(path: Path, refusal: str, remedy: str) -> Iterator[None]:
-    with _writable(path, remedy):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self, TextIO
 
+from virtgauge.errors import unwritable
+
 TAG_VARIABLE = "VIRTGAUGE_SCOPE"
 """Every process that virtgauge starts on the host carries its scope's tag in this variable."""
 
@@ -26,6 +28,7 @@ STATE_FOLDER_VARIABLE = "VIRTGAUGE_STATE_FOLDER"
 """And in this one the user and the state folder to which the scope belongs."""
 
 STATE_VARIABLE = "VIRTGAUGE_STATE"  # Overrides the folder of all scopes
+STATE_REMEDY = f"use sudo, or name a folder of your own in {STATE_VARIABLE}"
 
 OWNER_FILE = "owner.json"
 CGROUP_PARENT = "virtgauge"
@@ -102,12 +105,18 @@ def make_state_root() -> None:
     """Make the folder of all scopes where it is missing.
 
     Raises:
-        OSError: it cannot be made, or belongs to another user, who could exchange what is in it and started from it.
+        FileNotFoundError: it was removed meanwhile.
+        UsageError: it cannot be made, or belongs to another user, who could exchange what is in it and started from it.
     """
     root = state_root()
-    root.mkdir(parents=True, exist_ok=True)
-    if root.lstat().st_uid not in (0, os.geteuid()):
-        raise PermissionError(errno.EPERM, "it belongs to another user", str(root))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if root.lstat().st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EPERM, "it belongs to another user", str(root))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unwritable(f"{root}: cannot be written: {error.strerror}", error, STATE_REMEDY) from error
 
 
 def cache_root() -> Path:
