@@ -73,8 +73,8 @@ _POSTRM = f"""\
 #!/bin/sh
 set -e
 if [ "$1" = purge ]; then
-    deb-systemd-helper purge {_SERVICES} >/dev/null
     rm -f /etc/default/virtgauge-worker
+    for service in {_SERVICES}; do rm -f "/etc/systemd/system/multi-user.target.wants/$service"; done
     if [ -L /var/lib/virtgauge ] && rmdir /var/lib/private/virtgauge 2>/dev/null; then rm /var/lib/virtgauge; fi
 fi
 [ ! -d /run/systemd/system ] || systemctl --system daemon-reload || true
@@ -122,8 +122,13 @@ def _install(uv: str, wheel: Path, tree: Path) -> None:
     (home / "bin" / "python").symlink_to(Path(PYTHON).resolve())
     for name in (".gitignore", "CACHEDIR.TAG", ".lock"):
         (home / name).unlink(missing_ok=True)
-    for direct in home.rglob("direct_url.json"):  # which names this machine's folders
-        direct.unlink()
+    (record,) = home.glob("lib/*/site-packages/virtgauge-*.dist-info/RECORD")
+    told = ("direct_url.json", "uv_cache.json")  # which name this machine's folders and times
+    for name in told:
+        (record.parent / name).unlink(missing_ok=True)
+    record.write_text(
+        "".join(one for one in record.read_text().splitlines(True) if not any(name in one for name in told))
+    )
     (tree / "usr" / "bin").mkdir(parents=True)
     (tree / "usr" / "bin" / "virtgauge").symlink_to("../lib/virtgauge/bin/virtgauge")
 

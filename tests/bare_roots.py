@@ -207,7 +207,6 @@ sensors = 2
 
 
 def measured(folder: Path) -> set[tuple[str, str]]:
-    """Suite and arm of what is valid in a run."""
+    """Suite and arm of the valid trials of a run."""
     with Ledger.open(folder) as ledger:
-        assert {trial.status for trial in ledger.trials()} == {TrialStatus.VALID}
-        return {(trial.suite, trial.arm) for trial in ledger.trials()}
+        return {(trial.suite, trial.arm) for trial in ledger.trials() if trial.status is TrialStatus.VALID}

@@ -345,3 +345,28 @@ def test_a_release_has_the_version_of_its_changelog_and_nothing_that_is_not_comm
     assert "native/Cargo.toml" in release.refusal()
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n## 1.2.3\n")
     assert "'Unreleased'" in release.refusal() and "'1.2.3'" in release.refusal()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_two_releases_of_one_commit_are_the_same_bytes(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib; sys.path.insert(0, 'setup'); import release; release.build(pathlib.Path(sys.argv[1]))"
+    )
+    for name in ("first", "second"):
+        run(sys.executable, "-c", program, tmp_path / name)
+        run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=tmp_path / name)
+    sums = (tmp_path / "first" / "SHA256SUMS").read_text()
+    assert sums == (tmp_path / "second" / "SHA256SUMS").read_text()
+    assert {line.split()[1] for line in sums.splitlines()} == {path.name for path in (tmp_path / "first").iterdir()} - {
+        "SHA256SUMS"
+    }
+    assert [len(list((tmp_path / "first").glob(f"*{end}"))) for end in (".whl", ".deb", ".cdx.json", ".tar.gz")] == [
+        1,
+        1,
+        1,
+        2,
+    ]
+    assert f"{virtgauge.__version__}" in run(
+        "tar", "-xOf", *(tmp_path / "first").glob("hptime*"), "usr/local/lib/pkgconfig/hptime.pc"
+    )
