@@ -76,7 +76,7 @@ def built(folder: Path, *options: str | Path) -> Path:
 @pytest.fixture(scope="module")
 def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = "import runpy, sys, pathlib; build = runpy.run_path(sys.argv[1])['build']; "
-    script += "print(build(pathlib.Path(sys.argv[2]), 'none'))"
+    script += "print(build(pathlib.Path(sys.argv[2]), compression='none'))"
     folder = tmp_path_factory.mktemp("package")
     return Path(told(sys.executable, "-c", script, ROOT / "setup" / "deb.py", folder).split()[-1])
 
