@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.errors import UsageError
 from virtgauge.exchange import archive
-from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run, read_entries
+from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run
+from virtgauge.exchange.entries import read_entries
 from virtgauge.exchange.place import open_place
 from virtgauge.exchange.query import Limits, QueryError, open_archive, summary_sql
 from virtgauge.ledger.records import TrialStatus
@@ -277,6 +278,22 @@ def test_the_commands_archive_and_answer(invoke, tmp_path):
     assert "qemu-microvm" in invoke(*options).stdout
     cut = invoke(*options, "--limit", 2)
     assert "only the first 2 rows" in cut.stderr
+
+
+def test_what_is_no_run_is_passed_over_and_folders_of_runs_are_taken(invoke, tmp_path):
+    """And a run that has not finished is told."""
+    runs = tmp_path / "runs"
+    make_run(runs, "one")
+    Ledger.create(runs / "two", manifest([arm_record("host", "host", "Host", "reference")])).close()
+    (tmp_path / "none").mkdir()
+    result = invoke("archive", "add", tmp_path / "none", runs, "--to", tmp_path / "archive")
+    assert result.exit_code == 1
+    assert f"passed over {tmp_path}/none: neither a run nor a folder of runs" in result.stderr
+    (one, two) = result.stdout.splitlines()
+    assert "one: archived (" in one and "finished" not in one
+    assert two.endswith("; it has not finished")
+    assert {entry.finished for entry in read_entries(open_place(str(tmp_path / "archive")))} == {True, False}
+    assert invoke("archive", "add", runs, "--to", tmp_path / "archive").exit_code == 0
 
 
 @pytest.mark.parametrize(

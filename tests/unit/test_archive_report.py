@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,10 +20,12 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.errors import UsageError
-from virtgauge.exchange.archive import Archived, Entry, archive_run, read_entries
+from virtgauge.exchange.archive import Archived, archive_run
 from virtgauge.exchange.archive_page import _groups, archive_document, archive_json, headline, step_text
 from virtgauge.exchange.archive_series import ArchiveSeries, Direction, Series, find_archive_series
-from virtgauge.exchange.levels import SCHEMA
+from virtgauge.exchange.archive_steps import Course, kept_steps
+from virtgauge.exchange.entries import LEVELS_SCHEMA as SCHEMA
+from virtgauge.exchange.entries import Entry, read_entries
 from virtgauge.exchange.place import Place, open_place
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
@@ -73,10 +76,13 @@ def test_a_step_is_found_where_it_was_with_its_size_and_what_else_changed(found:
     changed = series_of(found, TIMER.full_name, "Guest")
     (step,) = changed.steps
     assert (step.after, step.direction, step.beside) == (CHANGED_AT - 1, Direction.WORSE, ("kernel 6.1.0 → 6.18.0",))
+    assert not step.is_of_few_days and not step.as_reference
     assert step.size.point == pytest.approx(1.3, rel=0.03)
     assert not step.size.excludes(1.3)
     told = step_text(found, changed, step)
-    assert told.startswith("worse between run-12 and run-13: 1.") and told.endswith("; kernel 6.1.0 → 6.18.0")
+    assert told.startswith("worse between run-12 (2025-03-13) and run-13 (2025-03-14): 1.") and told.endswith(
+        "; kernel 6.1.0 → 6.18.0"
+    )
 
 
 def test_what_did_not_change_has_no_step(found: ArchiveSeries) -> None:
@@ -125,9 +131,9 @@ def test_cells_of_other_settings_platforms_and_hosts_are_other_series(tmp_path: 
 def test_the_page_is_whole_and_says_it(found: ArchiveSeries) -> None:
     document = archive_document(found)
     page = document.html()
-    assert "worse between run-12 and run-13" in page and "kernel 6.1.0 → 6.18.0" in page
+    assert "worse between run-12 (2025-03-13) and run-13 (2025-03-14)" in page and "kernel 6.1.0 → 6.18.0" in page
     assert "http://" not in page.partition("<script>")[0] and "Content-Security-Policy" in page
-    assert [section.title for section in document.sections] == ["Charts", "Figures"]
+    assert [section.title for section in document.sections] == ["Charts", "Figures", "Figures by run"]
     told = json.loads(archive_json(found))
     assert (told["kind"], len(told["runs"]), len(told["series"])) == ("archive", RUNS, 4)
     assert [step["direction"] for step in told["series"][0]["steps"]] == ["worse"]
@@ -155,9 +161,12 @@ def test_the_command_prints_or_writes_the_report(place: Place, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     report = ["archive", "report", place.root, "--measure", TIMER.full_name]
     text = CliRunner().invoke(cli.app, report).stdout
-    assert "1 step in 1 of 2 series over 26 runs" in text and "between run-12 and run-13: 1 figure worse" in text
+    assert (
+        "1 step in 1 of 2 series over 26 runs" in text
+        and "between run-12 (2025-03-13) and run-13 (2025-03-14): 1 figure worse" in text
+    )
     assert CliRunner().invoke(cli.app, [*report, "--format", "html"]).stdout == "report: archive.html\n"
-    assert "between run-12 and run-13" in (tmp_path / "archive.html").read_text()
+    assert "between run-12 (2025-03-13) and run-13 (2025-03-14)" in (tmp_path / "archive.html").read_text()
     assert CliRunner().invoke(cli.app, [*report, "--format", "json", "--out", "own.json"]).exit_code == 0
     assert json.loads((tmp_path / "own.json").read_text())["place"] == place.root
     assert CliRunner().invoke(cli.app, [*report, "--fail-on", "worse"]).exit_code == 1
@@ -174,10 +183,13 @@ def test_an_archive_of_before_tells_which_runs_have_no_levels(tmp_path: Path) ->
     (Path(place.root) / old["levels"]).unlink()
     path.write_text(json.dumps(old | {"levels": None}))
     found = find_archive_series(place, [TIMER], 0.05)
-    assert (found.without_levels, len(found.runs)) == (1, 1)
-    assert any("1 more run without levels" in caveat for caveat in archive_document(found).caveats)
+    assert (found.without_levels, len(found.runs)) == ((entry.run,), 1)
+    assert any(
+        f"1 more run without levels, archived by an older virtgauge: {entry.run};" in caveat
+        for caveat in archive_document(found).caveats
+    )
     assert archived(place, tmp_path / entry.run) is Archived.RENEWED
-    assert find_archive_series(place, [TIMER], 0.05).without_levels == 0
+    assert find_archive_series(place, [TIMER], 0.05).without_levels == ()
 
 
 def test_levels_that_are_missing_or_damaged_are_refused_with_a_remedy(tmp_path: Path) -> None:
@@ -221,7 +233,10 @@ def levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Arc
     """An archive of one run a level, of which nothing but these is known."""
 
     def found(
-        values: Sequence[float], columns: Mapping[str, Any] | None = None, equivalent: float = 0.05
+        values: Sequence[float],
+        columns: Mapping[str, Any] | None = None,
+        equivalent: float = 0.05,
+        facts: Sequence[Mapping[str, str]] = (),
     ) -> ArchiveSeries:
         place = open_place(str(tmp_path / "archive"))
         entries = [
@@ -229,6 +244,7 @@ def levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Arc
                 **{"version": 1, "archive": f"run-{number:03}", "run": f"run-{number}", "plan": "p", "trials": 1},
                 **{"digest": "", "archived_at": "", "files": (), "levels": "levels/all.parquet"},
                 created_at=f"2025-01-01T00:00:{number:03}",
+                facts={"": facts[number]} if facts else {},
             )
             for number in range(len(values))
         ]
@@ -243,7 +259,7 @@ def levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Arc
         }
         monkeypatch.setattr(
             "virtgauge.exchange.archive_series.read_levels",
-            lambda *_: pa.table({field.name: pa.array(rows[field.name], field.type) for field in SCHEMA}),
+            lambda *_: (pa.table({field.name: pa.array(rows[field.name], field.type) for field in SCHEMA}), {}),
         )
         return find_archive_series(place, [TIMER], equivalent)
 
@@ -266,7 +282,9 @@ def test_what_changed_most_at_a_place_is_what_changed_most_there(levels: Callabl
     cells = {"factors": ['{"function": "rdtsc"}'] * 60 + ['{"function": "rdtscp"}'] * 60}
     archives = [f"run-{number:03}" for number in range(60)] * 2
     found = levels(values, cells | {"archive": archives})
-    (last,) = [text for between, text in _groups(found) if between == "between run-39 and run-40"]
+    (last,) = [
+        text for between, text in _groups(found) if between == "between run-39 (2025-01-01) and run-40 (2025-01-01)"
+    ]
     assert last.startswith("2 figures worse; most of all") and "rdtscp" in last and "2.0" in last
 
 
@@ -336,3 +354,180 @@ def test_levels_that_are_no_figures_are_left_out(tmp_path: Path) -> None:
         pq.write_table(whole.set_column(whole.schema.get_field_index(name), name, broken), path)
         with pytest.raises(UsageError, match="no run has levels"):
             find_archive_series(place, [TIMER], 0.05)
+
+
+def test_what_else_changed_is_all_that_was_recorded(levels: Callable[..., ArchiveSeries]) -> None:
+    before = {
+        "microcode": "0x1",
+        "cmdline": "root=/dev/sda1 quiet console=ttyS0 mitigations=auto",
+        "guest: memory": "1",
+    }
+    after = {"microcode": "0x2", "cmdline": "root=/dev/sda1 console=ttyS0 mitigations=off", "guest: memory": "2"}
+    fixed = {"boot id": "x", "other: memory": "1"}
+    facts = [{**fixed, **(before if number < 20 else after), "boot id": str(number)} for number in range(40)]
+    (one,) = levels(noisy((20, 1.0), (20, 1.5)), {"arm": ["guest"] * 40}, facts=facts).series
+    told = ("microcode 0x1 → 0x2", "cmdline −quiet −mitigations=auto +mitigations=off", "guest: memory 1 → 2")
+    assert [step.beside for step in one.steps] == [told]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("boot id", ["a", "b", "a", "c"], "boot id (a, b, c)"),
+        ("memory bytes", ["1000000000", "2000000000"] * 4, "memory bytes (1.00 GB, 2.00 GB)"),
+        ("memory bytes", ["2000000000", "2000000001"] * 4, ""),  # what a boot more or less takes
+        ("cpu count", ["4", "4", "8", "8", "4", "4"], ""),  # threads of cores that were switched off for a while
+        ("boot id", ["a", "a", "b", "c"], ""),
+    ],
+)
+def test_several_machines_in_one_series_are_told(
+    levels: Callable[..., ArchiveSeries], name: str, values: list[str], told: str
+) -> None:
+    found = levels([1.0] * len(values), {"cpu": ["Xeon"] * len(values)}, facts=[{name: value} for value in values])
+    assert found.alternating == ({"Xeon": (told,)} if told else {})
+    assert [told in caveat for caveat in archive_document(found).caveats] == [True] * bool(told)
+
+
+def test_a_machine_that_is_named_has_series_of_its_own(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path / "archive"))
+    for number, name in enumerate(("alpha", "beta")):
+        with Ledger.open(made(tmp_path, number)) as ledger:
+            assert archive_run(place, ledger, host=name).outcome is Archived.NEW
+    assert set(find_archive_series(place, [TIMER], 0.05).hosts) == {"alpha", "beta"}
+    product = {"identity": {"cpu_model": "Xeon"}, "context": {"hypervisor": {"product": "R640"}}}
+    archived(place, made(tmp_path, 2, fingerprint=product))
+    assert "Xeon (R640)" in find_archive_series(place, [TIMER], 0.05).hosts
+
+
+def test_levels_that_are_damaged_are_left_out_named_and_mended(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path / "archive"))
+    for number in range(3):
+        archived(place, made(tmp_path, number))
+    lost = next(one for one in read_entries(place) if one.run == "run-1")
+    assert lost.levels is not None
+    Path(place.path(lost.levels)).write_bytes(b"PAR1")
+    found = find_archive_series(place, [TIMER], 0.05)
+    assert ([run.label for run in found.runs], [*found.unread]) == (["run-0", "run-2"], ["run-1"])
+    (caveat,) = archive_document(found).caveats
+    assert "run-1: " in caveat and f"`virtgauge archive add RUN --to {place.name}`" in caveat
+    assert archived(place, tmp_path / "run-1") is Archived.MENDED
+    assert find_archive_series(place, [TIMER], 0.05).unread == {}
+    (trials,) = Path(place.root).glob("trials/*/*/run-2-*.parquet")
+    trials.unlink()
+    assert archived(place, tmp_path / "run-2") is Archived.MENDED
+    assert archived(place, tmp_path / "run-2") is Archived.KNOWN
+    assert len(place.found("trials")) == len(place.found("levels")) == 3
+
+
+def test_too_few_runs_are_no_finding(levels: Callable[..., ArchiveSeries]) -> None:
+    for number in (1, 6, 7):
+        found = levels(noisy((number // 2, 1.0), (number - number // 2, 1.5)))
+        assert (found.needed, found.series[0].steps) == (8, ())
+        assert headline(found) == f"too few runs to tell a change: {number} of the 8 that it takes with 1 series"
+        text = " ".join(text for block in archive_document(found).summary for text in getattr(block, "paragraphs", ()))
+        assert "chance" not in text and "`virtgauge compare --series RUNS`" in text
+    assert headline(levels([1.0] * 8)) == "no change shown in any of 1 series over 8 runs"
+
+
+@pytest.mark.parametrize(("falls_to", "kept"), [(1.2, 0), (1.9, 1)])
+def test_a_step_whose_interval_reaches_no_change_is_none(falls_to: float, kept: int) -> None:
+    """Levels that rise and fall slowly have one that exceeds what neighbours differ by."""
+    levels = np.array([*np.linspace(1.0, 1.5, 12), *np.linspace(1.53, falls_to, 12)])
+    course = Course(TIMER, "guest", levels, [str(day) for day in range(24)], [{}] * 24)
+    assert len(kept_steps(course, [11], 0.05)) == kept
+
+
+def test_steps_of_few_days_are_marked_and_the_newest_come_first(levels: Callable[..., ArchiveSeries]) -> None:
+    found = levels(noisy((20, 1.0), (20, 1.5), (20, 3.0), (20, 6.0)))
+    (one,) = found.series
+    assert [step.is_of_few_days for step in one.steps] == [True] * 3, "all runs are of one day"
+    assert "the runs on one side are of fewer than 4 days" in step_text(found, one, one.steps[0])
+    places = [int(between.split("run-")[1].split(" ")[0]) for between, _ in _groups(found)]
+    assert places == [59, 39, 19]
+    assert len(one.drift) == 3
+    (told,) = [text for text in archive_document(found).summary[-1].paragraphs if "a drift?" in text]
+    assert "in steps of the same direction, 6.0" in told
+
+
+def test_what_the_reference_does_too_is_told(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path / "archive"))
+    for number in range(20):
+        slower = 1.3 if number >= 10 else 1.0
+        archived(place, made(tmp_path, number, guest=1.0, host=slower * (1 + random.Random(number).gauss(0, 0.01))))
+    found = find_archive_series(place, [TIMER], 0.05)
+    guest, host = (series_of(found, TIMER.full_name, name) for name in ("Guest", "Host"))
+    assert host.is_reference and [step.as_reference for step in (*guest.steps, *host.steps)] == [True, False]
+    assert "; as the reference does" in step_text(found, guest, guest.steps[0])
+
+
+def test_where_series_end_and_others_begin_is_told(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path / "archive"))
+    for number in range(12):
+        plan = {"plan_text": plan_text(sleep_samples=50)} if number >= 6 else {}
+        arms = {"arms": (HOST,)} if number >= 8 else {}
+        archived(place, made(tmp_path, number, **plan, **arms))
+    found = find_archive_series(place, [SLEEP], 0.05)
+    told = {(turn.last, turn.first): (turn.what, number) for turn, number in found.turns.items()}
+    assert told == {(7, None): ("Guest on Xeon", 1), (5, 6): ("sleep_samples 1000 → 50", 2)}
+    words = [text for text in archive_document(found).summary[-1].paragraphs if " end" in text]
+    assert words[1] == (
+        "2 series end at run-5 (2025-03-06) and 2 begin at run-6 (2025-03-07): sleep_samples 1000 → 50."
+    )
+    assert sorted((one.runs[-1], one.ended) for one in found.series) == [(5, True), (5, True), (7, True), (11, False)]
+    (notes,) = {
+        row.cells[2].note
+        for section in archive_document(found).sections
+        for block in section.blocks
+        for row in getattr(block, "rows", ())
+        if len(row.cells) == 7 and row.arm == "Guest" and "50" in row.heads[0] and "1000" not in row.heads[0]
+    }
+    assert notes == "on 2025-03-08"
+
+
+def test_what_fails_is_what_goes_on_since_a_date_and_is_measured(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path / "archive"))
+    for number in range(RUNS):
+        archived(place, made(tmp_path, number))
+    found = find_archive_series(place, [TIMER], 0.05)
+    assert [one.arm for one in found.failing()] == [one.arm for one in found.failing("2025-03-14")] == ["Guest"]
+    assert found.failing("2025-03-15") == []
+    command = ["archive", "report", place.root, "--measure", TIMER.full_name]
+    result = CliRunner().invoke(cli.app, [*command, "--fail-on", "worse"])
+    assert result.exit_code == 1
+    assert result.stderr.count("virtgauge: Guest on Xeon, Timer cost: rdtscp, idle, timer_cost.p50: worse between") == 1
+    assert CliRunner().invoke(cli.app, [*command, "--fail-on", "worse", "--since", "2025-03-15"]).exit_code == 0
+    assert isinstance(CliRunner().invoke(cli.app, [*command, "--since", "2025-03-15"]).exception, UsageError)
+    for number in range(RUNS, RUNS + 4):
+        archived(place, made(tmp_path, number, arms=(HOST,)))
+    assert find_archive_series(place, [TIMER], 0.05).failing() == [], "its platform is gone"
+
+
+def test_emulated_figures_fail_only_where_nothing_else_is_there(levels: Callable[..., ArchiveSeries]) -> None:
+    steps = noisy((20, 1.0), (20, 1.5))
+    assert len(levels(steps, {"emulated": [True] * 40}).failing()) == 1
+    columns = {"emulated": [True] * 40 + [False] * 40, "archive": [f"run-{number:03}" for number in range(40)] * 2}
+    assert levels([*steps, *[1.0] * 40], columns).failing() == []
+
+
+def test_json_says_of_each_series_what_was_found(found: ArchiveSeries) -> None:
+    told = json.loads(archive_json(found))
+    assert [one["finding"] for one in told["series"]] == ["steps", "steps", "none shown", "none shown"]
+    step, levels = told["series"][0]["steps"][0], told["series"][0]["levels"]
+    assert (step["before"], step["after"], step["run_before"], step["run_after"]) == (12, 13, "run-12", "run-13")
+    assert (step["date"], step["few_days"], step["as_reference"]) == ("2025-03-14", False, False)
+    assert {len(levels[name]) for name in ("run", "level", "low", "high", "confidence", "repetitions")} == {RUNS}
+    assert told["needed"] == 12 and told["runs"][13]["hosts"]["Xeon"]["kernel"] == "6.18.0"
+
+
+def test_every_drawn_figure_stands_in_a_table_by_run_with_its_confidence(found: ArchiveSeries) -> None:
+    document = archive_document(found)
+    (by_run,) = [section for section in document.sections if section.anchor == "runs"]
+    (charts,) = [section for section in document.sections if section.anchor == "charts"]
+    assert [len(block.rows) for block in by_run.blocks] == [RUNS] * 2
+    first = by_run.blocks[0].rows[0]
+    assert (first.heads, first.cells[-1]) == (("run-0", "2025-03-01"), "75 %")
+    assert "Drawn: 4 of 4 series" in charts.blocks[0].paragraphs[0]
+    for chart in charts.blocks[1:]:
+        assert "Intervals are at 75 % confidence" in chart.caption and chart.x.labels[13] == "2025-03-13"
+        assert {row["arm"] for row in chart.panels[0].rows if row["kind"] == "ours"} == {"Host", "Guest"}
+        assert all(row["interval"].endswith("(75 %)") for row in chart.panels[0].rows if row["kind"] == "ours")

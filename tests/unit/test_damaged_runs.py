@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.compare.runs import read_run
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
-from virtgauge.exchange.archive import read_entries
+from virtgauge.exchange.entries import read_entries
 from virtgauge.exchange.imports.pgbench import read_pgbench
 from virtgauge.exchange.place import open_place
 from virtgauge.ledger.damage import DamagedError

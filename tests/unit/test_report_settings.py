@@ -94,7 +94,7 @@ def test_the_page_folds_them_and_the_terminal_says_where_they_are(ledger: Ledger
     assert "tuning vcpu_cpus" in page
     console = Console(record=True, width=120, file=io.StringIO())
     render_text(found, console)
-    assert "more in the HTML report: Settings of the guests" in console.export_text()
+    assert "more in the HTML report (`--format html`): Settings of the guests" in console.export_text()
 
 
 def test_a_run_without_settings_has_no_such_section(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, Enviro
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
 from virtgauge.compare.series import find_series
 from virtgauge.errors import UsageError
+from virtgauge.ledger.records import unfinished_words
 from virtgauge.plan.model import Plan
-from virtgauge.report.trials import flattened
+from virtgauge.report.settings import OF_EVERY_RUN, recorded_facts
 from virtgauge.results.measure import Measure
 from virtgauge.specs.suites import cell_name
 from virtgauge.suites.cell_settings import plan_of
-
-_OF_EVERY_BOOT = frozenset({"context boot_id"})  # Facts that differ between any two runs and mean nothing
 
 
 def differing_environment(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
@@ -36,19 +35,12 @@ def differing_environment(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
 
 def _facts(run: ReadRun, plan: Plan | None, arms: Collection[str]) -> Iterator[tuple[str, str | None]]:
     manifest = run.manifest
-    for name, value in flattened(manifest.fingerprint):
-        if name not in _OF_EVERY_BOOT:
-            yield name.removeprefix("identity ").removeprefix("context ").replace("_", " "), value
-    yield "virtgauge", manifest.tool_version
-    yield "agent (SHA-256)", manifest.agent_sha256[:12]
-    yield "plan", manifest.plan_name
+    known = recorded_facts(manifest, manifest.fingerprint, [arm for arm in manifest.arms if arm.name in arms])
+    yield from ((name, value) for name, value in known if name not in OF_EVERY_RUN)
     yield "hosts", ", ".join(host.name for host in manifest.hosts) or None
     yield "repetitions", str(run.repetitions)
     for name, limit in plan.validity.model_dump().items() if plan else ():
         yield f"validity limit {name.replace('_', ' ')}", f"{limit:g}"
-    for arm in (one for one in manifest.arms if one.name in arms):
-        for name, value in (("kind", arm.kind), ("is", arm.label), *flattened(arm.settings)):
-            yield f"{arm.name}: {name.replace('_', ' ')}", value
 
 
 def caveats(runs: Sequence[ReadRun], across: bool) -> Iterator[str]:
@@ -65,7 +57,7 @@ def caveats(runs: Sequence[ReadRun], across: bool) -> Iterator[str]:
         )
     if len({run.manifest.agent_sha256 for run in runs}) > 1:
         yield "The agent in the guests was not the same in all runs; a part of a change may be the agent's."
-    yield from (f"{label} has not finished." for label, run in zip(labels, runs, strict=True) if not run.finished)
+    yield from (unfinished_words(label) for label, run in zip(labels, runs, strict=True) if not run.finished)
     if without := of(lambda run: run.aa is None or not run.aa.usable):
         yield f"{without}: identical arms (A/A) were not measured, so no difference from it is called one."
     if len(runs) > 1 and (unread := of(lambda run: plan_of(run.manifest) is None)):

@@ -218,7 +218,7 @@ def _courses(found: SeriesComparison) -> Iterator[Chart]:
             panels.setdefault(found.cells[one.cell].name, []).extend(_course(found, one, by_ratio))
         quantity: Quantity = RATIO if by_ratio else _measure(own[0].measure).quantity
         more = " In the figure of the first run." if by_ratio else ""
-        yield from levels_chart(name, more, quantity, panels)
+        yield from levels_chart(name, more, quantity, panels, {n: run.label for n, run in enumerate(found.runs, 1)})
 
 
 def _by_ratio(series: Series) -> bool:

@@ -12,7 +12,7 @@ from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, p
 from virtgauge.errors import UsageError
 from virtgauge.ledger.damage import is_figure
 from virtgauge.ledger.read_only import ReadOnlyLedger
-from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus, course_of
+from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus, has_finished
 from virtgauge.ledger.store import LEDGER_NAME
 from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.measure import Measure
@@ -114,7 +114,7 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
             for arm in table.trials.arms
             if (values := table.values(measure, cell, arm))
         }
-        finished = course_of(ledger.events()) == "completed"
+        finished = has_finished(ledger.events())
         manifest = table.manifest
     for (name, _, arm), blocks in figures.items():
         for block, value in blocks.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import datetime
 import enum
 import json
 import resource
@@ -21,7 +22,8 @@ from rich.text import Text
 from virtgauge.console.displays import output
 from virtgauge.console.options import OutFile, require_makeable, tell_lost_samples
 from virtgauge.console.reports import ReportFormat, deliver
-from virtgauge.errors import ExitCode, UsageError
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, printable
+from virtgauge.ledger.records import unfinished_words
 
 if TYPE_CHECKING:
     from virtgauge.exchange.query import Answer
@@ -50,26 +52,61 @@ Region = Annotated[str | None, typer.Option(metavar="REGION", help="Of the bucke
 
 @archive.command("add", epilog="Example: virtgauge archive add runs/* --to s3://measurements/lab")
 def add_runs(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Folders of runs, or folders of such.", show_default=False)
+    ],
     to: Annotated[str, typer.Option(metavar="PLACE", help="A folder, or s3://BUCKET/PREFIX.")],
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="What the machine is called that made them; by default its processor and product."
+        ),
+    ] = "",
     endpoint: Endpoint = None,
     region: Region = None,
 ) -> None:
-    """Put runs into an archive of Parquet files, each run once, whole or not at all; a run that has grown, anew."""
-    from virtgauge.exchange.archive import archive_run
+    """Put runs into an archive of Parquet files, each run once, whole or not at all; a run that has grown, anew.
+
+    What is no run or is damaged is passed over; then it ends with 1.
+    """
+    from virtgauge.compare.runs import run_folders
+    from virtgauge.exchange.archive import ArchiveWriteError, archive_run
     from virtgauge.exchange.place import open_place
     from virtgauge.ledger.read_only import ReadOnlyLedger
 
     if "://" not in to:
         require_makeable("--to", Path(to))
     place = open_place(to, endpoint=endpoint, region=region)
+    folders, passed_over = list[Path](), 0
+
+    def pass_over(error: VirtgaugeError) -> None:
+        nonlocal passed_over
+        passed_over += 1
+        print(printable(f"virtgauge: passed over {error}", lines=True), file=sys.stderr)
+
+    for one in runs:
+        try:
+            folders += run_folders([one])
+        except UsageError as error:
+            pass_over(error)
     with Console(stderr=True).status("archiving") as status:
-        for number, folder in enumerate(runs, start=1):
-            status.update(f"archiving run {number} of {len(runs)}")
-            with ReadOnlyLedger.for_command(folder) as ledger:
-                tell_lost_samples(ledger)
-                done = archive_run(place, ledger)
-            print(f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive})")
+        for number, folder in enumerate(dict.fromkeys(folders), start=1):
+            status.update(f"archiving run {number} of {len(folders)}")
+            try:
+                with ReadOnlyLedger.for_command(folder) as ledger:
+                    tell_lost_samples(ledger)
+                    done = archive_run(place, ledger, host=host)
+            except ArchiveWriteError:
+                raise
+            except VirtgaugeError as error:
+                pass_over(error)
+                continue
+            unfinished = "" if done.entry.finished else f"; {unfinished_words('it')}"
+            print(
+                f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive}){unfinished.rstrip('.')}"
+            )
+    if passed_over:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @archive.command(
@@ -89,21 +126,30 @@ def report_archive(
     ] = ReportFormat.TEXT,
     out: OutFile = None,
     fail_on: Annotated[
-        FailOnStep, typer.Option(help="Exit with 1 when the latest step of a figure is for the worse; for CI.")
+        FailOnStep,
+        typer.Option(help="Exit with 1 when the latest step of a figure still measured is for the worse; for CI."),
     ] = FailOnStep.NOTHING,
+    since: Annotated[
+        datetime.datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="With --fail-on: a step before it does not fail."
+        ),
+    ] = None,
     endpoint: Endpoint = None,
     region: Region = None,
 ) -> None:
     """Say what changed over all runs of an archive, and when: by host, platform, cell and measure; never measures.
 
     A step is told where the runs before and after it differ by more than chance explains and than single runs do; with
-    it, whether kernel or virtgauge changed there.
+    it, what of host, virtgauge, plan and platform changed there.
     """
-    from virtgauge.exchange.archive_page import archive_document, archive_json
+    from virtgauge.exchange.archive_page import archive_document, archive_json, series_text, step_text
     from virtgauge.exchange.archive_series import find_archive_series
     from virtgauge.exchange.place import open_place
     from virtgauge.measures.catalogue import headline_measures, named_measures
 
+    if since is not None and fail_on is FailOnStep.NOTHING:
+        raise UsageError("--since goes with --fail-on worse", "give both, or neither")
     measures = named_measures(measure or []) or headline_measures()
     with Console(stderr=True).status("reading the archive"), _bounded_memory(_READING_MIB):
         found = find_archive_series(open_place(place, endpoint=endpoint, region=region), measures, equivalent / 100)
@@ -116,7 +162,11 @@ def report_archive(
         deliver(archive_document(found).print, out)
     if out is not None:
         print(f"report: {out}")
-    if fail_on is FailOnStep.WORSE and found.is_worse:
+    failing = found.failing(since.strftime("%Y-%m-%d") if since else "") if fail_on is FailOnStep.WORSE else []
+    for one in failing:
+        text = f"virtgauge: {series_text(one)}: {step_text(found, one, one.steps[-1])}"
+        print(printable(text), file=sys.stderr)
+    if failing:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -199,9 +249,7 @@ def _print(answer: Answer, format: AnswerFormat) -> None:
         records = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
         print(json.dumps(records, default=str, indent=1))
     else:
-        console = output()
-        if not console.is_terminal:
-            console.width = _WIDE  # whoever reads it elsewhere has no width to respect
+        console = output(_WIDE)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for column, first in zip(answer.columns, answer.rows[0] if answer.rows else answer.columns, strict=True):
             justify: Literal["right", "left"] = "right" if isinstance(first, int | float) else "left"

@@ -1,12 +1,6 @@
-"""An archive of runs: a folder, or a prefix of a bucket in an object store that speaks S3.
+"""Putting runs into an archive: each there once, whole or not at all; see :mod:`virtgauge.exchange.entries`.
 
-    ROOT/trials/suite=timing/month=2025-03/RUN-DIGEST.parquet     rows: a trial and a measure each
-    ROOT/levels/RUN-DIGEST.parquet                                its figures, see :mod:`virtgauge.exchange.levels`
-    ROOT/runs/RUN.json                                            the entry: which files are the run's
-
-A run's files are written first and its entry last, so that a run is there whole or not at all; then what the entry no
-longer names goes.  Readers follow the entries and never list the files of trials: what an interrupted writer left is
-not seen.
+A run's files are written first and its entry last; then what the entry no longer names goes.
 """
 
 from __future__ import annotations
@@ -18,106 +12,35 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field
 
-from virtgauge.errors import UsageError, VirtgaugeError
-from virtgauge.exchange.levels import Level, write_levels
+from virtgauge.analysis.estimate import median_estimate
+from virtgauge.errors import VirtgaugeError
+from virtgauge.exchange.entries import (
+    LEVELS_SCHEMA,
+    VERSION,
+    ArchivedFile,
+    Entry,
+    Level,
+    are_levels,
+    read_entry,
+    write_entry,
+)
+from virtgauge.exchange.figures import chosen_of
 from virtgauge.exchange.place import Place
-from virtgauge.exchange.trials import COLUMNS, SCHEMA, Row, read_rows, table_of
-from virtgauge.ledger.records import Manifest
+from virtgauge.exchange.trials import COLUMNS, FILE_SCHEMA, Row, host_facts, read_rows, table_of
+from virtgauge.ledger.damage import is_figure
+from virtgauge.ledger.records import HostRecord, Manifest, has_finished
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.measures.catalogue import MEASURES
+from virtgauge.report.model import row_labels
+from virtgauge.report.settings import recorded_facts
 from virtgauge.results.columns import STATUSES, read_marks
 from virtgauge.results.table import ResultTable
-
-VERSION = 1  # Of the archive's layout
-
-_RUNS = "runs"
-
-
-class ArchivedFile(BaseModel):
-    """A file of trials."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    # below the archive's root
-    path: Annotated[str, Field(pattern=r"^trials/suite=[a-z]+/month=\d{4}-\d{2}/[A-Za-z0-9._-]+\.parquet$")]
-    suite: str  # of all its trials
-    rows: Annotated[int, Field(ge=0)]  # in it
-
-
-class Entry(BaseModel):
-    """One archived run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    version: int  # of the layout
-    archive: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]  # the run's name in the archive, unique
-    # run, plan, created_at: as in its manifest
-    run: str
-    plan: str
-    created_at: str
-    trials: Annotated[int, Field(ge=0)]  # number of them
-    digest: str  # of the trials and the measures; the same of a run that has not changed
-    archived_at: str  # ISO 8601, UTC
-    files: tuple[ArchivedFile, ...]
-    # of its levels, below the archive's root; None of a run that was archived before there were such files
-    levels: Annotated[str, Field(pattern=r"^levels/[A-Za-z0-9._-]+\.parquet$")] | None = None
-
-    @property
-    def paths(self) -> set[str]:
-        """Of all its files, below the archive's root."""
-        return {one.path for one in self.files} | ({self.levels} if self.levels else set())
-
-
-def read_entry(place: Place, archive: str) -> Entry | None:
-    """A run's entry; None where the archive does not hold it."""
-    path = place.path(_RUNS, f"{archive}.json")
-    try:
-        return _parsed(place, path)
-    except FileNotFoundError:
-        return None
-
-
-def read_entries(place: Place) -> list[Entry]:
-    """Every archived run. Raises UsageError: there is no archive, or one that this virtgauge does not know."""
-    try:
-        paths = [path for path in place.found(_RUNS) if path.endswith(".json")]
-        entries = [_parsed(place, path) for path in paths]
-    except OSError as error:
-        raise UsageError(f"{place.name}: cannot be read: {error}", "check address, endpoint and keys") from error
-    if not entries:
-        raise UsageError(f"{place.name}: holds no archive", "`virtgauge archive add RUN --to FOLDER` makes one")
-    return entries
-
-
-def write_entry(place: Place, entry: Entry) -> None:
-    """Make a run visible, in the place of its earlier entry."""
-    place.files.create_dir(place.path(_RUNS), recursive=True)
-    place.write(place.path(_RUNS, f"{entry.archive}.json"), entry.model_dump_json(indent=1).encode())
-
-
-def _parsed(place: Place, path: str) -> Entry:
-    try:
-        document = json.loads(place.read(path))
-        if isinstance(document, dict) and document.get("version") != VERSION:
-            raise UsageError(
-                f"{path}: has version {str(document.get('version'))[:40]} of the archive; this one reads {VERSION}",
-                "use the virtgauge that wrote it",
-            )
-        return Entry.model_validate(document)
-    except (ValueError, RecursionError) as error:
-        first = str(error).splitlines()[0]
-        raise UsageError(
-            f"{path}: is no entry of an archive: {first}", "remove it, and archive the run anew"
-        ) from error
-
-
-FILE_SCHEMA = SCHEMA.remove(SCHEMA.get_field_index("suite"))
+from virtgauge.suites.cell_settings import plan_of, settings_of
 
 ROWS_IN_MEMORY = 200_000  # Of a suite, before they are sorted and written
 _GROUP_ROWS = 20_000  # A query for one measure passes over the other groups by their statistics
@@ -128,6 +51,7 @@ class Archived(enum.StrEnum):
 
     NEW = "archived"
     RENEWED = "archived anew: it has changed"
+    MENDED = "archived anew: files of it were missing or damaged there"
     KNOWN = "in the archive already"
 
 
@@ -149,8 +73,11 @@ class ArchiveWriteError(VirtgaugeError):
         )
 
 
-def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
+def archive_run(place: Place, ledger: Ledger, *, host: str = "") -> ArchivedRun:
     """Make the archive hold a run as it is now, once.
+
+    Args:
+        host: what its machine is called; a fleet's run names its hosts itself.
 
     Raises:
         ArchiveWriteError: the place refuses; the archive shows what it showed before.
@@ -159,18 +86,27 @@ def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
     """
     table = ResultTable(ledger)
     manifest = table.manifest
-    name, digest = archive_name(manifest), _digest(table)
+    host = "" if manifest.hosts else host or _machine(manifest)
+    finished = has_finished(ledger.events())
+    name, digest = archive_name(manifest), _digest(table, host, finished)
+    outcome, stem, archived_at = Archived.NEW, f"{name}-{digest[:12]}", utc_now()
     try:
         known = read_entry(place, name)
-        if known is not None and known.digest == digest and known.levels is not None:
-            return ArchivedRun(Archived.KNOWN, known)
-        stem = f"{name}-{digest[:12]}"
-        files, levels = _write_trials(place, table, stem, manifest.created_at[:7]), f"levels/{stem}.parquet"
+        if known is not None:
+            outcome = Archived.RENEWED
+        if known is not None and known.digest == digest:
+            if known.levels is not None:
+                if _is_whole(place, known):
+                    return ArchivedRun(Archived.KNOWN, known)
+                outcome = Archived.MENDED
+            # No file is overwritten: what is sound of them stays until the entry names the new ones.
+            stem += hashlib.sha256(archived_at.encode()).hexdigest()[:12]
+        files, levels = _write_trials(place, table, stem, manifest.created_at[:7], host), f"levels/{stem}.parquet"
         try:
-            write_levels(place, place.path(levels), name, table)
+            _write_levels(place, place.path(levels), name, table, host)
         except OSError:
             with contextlib.suppress(OSError):
-                _remove(place, {levels, *(one.path for one in files)} - (known.paths if known else set()))
+                _remove(place, {levels, *(one.path for one in files)})
             raise
         entry = Entry(
             version=VERSION,
@@ -180,9 +116,12 @@ def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
             created_at=manifest.created_at,
             trials=table.trials.number.size,
             digest=digest,
-            archived_at=utc_now(),
+            archived_at=archived_at,
             files=files,
             levels=levels,
+            facts=_facts(manifest, host),
+            reference=table.reference,
+            finished=finished,
         )
         ledger.confirm()
         write_entry(place, entry)
@@ -190,7 +129,33 @@ def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
             _remove(place, known.paths - entry.paths)
     except OSError as error:
         raise ArchiveWriteError(place, error) from error
-    return ArchivedRun(Archived.RENEWED if known else Archived.NEW, entry)
+    return ArchivedRun(outcome, entry)
+
+
+def _is_whole(place: Place, entry: Entry) -> bool:
+    """Whether the files that an entry names are there and can be read."""
+    try:
+        for one in entry.files:
+            place.require_file(place.path(one.path))
+            if pq.read_metadata(place.path(one.path), filesystem=place.files).num_rows != one.rows:
+                return False
+    except (OSError, ValueError, pa.ArrowException):
+        return False
+    return entry.levels is not None and are_levels(place, place.path(entry.levels))
+
+
+def _machine(manifest: Manifest) -> str:
+    """What tells a run's machine from others as far as it keeps and is nobody's secret: processor and product."""
+    known = dict(recorded_facts(manifest, manifest.fingerprint, ()))
+    product = known.get("hypervisor product", "")
+    return f"{known.get('cpu model', 'unknown processor')} ({product})" if product else ""
+
+
+def _facts(manifest: Manifest, host: str) -> Mapping[str, Mapping[str, str]]:
+    """Of each host, by its name in the levels."""
+    arms = [arm for arm in manifest.arms if arm.role != "aa"]
+    hosts = {one.name: one.fingerprint for one in manifest.hosts} or {host: manifest.fingerprint}
+    return {name: dict(recorded_facts(manifest, fingerprint, arms)) for name, fingerprint in hosts.items()}
 
 
 def archive_name(manifest: Manifest) -> str:
@@ -200,9 +165,10 @@ def archive_name(manifest: Manifest) -> str:
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
-def _digest(table: ResultTable) -> str:
+def _digest(table: ResultTable, *said: object) -> str:
     """A ledger only grows, so its trials' names say its state; what is said of them hangs on columns and measures."""
-    digest = hashlib.sha256(repr((VERSION, COLUMNS, Level._fields, sorted(_described()))).encode())
+    kinds = VERSION, COLUMNS, Level._fields, [*Entry.model_fields], sorted(_described())
+    digest = hashlib.sha256(repr((*kinds, *said)).encode())
     trials = table.trials
     for mark, attempt, status in zip(read_marks(table.ledger), trials.attempt, trials.status, strict=True):
         digest.update(f"{mark.number} {mark.key} {attempt} {STATUSES[status]}\n".encode())
@@ -215,7 +181,7 @@ def _described() -> Iterator[tuple[str, str]]:
         yield from ((one.full_name, one.quantity.unit) for one in own.values())
 
 
-def _write_trials(place: Place, table: ResultTable, name: str, month: str) -> tuple[ArchivedFile, ...]:
+def _write_trials(place: Place, table: ResultTable, name: str, month: str, host: str) -> tuple[ArchivedFile, ...]:
     writers: dict[str, pq.ParquetWriter] = {}
     gathered: defaultdict[str, list[Row]] = defaultdict(list)
     written: Counter[str] = Counter()
@@ -246,12 +212,55 @@ def _write_trials(place: Place, table: ResultTable, name: str, month: str) -> tu
             written[suite] += len(ordered)
 
         for row in read_rows(table):
-            gathered[row.suite].append(row)
+            gathered[row.suite].append(row._replace(host=host) if host else row)
             if len(gathered[row.suite]) >= ROWS_IN_MEMORY:
                 flush(row.suite)
         for suite in list(gathered):
             flush(suite)
     return tuple(ArchivedFile(path=path(suite), suite=suite, rows=rows) for suite, rows in written.items())
+
+
+def _write_levels(place: Place, path: str, name: str, table: ResultTable, host: str) -> None:
+    """The file of a run, which has that name in the archive. Raises OSError: the place refuses."""
+    levels = list(_levels_of(name, table, host))
+    columns = zip(*levels, strict=True) if levels else ([] for _ in LEVELS_SCHEMA)
+    made = pa.table(
+        [pa.array(own, field.type) for own, field in zip(columns, LEVELS_SCHEMA, strict=True)], schema=LEVELS_SCHEMA
+    )
+    place.files.create_dir(path.rpartition("/")[0], recursive=True)
+    with place.files.open_output_stream(path) as stream:
+        pq.write_table(made, stream, compression="zstd")
+
+
+def _levels_of(name: str, table: ResultTable, host: str) -> Iterator[Level]:
+    manifest, plan = table.manifest, plan_of(table.manifest)
+    settings = {} if plan is None else settings_of(plan)
+    labels = row_labels(manifest.arms)
+    hosts: list[tuple[HostRecord | None, tuple[str, str, str]]] = [
+        (one, host_facts(one, one.fingerprint)) for one in manifest.hosts
+    ]
+    hosts = hosts or [(None, (host, *host_facts(None, manifest.fingerprint)[1:]))]
+    for measure in chosen_of(table, None):
+        for cell in table.cells(measure.suite):
+            own_settings = json.dumps(settings[cell], sort_keys=True, default=str) if cell in settings else ""
+            for arm in table.arms:
+                values = {} if arm.role == "aa" else table.values(measure, cell, arm.name)
+                for owner, facts in hosts if values else ():
+                    own = [one for block, one in values.items() if owner is None or owner.owns(block)]
+                    if not own or not all(map(is_figure, own)):
+                        continue
+                    found = median_estimate(own, measure.quantity.unit, table.confidence)
+                    assert found.point is not None
+                    yield Level(
+                        *(name, *facts, manifest.tool_version, arm.name, labels[arm.name], arm.kind, arm.emulated),
+                        *(measure.full_name, measure.quantity.unit, cell.probe),
+                        *(json.dumps(cell.factors, sort_keys=True), own_settings),
+                        level=found.point,
+                        low=found.low,
+                        high=found.high,
+                        confidence=found.confidence,
+                        repetitions=found.n,
+                    )
 
 
 def _remove(place: Place, paths: set[str]) -> None:

@@ -1,68 +1,55 @@
 """The series of an archive: of each host, platform, cell and measure the levels of all runs, and where they change.
 
-A series goes on over kernels and versions of virtgauge, for what these change is what is looked for: a step says which
-of them changed with it.
+A series goes on over kernels and versions of virtgauge, for what these change is what is looked for: a step says what
+of all that was recorded changed with it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from virtgauge.analysis.change_points import step_limit
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.running_steps import LEAST, WINDOW, running_steps, window_beside
-from virtgauge.analysis.shift import shift_estimate
+from virtgauge.analysis.running_steps import LEAST, running_steps, runs_needed
 from virtgauge.errors import UsageError
-from virtgauge.exchange.archive import Entry, read_entries
-from virtgauge.exchange.levels import read_levels
+from virtgauge.exchange.archive_steps import (
+    CONFIDENCE,
+    NEAR,
+    Course,
+    Direction,
+    Facts,
+    Step,
+    Values,
+    alternating,
+    are_alike,
+    kept_steps,
+)
+from virtgauge.exchange.entries import Entry, read_entries, read_levels
 from virtgauge.exchange.place import Place
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Better, Measure
+from virtgauge.results.measure import Measure
 
-Values = npt.NDArray[np.float64]
-
-CONFIDENCE = 0.95  # Of a step's interval, and that one which is told is none of chance
 _KEY = ("measure", "probe", "factors", "settings", "host", "cpu", "arm", "platform", "emulated")
 _OF_RUNS = ("run", "kernel", "version", "label", "level", "low", "high", "confidence", "repetitions")
-_NEAR = 2  # Runs from a step, within which what changed with it did
-_TOLD = {"kernel": "kernel", "version": "virtgauge"}  # What may change with a step, and how it is called
-_ALIKE, _LEAST_ALIKE = 0.3, 20  # Correlation of neighbouring runs that is told, in series of so many
+_DRIFT = 3  # Steps one after the other the same way, which may be a slow change
 
 
-class Direction(enum.StrEnum):
-    """Which way a step goes."""
+class Shown(enum.StrEnum):
+    """What was found of a series."""
 
-    WORSE = "worse"
-    BETTER = "better"
-    CHANGED = "changed"  # of a measure of which neither way is better
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A change of level."""
-
-    after: int  # place of the last run before it in :attr:`Series.runs`
-    size: Estimate  # later / earlier, of the runs beside it; the difference where figures may be 0
-    direction: Direction
-    beside: tuple[str, ...]  # what else changed there: ``kernel 6.1.0 → 6.18.0``
-
-    @property
-    def largeness(self) -> tuple[bool, float]:
-        """For comparing: by the logarithm of a ratio, and any difference before those."""
-        point = self.size.point or 0.0
-        by_ratio = self.size.unit == "ratio" and point > 0
-        return by_ratio, abs(math.log(point)) if by_ratio else abs(point)
+    STEPS = "steps"
+    DOUBTFUL = "doubtful"  # differs somewhere, by no more than single runs do or than does not matter
+    TOO_FEW = "too few runs"  # than it takes to tell a change of this series alone
+    NONE = "none shown"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,22 +58,55 @@ class Series:
 
     measure: Measure
     cell: Cell
-    host: str  # its name in a fleet, else its processor
+    host: str  # its name, else its processor
     arm: str  # the latest label of the platform
     of: Mapping[str, Any]  # what else it is one series by: the cell's settings, platform, processor
     emulated: bool
+    is_reference: bool  # whether others are compared with it
     runs: tuple[int, ...]  # their places in :attr:`ArchiveSeries.runs`
     levels: Values  # of each of them, in the measure's base unit
     ends: tuple[tuple[float | None, float | None, float | None, int], ...]  # low, high, confidence and repetitions
     steps: tuple[Step, ...] = ()
     doubtful: int = 0  # more that were found, no larger than single runs differ by or than what does not matter
     alike: bool = False  # whether neighbouring runs differ less than others do
+    ended: bool = False  # whether the newest runs have none of it
 
     def level(self, place: int) -> Estimate:
         """Of one run, by its place in the series."""
         low, high, confidence, number = self.ends[place]
         unit, how = self.measure.quantity.unit, "median of the repetitions"
         return Estimate(float(self.levels[place]), low, high, confidence, number, unit, how)
+
+    @property
+    def drift(self) -> tuple[Step, ...]:
+        """Three steps or more, one after the other, that go the same way; none where there are fewer."""
+        ways = (tuple(own) for _, own in itertools.groupby(self.steps, key=lambda step: step.grows))
+        longest = max(ways, key=len, default=())
+        return longest if len(longest) >= _DRIFT else ()
+
+    @property
+    def figure(self) -> tuple[str, Cell]:
+        """What it is of, on whatever host and platform."""
+        return self.measure.full_name, self.cell
+
+    @property
+    def apart(self) -> dict[str, str]:
+        """What it is one series by beside that, in words."""
+        emulated = "yes" if self.emulated else "no"
+        return {"host": self.host, **{name: str(value) for name, value in self.of.items()}, "emulated": emulated}
+
+    @property
+    def pause(self) -> int:
+        """So many runs of the archive without it say that it has ended."""
+        return max(LEAST, 2 * max((later - one for one, later in itertools.pairwise(self.runs)), default=1))
+
+
+class Turn(NamedTuple):
+    """Where series end, or others begin, or one thing is followed by another."""
+
+    last: int | None  # the run with which they end
+    first: int | None  # the run with which the others begin
+    what: str  # of which host and platform they are, or what differs: ``sample_count 500 → 1000``
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,16 +115,31 @@ class RunLine:
 
     label: str
     created_at: str
+    finished: bool
+    hosts: Mapping[str, Mapping[str, str]]  # kernel and virtgauge, by the hosts' names
+
+    @property
+    def date(self) -> str:
+        return self.created_at[:10]
+
+    @property
+    def dated(self) -> str:
+        """With its date, where the name does not say it."""
+        known = self.date in self.label or self.date.replace("-", "") in self.label
+        return self.label if known else f"{self.label} ({self.date})"
 
 
 @dataclasses.dataclass(frozen=True)
 class ArchiveSeries:
-    """All series of an archive, those with the largest steps first."""
+    """All series of an archive, those with the newest steps first."""
 
     place: str
     runs: tuple[RunLine, ...]  # in the order in which they were made
-    without_levels: int  # how many more it holds of which there are no levels
+    without_levels: tuple[str, ...]  # more runs, which were archived before there were levels
+    unread: Mapping[str, str]  # and those whose levels cannot be read, and why
     series: tuple[Series, ...]
+    turns: Mapping[Turn, int]  # and how many series each is of, the newest first
+    alternating: Mapping[str, tuple[str, ...]]  # by host what says that its runs are of several machines
     equivalent: float  # the largest change that does not matter, as a share
 
     @property
@@ -123,9 +158,30 @@ class ArchiveSeries:
         return sum(len(one.runs) >= 2 * LEAST for one in self.series)
 
     @property
-    def is_worse(self) -> bool:
-        """Whether the latest step of a series is for the worse."""
-        return any(one.steps[-1].direction is Direction.WORSE for one in self.series if one.steps)
+    def needed(self) -> int | None:
+        """Runs that it takes to tell a change of one series alone; None where no number does."""
+        return runs_needed(1 - CONFIDENCE, len(self.series))
+
+    def shown(self, one: Series) -> Shown:
+        """What was found of one of the series."""
+        if one.steps or one.doubtful:
+            return Shown.STEPS if one.steps else Shown.DOUBTFUL
+        return Shown.NONE if self.needed is not None and len(one.runs) >= self.needed else Shown.TOO_FEW
+
+    def failing(self, since: str = "") -> list[Series]:
+        """Those that go on, and whose latest step is for the worse and no older than a date.
+
+        Emulated ones only where there are no others.
+        """
+        measured = [one for one in self.series if not one.emulated] or self.series
+        return [
+            one
+            for one in measured
+            if one.steps
+            and not one.ended
+            and one.steps[-1].direction is Direction.WORSE
+            and self.runs[one.runs[one.steps[-1].after + 1]].date >= since
+        ]
 
 
 def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: float) -> ArchiveSeries:
@@ -138,24 +194,38 @@ def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: f
         UsageError: there is no archive, or none with such figures.
     """
     entries = sorted(read_entries(place), key=lambda one: (one.created_at, one.archive))
-    known = [one for one in entries if one.levels is not None]
+    labels = _labels(entries)
     by_name = {one.full_name: one for one in measures}
-    table = read_levels(place, [place.path(one.levels) for one in known if one.levels], by_name)
+    paths = {one.archive: place.path(one.levels) for one in entries if one.levels is not None}
+    table, damaged = read_levels(place, [*dict.fromkeys(paths.values())], by_name)
+    unread = {labels[archive]: damaged[path] for archive, path in paths.items() if path in damaged}
+    without_levels = tuple(labels[one.archive] for one in entries if one.archive not in paths)
+    known = [one for one in entries if paths.get(one.archive, "") not in {"", *damaged}]
     rows = [row for row in _rows(table, known) if row["unit"] == by_name[row["measure"]].quantity.unit]
     if not rows:
+        for run, why in unread.items():
+            remedy = f"`virtgauge archive add RUN --to {place.name}` writes them anew"
+            raise UsageError(f"{place.name}: levels cannot be read: {run}: {why}", remedy)
         raise UsageError(
             f"{place.name}: no run has levels of {', '.join([*by_name][:3])}{' …' if len(by_name) > 3 else ''}",
             "name others with --measure (`virtgauge measures`), or archive the runs again: those of before have none",
         )
-    found = [_series(row, by_name[row["measure"]]) for row in rows]
-    scaled = [_scaled(one.levels) for one in found]
-    places = running_steps(scaled, 1 - CONFIDENCE)
-    told = [_with_steps(*each, equivalent) for each in zip(found, rows, scaled, places, strict=True)]
+    found = [_series(row, by_name[row["measure"]], known) for row in rows]
+    courses = [_course(one, row, known) for one, row in zip(found, rows, strict=True)]
+    places = running_steps([one.scaled for one in courses], 1 - CONFIDENCE)
+    hosts = _hosts(rows, known)
+    with_ends, turns = _ended([_with_steps(*each, equivalent) for each in zip(found, courses, places, strict=True)])
     return ArchiveSeries(
         place=place.name,
-        runs=tuple(_labelled(known)),
-        without_levels=len(entries) - len(known),
-        series=tuple(sorted(told, key=_rank, reverse=True)),
+        runs=tuple(
+            RunLine(labels[one.archive], one.created_at, one.finished, hosts[number])
+            for number, one in enumerate(known)
+        ),
+        without_levels=without_levels,
+        unread=unread,
+        series=tuple(sorted(_as_references(with_ends), key=_rank, reverse=True)),
+        turns=turns,
+        alternating=_alternating(rows, known),
         equivalent=equivalent,
     )
 
@@ -168,21 +238,27 @@ def _rows(table: pa.Table, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]
     yield from grouped.to_pylist()
 
 
-def _series(row: Mapping[str, Any], measure: Measure) -> Series:
+def _series(row: Mapping[str, Any], measure: Measure, entries: Sequence[Entry]) -> Series:
     factors, settings = (_parsed(row[name]) for name in ("factors", "settings"))
     if len(set(row["run_list"])) != len(row["run_list"]):
         raise UsageError(f"levels of {measure.full_name} are twice in one run's file", "archive that run anew")
     return Series(
         measure,
         Cell(measure.suite, row["probe"], tuple((factor, str(level)) for factor, level in factors.items())),
-        host=row["host"] or row["cpu"] or "unknown",
+        host=_called(row),
         arm=row["label_list"][-1],
         of=settings | {"platform": row["platform"], "processor": row["cpu"], "arm": row["arm"]},
         emulated=row["emulated"],
+        is_reference=entries[row["run_list"][-1]].reference == row["arm"],
         runs=tuple(row["run_list"]),
         levels=np.asarray(row["level_list"], dtype=np.float64),
         ends=tuple(zip(*(row[f"{name}_list"] for name in ("low", "high", "confidence", "repetitions")), strict=True)),
     )
+
+
+def _called(row: Mapping[str, Any]) -> str:
+    """A host, in words."""
+    return str(row["host"] or row["cpu"] or "unknown")
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -194,80 +270,118 @@ def _parsed(text: str) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {"": text}
 
 
-def _scaled(levels: Values) -> Values:
-    """On a scale on which a change is a difference: logarithms, where all are positive."""
-    return np.log(levels) if (levels > 0).all() else levels
-
-
-def _with_steps(one: Series, row: Mapping[str, Any], levels: Values, found: Sequence[int], equivalent: float) -> Series:
-    """With the steps that are larger than what runs differ by anyway, and than what does not matter.
-
-    The least of those that are not is taken out, and its neighbours seen anew.
-    """
-    by_ratio, cuts = levels is not one.levels, [*found]
-    kept = list[tuple[int, Estimate]]()
-    while cuts:
-        kept, excess = [], list[float]()
-        ends = [0, *(cut + 1 for cut in cuts), levels.size]
-        for cut, start, stop in zip(cuts, ends, ends[2:], strict=False):
-            before, after = (levels[part].tolist() for part in window_beside(cut + 1, start, stop))
-            size = shift_estimate(before, after, one.measure.quantity.unit, CONFIDENCE)
-            small = math.log1p(equivalent) if by_ratio else equivalent * abs(float(np.median(before)))
-            limit = max(step_limit([*before, *after], len(before), len(after)), small, 1e-12)
-            excess.append(abs(size.point or 0.0) / limit)
-            kept.append((cut, size))
-        least = excess.index(min(excess))
-        if excess[least] > 1:
-            break
-        del cuts[least], kept[least]
-    steps = [
-        Step(
-            cut,
-            size.mapped(math.exp, "ratio") if by_ratio else size,
-            _direction(one.measure, size.point or 0.0),
-            tuple(_beside(row, cut)),
-        )
-        for cut, size in kept
+def _course(one: Series, row: Mapping[str, Any], entries: Sequence[Entry]) -> Course:
+    told = zip(one.runs, row["kernel_list"], row["version_list"], strict=True)
+    facts = [
+        {"kernel": kernel, "virtgauge": version, **_kept(entries[run], row["host"])} for run, kernel, version in told
     ]
-    return dataclasses.replace(
-        one, steps=tuple(steps), doubtful=len(found) - len(steps), alike=bool(steps) and _alike(levels, cuts)
-    )
+    return Course(one.measure, row["arm"], one.levels, [entries[run].created_at[:10] for run in one.runs], facts)
 
 
-def _direction(measure: Measure, change: float) -> Direction:
-    if measure.better is Better.NEITHER:
-        return Direction.CHANGED
-    return Direction.BETTER if (change > 0) == (measure.better is Better.HIGHER) else Direction.WORSE
+def _kept(entry: Entry, host: str) -> Facts:
+    """What was recorded of a run's host, but for what the levels say themselves."""
+    return {name: value for name, value in entry.facts.get(host, {}).items() if name != "kernel release"}
 
 
-def _beside(row: Mapping[str, Any], cut: int) -> Iterator[str]:
-    """What was of one kind before a step and is of another after it, and changed at that place or next to it."""
-    for name, called in _TOLD.items():
-        facts = row[f"{name}_list"]
-        before, after = (
-            Counter(part).most_common(1)[0][0]
-            for part in (facts[max(cut + 1 - WINDOW, 0) : cut + 1], facts[cut + 1 : cut + 1 + WINDOW])
-        )
-        near = facts[max(cut - _NEAR, 0) : cut + _NEAR + 2]
-        if before != after and len(set(near)) > 1:
-            yield f"{called} {before or 'unknown'} → {after or 'unknown'}"
+def _with_steps(one: Series, course: Course, found: Sequence[int], equivalent: float) -> Series:
+    steps = kept_steps(course, found, equivalent)
+    alike = bool(steps) and are_alike(course.scaled, [step.after for step in steps])
+    return dataclasses.replace(one, steps=steps, doubtful=len(found) - len(steps), alike=alike)
 
 
-def _alike(levels: Values, cuts: Sequence[int]) -> bool:
-    """Whether neighbours are, beside the levels between the steps, as runs of one day may be."""
-    parts = np.split(levels, [cut + 1 for cut in cuts])
-    left = np.concatenate([part - np.median(part) for part in parts])
-    spread = float((left**2).sum())
-    return levels.size >= _LEAST_ALIKE and spread > 0 and float((left[1:] * left[:-1]).sum()) / spread > _ALIKE
+def _as_references(series: Sequence[Series]) -> Iterator[Series]:
+    """With what is said of a step where the reference changes as well."""
+    references = dict[tuple[Any, ...], list[Series]]()
+    for one in series:
+        if one.is_reference and one.steps:
+            references.setdefault((*one.figure, one.host), []).append(one)
+    for one in series:
+        beside = () if one.is_reference else references.get((*one.figure, one.host), ())
+        moved = [(other.runs[step.after], step) for other in beside for step in other.steps]
+        steps = [
+            dataclasses.replace(
+                step,
+                as_reference=any(abs(at - one.runs[step.after]) < NEAR and step.is_of(own) for at, own in moved),
+            )
+            for step in one.steps
+        ]
+        yield dataclasses.replace(one, steps=tuple(steps)) if moved else one
 
 
-def _labelled(entries: Sequence[Entry]) -> Iterator[RunLine]:
+def _ended(series: Sequence[Series]) -> tuple[list[Series], dict[Turn, int]]:
+    """Which have ended, and all places where series end or begin: two that follow one another are told as one."""
+    newest = max(one.runs[-1] for one in series)
+    over = {id(one) for one in series if newest - one.runs[-1] >= one.pause}
+    fresh = {id(one) for one in series if one.runs[0] >= one.pause}
+    ends, begun = dict[tuple[str, Cell], int](), dict[tuple[str, Cell], list[Series]]()
+    for one in series:
+        ends[one.figure] = min(ends.get(one.figure, newest), one.runs[-1])
+    for one in series:
+        if one.runs[0] > ends[one.figure]:
+            begun.setdefault(one.figure, []).append(one)
+    turns, followed = Counter[Turn](), set[int]()
+    for one in sorted(series, key=lambda one: one.runs[-1]):
+        if one.runs[-1] == newest:
+            continue
+        later = [two for two in begun.get(one.figure, ()) if two.runs[0] > one.runs[-1] and id(two) not in followed]
+        near = min(later, key=lambda two: (len(_differences(one, two)), two.runs[0]), default=None)
+        changed = [] if near is None else _differences(one, near)
+        same = near is not None and near.host == one.host and near.of["arm"] == one.of["arm"]
+        if near is not None and (same or (id(one) in over and len(changed) <= 2)):
+            over.add(id(one))
+            followed.add(id(near))
+            turns[Turn(one.runs[-1], near.runs[0], ", ".join(changed))] += 1
+        elif id(one) in over:
+            turns[Turn(one.runs[-1], None, f"{one.arm} on {one.host}")] += 1
+    turns.update(Turn(None, one.runs[0], f"{one.arm} on {one.host}") for one in series if id(one) in fresh - followed)
+    ordered = sorted(turns, key=lambda turn: max(turn.last or 0, turn.first or 0), reverse=True)
+    return [dataclasses.replace(one, ended=id(one) in over) for one in series], {turn: turns[turn] for turn in ordered}
+
+
+def _differences(one: Series, later: Series) -> list[str]:
+    """What two series of a figure are apart in: ``sample_count 500 → 1000``."""
+    before, after = one.apart, later.apart
+    names = dict.fromkeys([*before, *after])
+    if one.host != later.host and before["processor"] in (one.host, after["processor"]):
+        del names["processor"]  # it is what the host is called
+    return [
+        f"{name} {before.get(name, '–')} → {after.get(name, '–')}"
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _hosts(rows: Iterable[Mapping[str, Any]], entries: Sequence[Entry]) -> list[dict[str, dict[str, str]]]:
+    """Of each run the kernel and the virtgauge of its hosts."""
+    found: list[dict[str, dict[str, str]]] = [{} for _ in entries]
+    for row in rows:
+        for run, kernel, version in zip(row["run_list"], row["kernel_list"], row["version_list"], strict=True):
+            found[run][_called(row)] = {"kernel": kernel, "virtgauge": version}
+    return found
+
+
+def _alternating(rows: Iterable[Mapping[str, Any]], entries: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
+    """By host what of it is one thing and another in turns."""
+    runs = dict[tuple[str, str], set[int]]()
+    for row in rows:
+        runs.setdefault((row["host"], _called(row)), set()).update(row["run_list"])
+    told = {
+        called: tuple(alternating([entries[run].facts.get(host, {}) for run in sorted(own)]))
+        for (host, called), own in runs.items()
+    }
+    return {host: facts for host, facts in told.items() if facts}
+
+
+def _labels(entries: Sequence[Entry]) -> dict[str, str]:
+    """What each run is called, by its name in the archive."""
     names = Counter(one.run for one in entries)
-    for one in entries:
-        date = one.created_at[:19].replace("T", " ")
-        yield RunLine(one.run if names[one.run] == 1 else f"{one.run} ({date})", one.created_at)
+    return {
+        one.archive: one.run if names[one.run] == 1 else f"{one.run} ({one.created_at[:19].replace('T', ' ')})"
+        for one in entries
+    }
 
 
-def _rank(one: Series) -> tuple[bool, tuple[bool, float]]:
-    """Those with steps, and of them the largest ratio."""
-    return bool(one.steps), max((step.largeness for step in one.steps), default=(False, 0.0))
+def _rank(one: Series) -> tuple[int, tuple[bool, float]]:
+    """Those with the newest steps, and of them the largest ratio."""
+    newest = one.runs[one.steps[-1].after] if one.steps else -1
+    return newest, max((step.largeness for step in one.steps), default=(False, 0.0))

@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyarrow import dataset
 
 from virtgauge.errors import UsageError, VirtgaugeError
-from virtgauge.exchange.archive import FILE_SCHEMA, Entry, read_entries
+from virtgauge.exchange.entries import Entry, read_entries
 from virtgauge.exchange.place import Place
-from virtgauge.exchange.trials import COLUMNS
+from virtgauge.exchange.trials import COLUMNS, FILE_SCHEMA
 from virtgauge.extras import require
 
 if TYPE_CHECKING:

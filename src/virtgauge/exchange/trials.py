@@ -189,6 +189,7 @@ _TYPES = {
 }
 
 SCHEMA = pa.schema([(name, _TYPES.get(name, _TEXT)) for name in COLUMNS])
+FILE_SCHEMA = SCHEMA.remove(SCHEMA.get_field_index("suite"))  # Of an archive's files, whose folder says the suite
 """Of the Parquet form: :class:`~virtgauge.exchange.trials.Row` by columns; texts that repeat are dictionaries."""
 
 

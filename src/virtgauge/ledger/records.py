@@ -191,6 +191,16 @@ def course_of(events: Sequence[EventRecord]) -> str:
     return next((event.kind for event in reversed(events) if event.kind in _COURSE), "")
 
 
+def has_finished(events: Sequence[EventRecord]) -> bool:
+    """Whether a run has recorded its end."""
+    return course_of(events) == "completed"
+
+
+def unfinished_words(runs: str, number: int = 1) -> str:
+    """What a reader must know of runs that have not finished."""
+    return f"{runs} {'has' if number == 1 else 'have'} not finished."
+
+
 SCHEDULED = "scheduled"
 """The kind of the event that says how many trials a run is to make: ``540 trials``; the last one holds."""
 

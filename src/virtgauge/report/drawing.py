@@ -16,6 +16,7 @@ the texts ``at`` and ``t``.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -53,6 +54,7 @@ _LINEAR_BELOW = 0.001  # Of the largest value, on an axis that shows zeros
 _MOST_DECADES = 6  # On a logarithmic axis of more, not every one has a tick
 _PAPER_LANE = "paper"  # Where published figures lie in a band, below the arms'
 _HEADROOM = 1.06
+_MARGIN = 10  # Pixels around what is drawn on an axis that is close to it
 _SQUARE = "#4c8dd6"
 _LANE_HEIGHT = 16
 
@@ -266,7 +268,10 @@ def _scale(values: Sequence[float], axis: Axis) -> alt.Scale:
     if axis.scale == "signed":
         reach = _signed_ticks(values)[-1] * 1.05
         return alt.Scale(type="symlog", constant=_LINEAR_UP_TO, domain=[-reach, reach], nice=False)
+    if axis.scale == "close" and axis.quantity is not None:
+        return alt.Scale(zero=False, nice=False, padding=_MARGIN)
     if axis.scale == "close":
+        values = [*axis.labels] or values
         margin = (_HEADROOM - 1) * ((max(values) - min(values)) or max(values) or 1.0)
         return alt.Scale(domain=[min(values) - margin, max(values) + margin], nice=False)
     if axis.scale == "linear":
@@ -291,6 +296,11 @@ def _axis(axis: Axis, values: Sequence[float]) -> alt.Axis:
         ticks = _signed_ticks(values)
         at = [*(-tick for tick in reversed(ticks)), 0, *ticks]
         return alt.Axis(values=at, labelExpr=_SIGNED_LABEL, title=axis.title, labelOverlap=True)
+    if axis.labels:  # of neighbours of one name the first has it
+        numbers = [at for at, name in axis.labels.items() if axis.labels.get(at - 1) != name]
+        named = json.dumps({number: axis.labels[number] for number in numbers})
+        shown: Any = {"labelExpr": f"{named}[datum.value]", "labelOverlap": "greedy", "labelSeparation": 8}
+        return alt.Axis(values=numbers, title=axis.title or None, grid=True, labelLimit=110, labelBound=True, **shown)
     if axis.quantity is None:
         return alt.Axis(values=sorted(set(values)), format="d", title=axis.title, grid=True, labelOverlap=True)
     if axis.quantity is DURATION:

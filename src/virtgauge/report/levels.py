@@ -26,10 +26,14 @@ class RunLevel(NamedTuple):
 
 
 def levels_chart(
-    title: str, more: str, quantity: Quantity, panels: Mapping[str, Sequence[Mapping[str, Any]]]
+    title: str,
+    more: str,
+    quantity: Quantity,
+    panels: Mapping[str, Sequence[Mapping[str, Any]]],
+    runs: Mapping[int, str],
 ) -> Iterator[Chart]:
-    """The rows of :func:`level_rows` by panel, and what its caption says further."""
-    axes = Axis("run", None, "close"), Axis("", quantity, "close")
+    """The rows of :func:`level_rows` by panel, what its caption says further, and what each run is called."""
+    axes = Axis("", None, "close", runs), Axis("", quantity, "close")
     yield from chart_of("lines", title, _CAPTION + more, axes, panels.items())
 
 
@@ -48,7 +52,11 @@ def level_rows(
     for number, run, level in levels:
         drawn = level.mapped(lambda value: value / unit, level.unit)
         place = {"x": number, "y": drawn.point, "low": drawn.low, "high": drawn.high, "at": run}
-        texts = {"t": formatting.point_text(level, quantity), "interval": formatting.interval_text(level, quantity)}
+        interval, confidence = formatting.interval_text(level, quantity), formatting.confidence(level.confidence)
+        texts = {
+            "t": formatting.point_text(level, quantity),
+            "interval": f"{interval} ({confidence})" if interval else "",
+        }
         yield {"kind": "ours"} | shared | place | texts
     starts = [0, *(number for number, _ in steps)]
     for start, stop in zip(starts, [*starts[1:], None], strict=True):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from virtgauge.ledger.records import ArmRecord
+from virtgauge.ledger.records import ArmRecord, Manifest
 from virtgauge.report.trials import flattened
 from virtgauge.specs.blocks import Column, Row, Section, table_of
 
 _APART = frozenset({"name", "kind", "found"})  # What is no setting of a plan's section: see the label, and environment
+OF_EVERY_RUN = frozenset({"boot id", "hypervisor steal ticks"})  # Facts that differ between any two and mean nothing
 _CAPTION = (
     "Settings that the plan gave to some platform, or in which platforms of one kind differ; – is the default, or a "
     "setting that the platform does not have. “In force” was read back from the platform and from the host."
@@ -29,6 +30,20 @@ def settings_section(plan_text: str, arms: Sequence[ArmRecord], facts: Mapping[s
     columns = [Column(arm.label, text=True) for arm in shown]
     tables = tuple(table_of("", ("Setting",), columns, rows, _CAPTION))
     return Section("settings", "Settings of the guests", tables, folded=True)
+
+
+def recorded_facts(
+    manifest: Manifest, fingerprint: Mapping[str, Any], arms: Iterable[ArmRecord]
+) -> Iterator[tuple[str, str]]:
+    """What was recorded beside a run's figures, by name: a host's fingerprint, virtgauge, plan, and these arms."""
+    for name, value in flattened(fingerprint):
+        yield name.removeprefix("identity ").removeprefix("context ").replace("_", " "), value
+    yield "virtgauge", manifest.tool_version
+    yield "agent (SHA-256)", manifest.agent_sha256[:12]
+    yield "plan", manifest.plan_name
+    for arm in arms:
+        for name, value in (("kind", arm.kind), ("is", arm.label), *flattened(arm.settings)):
+            yield f"{arm.name}: {name.replace('_', ' ')}", value
 
 
 def _given(plan_text: str) -> dict[str, dict[str, str]]:

@@ -121,9 +121,10 @@ class Axis:
 
     title: str
     quantity: Quantity | None = None
-    # logarithmic, linear from zero on, linear around what is drawn (``close``), or with its middle at 0 and
-    # logarithmic away from it (``signed``)
+    # logarithmic, linear from zero on, linear around what is drawn (``close``; of a quantity in each panel for itself),
+    # or with its middle at 0 and logarithmic away from it (``signed``)
     scale: Literal["log", "linear", "close", "signed"] = "log"
+    labels: Mapping[int, str] = dataclasses.field(default_factory=dict)  # of all its numbers, where these have names
 
 
 @dataclasses.dataclass(frozen=True)
