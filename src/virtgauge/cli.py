@@ -12,14 +12,16 @@ import typer
 
 from virtgauge import __version__
 from virtgauge.console import archive, bandwidth, exchange, fleet, guests, machine, plans, reports, runs, support
+from virtgauge.console.displays import watched_output
 from virtgauge.console.help import PlainHelp
 from virtgauge.errors import ExitCode, tell
 from virtgauge.shim import command as shim
 
 _EPILOG = (
-    "Exit codes: 0 done; 1 failed, incomplete, no valid trial, or a wrong setting (doctor --realtime); 2 wrong option, "
+    "Exit codes: 0 done; 1 failed, incomplete, no valid trial, worse (--fail-on), or a wrong setting (doctor "
+    "--realtime); 2 wrong option, "
     "plan or path (nothing was started); 3 not possible on this machine; 4 a requirement is not met; 5 one is "
-    "undecided; 70 a defect of virtgauge; 130 interrupted (resume goes on)."
+    "undecided; 70 a defect of virtgauge; 130 interrupted (resume goes on); 141 nobody reads the output."
 )
 
 app = typer.Typer(
@@ -65,8 +67,12 @@ def _options(
 
 def main() -> None:
     """Entry point: every deliberate error in the user's words, a defect with its trace and a request."""
+    sys.stdout = watched_output()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except Exception as error:

@@ -26,6 +26,7 @@ class ExitCode(enum.IntEnum):
     UNDECIDED = 5  # measured, none failed, and a requirement is neither met nor failed
     DEFECT = 70  # an error in virtgauge itself
     INTERRUPTED = 130  # Ctrl-C or SIGTERM; `virtgauge resume` goes on
+    CLOSED_PIPE = 141  # whoever read standard output has read enough, as of other programs that SIGPIPE ends
 
 
 class VirtgaugeError(Exception):
@@ -52,6 +53,15 @@ class UnavailableError(VirtgaugeError):
     """This machine cannot do what was asked."""
 
     exit_code = ExitCode.UNAVAILABLE
+
+
+class ClosedPipeError(VirtgaugeError):
+    """Whoever reads standard output wants no more of it: nothing to be told."""
+
+    exit_code = ExitCode.CLOSED_PIPE
+
+    def __init__(self) -> None:
+        super().__init__("")
 
 
 def unwritable(message: str, error: OSError, remedy: str) -> VirtgaugeError:
@@ -84,6 +94,8 @@ def printable(text: str, longest: int | None = None, *, lines: bool = False) -> 
 
 def tell(error: Exception) -> ExitCode:
     """Say on standard error why a command ends, of a defect with its trace; returns the exit code."""
+    if isinstance(error, ClosedPipeError):
+        return error.exit_code
     if isinstance(error, VirtgaugeError):
         text, code = str(error), error.exit_code
     else:

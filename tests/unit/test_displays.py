@@ -15,7 +15,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from virtgauge.console.displays import BarDisplay, JsonDisplay, LinesDisplay, duration_text
+from virtgauge.console.displays import BarDisplay, JsonDisplay, LinesDisplay, duration_text, output
 from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded, TrialProgress
 
 EVENTS = [
@@ -194,3 +194,32 @@ def test_the_bar_shows_trials_remaining_time_and_warnings_without_reading_markup
 )
 def test_durations_read_as_people_say_them(seconds, text):
     assert duration_text(seconds) == text
+
+
+def measures(stdout, **environment):
+    command = [sys.executable, "-m", "virtgauge.cli", "measures"]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=os.environ | environment)
+
+
+@pytest.mark.slow
+def test_who_stops_reading_ends_a_command_quietly_and_a_full_disk_is_told():
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        closed = measures(theirs)
+    finally:
+        os.close(theirs)
+    assert (closed.returncode, closed.stderr) == (141, "")
+    with open("/dev/full", "w") as full:
+        refused = measures(full)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("virtgauge: cannot write to standard output: ")
+    assert "No space left on device\n  → free some space" in refused.stderr
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 300), ("100", 100)])
+def test_outside_a_terminal_a_line_is_as_long_as_columns_says(monkeypatch, columns, width):
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert output(300).width == width

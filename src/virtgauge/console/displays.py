@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import io
 import json
+import os
 import sys
 import textwrap
 import time
 from collections import Counter
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-from virtgauge.errors import printable
+from virtgauge.errors import ClosedPipeError, printable, unwritable
 from virtgauge.execution.progress import (
     GuestStarting,
     Notice,
@@ -44,9 +46,33 @@ _LINE_EVERY_S = 10.0
 _JSON_PROGRESS_EVERY_S = 1.0
 
 
-def output() -> Console:
-    """Standard output: as wide as a terminal is, and without a width where lines go to a file or a pipe."""
-    return Console() if sys.stdout.isatty() else Console(width=_UNBROKEN)
+def output(width: int = _UNBROKEN) -> Console:
+    """Standard output: as wide as a terminal is, or as COLUMNS says; else, in a file or a pipe, of that width."""
+    return Console() if sys.stdout.isatty() or os.environ.get("COLUMNS") else Console(width=width)
+
+
+class _Output(io.FileIO):
+    """Standard output of which a failure is told like any other: that nobody reads on, or that there is no room."""
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for what is in buffers yet
+            if isinstance(error, BrokenPipeError):
+                raise ClosedPipeError from None
+            raise unwritable(f"cannot write to standard output: {error}", error, "write to a file with --out") from None
+
+
+def watched_output() -> TextIO:
+    """What is to be ``sys.stdout``; a write to it raises ClosedPipeError or another VirtgaugeError."""
+    plain = sys.stdout
+    try:
+        buffer = io.BufferedWriter(_Output(plain.fileno(), "wb", closefd=False))
+    except (AttributeError, OSError):  # there is none, or none of the system's
+        return plain
+    by_line, through = bool(plain.line_buffering), bool(getattr(plain, "write_through", False))
+    return io.TextIOWrapper(buffer, plain.encoding, plain.errors, line_buffering=by_line, write_through=through)
 
 
 class ProgressStyle(enum.StrEnum):

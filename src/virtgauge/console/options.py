@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from virtgauge.console.displays import ProgressStyle
-from virtgauge.errors import printable, unwritable
+from virtgauge.errors import UsageError, printable, unwritable
 
 if TYPE_CHECKING:
     from virtgauge.ledger.store import Ledger
@@ -123,6 +123,8 @@ def tell_lost_samples(ledger: Ledger) -> None:
 
 @contextlib.contextmanager
 def _refusal(option: str, path: Path, remedy: str) -> Iterator[None]:
+    if str(path) == "-":
+        raise UsageError(f"{option} -: is no name of a file or folder", "standard output is called /dev/stdout")
     try:
         yield
     except OSError as error:

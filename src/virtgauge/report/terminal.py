@@ -22,6 +22,7 @@ from virtgauge.specs.headline import Headline, Tone
 _STYLES = {"worse": "red", "better": "green", "plain": "dim"}
 _HEADINGS_WIDTH, _COLUMN_WIDTH, _FEWEST_COLUMNS = 30, 13, 3
 _MOST_ROWS = 60
+_ELSEWHERE = "in the HTML report (`--format html`)"
 
 
 def render_text(report: Report, console: Console) -> None:
@@ -91,7 +92,7 @@ def print_blocks(
             _print(block, arms, console)
     folded = [one.title for one in sections if one.folded]
     if folded:
-        console.print(Line(f"more in the HTML report: {', '.join(folded)}", style="dim"))
+        console.print(Line(f"more {_ELSEWHERE}: {', '.join(folded)}", style="dim"))
 
 
 def _print(block: Block, arms: Mapping[str, ArmRecord], console: Console) -> None:
@@ -101,7 +102,14 @@ def _print(block: Block, arms: Mapping[str, ArmRecord], console: Console) -> Non
             console.print(Line(printable(text), style="bold" if block.tone == "finding" else "dim"))
     elif isinstance(block, Table):
         if block.folded:
-            console.print(Line(printable(f"{block.title}: {len(block.rows)} rows, in the HTML report"), style="dim"))
+            console.print(
+                Line(
+                    printable(
+                        f"{block.title}: {len(block.rows)} row{'' if len(block.rows) == 1 else 's'}, {_ELSEWHERE}"
+                    ),
+                    style="dim",
+                )
+            )
         else:
             console.print()
             console.print(_table(block, arms, console.width))
@@ -130,10 +138,10 @@ def _table(block: Table, arms: Mapping[str, ArmRecord], width: int) -> Printed:
         if row.arm in arms and arms[row.arm].mark:
             platform.append(f" ({arms[row.arm].mark})", style="yellow")
         made.add_row(platform, *shown)
-    left = [f"{len(block.rows) - _MOST_ROWS} rows"] * (len(block.rows) > _MOST_ROWS)
-    left += [f"{len(block.columns) - len(columns)} columns"] * (len(columns) < len(block.columns))
+    lacking = (len(block.rows) - _MOST_ROWS, "row"), (len(block.columns) - len(columns), "column")
+    left = [f"{number} {what}{'' if number == 1 else 's'}" for number, what in lacking if number > 0]
     if left:
-        made.add_row(Line(f"{' and '.join(left)} more: see the HTML report", style="dim"))
+        made.add_row(Line(f"{' and '.join(left)} more {_ELSEWHERE}", style="dim"))
     return made
 
 
