@@ -2,8 +2,9 @@
 
 virtgauge's Debian package (`--deb`; else it is made) is installed into a minimal root of the Debian that builds it, by
 its package sources: no registry is asked, and no package manager is left inside.  The archive is an OCI image layout in
-a tar, which `podman load`, `skopeo copy oci-archive:…` and `ctr images import` take.  Package, sources and
-SOURCE_DATE_EPOCH (by default the commit's) being equal, so is the archive, byte for byte.
+a tar, with Docker's manifest beside it, which `podman load`, `docker load`, `skopeo copy oci-archive:…` and `ctr images
+import` take.  Package, sources and SOURCE_DATE_EPOCH (by default the commit's) being equal, so is the archive, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _root(deb: Path, include: str, layer: Path, epoch: int) -> None:
         "--quiet",
         "--variant=essential",
         "--format=tar",
-        "--skip=output/dev",
+        "--skip=output/dev,cleanup/apt,cleanup/mmdebstrap",  # what these two clean is gone by then
         '--aptopt=APT::Install-Recommends "0"',
     ]
     options += ["--hook-dir=/usr/share/mmdebstrap/hooks/file-mirror-automount"]
@@ -85,6 +86,9 @@ def _root(deb: Path, include: str, layer: Path, epoch: int) -> None:
         # Names of the machine that builds, and what only package managers and boots use.
         'cd "$1" && rm -rf etc/resolv.conf etc/hostname etc/dpkg/dpkg.cfg.d/* etc/rc?.d var/lib/dpkg/info/*.md5sums',
         'cd "$1" && rm -rf var/cache/* var/log/* usr/lib/systemd/system',
+        # The builder's sources may name hosts and hold passwords. What is installed stays on record, for scanners.
+        'cd "$1" && rm -rf etc/apt etc/dpkg var/lib/apt usr/bin/dpkg* usr/sbin/dpkg* usr/lib/dpkg usr/share/dpkg',
+        'find "$1/var/lib/dpkg" -mindepth 1 ! -name status ! -name info ! -name "*.list" -delete',
     ):
         options.append(f"--customize-hook={hook}")
     suite = _told("sh", "-c", '. /etc/os-release; echo "$VERSION_CODENAME"')
@@ -119,20 +123,28 @@ def _layout(layer: bytes, epoch: int, version: str, architecture: str) -> Iterat
     whole = machine | {"created": created, "config": config, "rootfs": root, "history": history}
     blobs: dict[str, bytes] = {}
 
+    def place(digest: str) -> str:
+        return f"blobs/{digest.replace(':', '/')}"
+
     def blob(kind: str, content: bytes) -> dict[str, Any]:
         digest = _digest(content)
-        blobs[f"blobs/{digest.replace(':', '/')}"] = content
+        blobs[place(digest)] = content
         return {"mediaType": f"{TYPE}.{kind}", "digest": digest, "size": len(content)}
 
     manifest = {"schemaVersion": 2, "mediaType": f"{TYPE}.manifest.v1+json", "annotations": annotations}
-    manifest["config"] = blob("config.v1+json", _json(whole))
-    manifest["layers"] = [blob("layer.v1.tar+gzip", gzip.compress(layer, 6, mtime=0))]
+    configured = blob("config.v1+json", _json(whole))
+    packed = blob("layer.v1.tar+gzip", gzip.compress(layer, 6, mtime=0))
+    manifest |= {"config": configured, "layers": [packed]}
     named = blob("manifest.v1+json", _json(manifest)) | {"platform": machine}
+    image = f"localhost/virtgauge:{version}"
     # The first is the specification's, the second what containerd names the image by.
-    names = {"org.opencontainers.image.ref.name": version, "io.containerd.image.name": f"localhost/virtgauge:{version}"}
+    names = {"org.opencontainers.image.ref.name": version, "io.containerd.image.name": image}
     index = {"schemaVersion": 2, "mediaType": f"{TYPE}.index.v1+json", "manifests": [named | {"annotations": names}]}
     yield "oci-layout", _json({"imageLayoutVersion": "1.0.0"})
     yield "index.json", _json(index)
+    # What Docker's classic store looks for, and no other.
+    docker = {"Config": place(configured["digest"]), "RepoTags": [image], "Layers": [place(packed["digest"])]}
+    yield "manifest.json", _json([docker])
     yield from sorted(blobs.items())
 
 

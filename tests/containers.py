@@ -13,7 +13,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-# Of the calls that the default profiles of containerd and CRI-O refuse to who has no capability, those worth a try.
+# Some calls that the default profiles of containerd and CRI-O refuse to who has no capability; of them containerd
+# allows clock_adjtime.
 REFUSED = [
     "add_key",
     "bpf",
@@ -82,6 +83,12 @@ class Image:
         (named,) = json.loads((folder / "index.json").read_text())["manifests"]
         manifest = json.loads(blob(named).read_text())
         whole = json.loads(blob(manifest["config"]).read_text())
+        (docker,) = json.loads((folder / "manifest.json").read_text())  # as `docker save` writes it beside a layout
+        assert docker == {
+            "Config": str(blob(manifest["config"]).relative_to(folder)),
+            "RepoTags": [named["annotations"]["io.containerd.image.name"]],
+            "Layers": [str(blob(layer).relative_to(folder)) for layer in manifest["layers"]],
+        }
         rootfs = folder / "rootfs"
         rootfs.mkdir()
         for layer, uncompressed in zip(manifest["layers"], whole["rootfs"]["diff_ids"], strict=True):
@@ -100,7 +107,8 @@ class Image:
         files: Mapping[str, Path] = {},  # and read-only
         environment: Mapping[str, str] = {},
         user: str | None = None,  # instead of the image's
-        network: bool = False,  # the machine's own, to reach a stand-in on its loopback
+        network: bool | Path = False,  # the machine's own, to reach a stand-in on its loopback; or a namespace
+        name: str = "",  # by which runc, with its state below the bundle, can end it
         privileged: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Start it as a kubelet would, and wait; nothing of it stays."""
@@ -125,7 +133,11 @@ class Image:
             mounts.append({"destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev"]})
         for places, mode in ((binds, "rw"), (files, "ro")):
             mounts += [_bound(place, source, mode) for place, source in places.items()]
-        namespaces = ["pid", "ipc", "uts", "mount", *([] if network else ["network"])]
+        namespaces = [{"type": one} for one in ("pid", "ipc", "uts", "mount")]
+        if not network:
+            namespaces.append({"type": "network"})
+        elif network is not True:
+            namespaces.append({"type": "network", "path": str(network)})
         capabilities = [f"CAP_{one}" for one in ALL] if privileged else []
         config = {
             "ociVersion": "1.0.2",
@@ -141,7 +153,7 @@ class Image:
             "root": {"path": str(self.rootfs), "readonly": True},
             "mounts": mounts,
             "linux": {
-                "namespaces": [{"type": one} for one in namespaces],
+                "namespaces": namespaces,
                 "maskedPaths": [] if privileged else ["/proc/kcore", "/proc/keys", "/sys/firmware"],
                 "readonlyPaths": [] if privileged else ["/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
             },
@@ -155,7 +167,7 @@ class Image:
             }
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config))
-        name = f"virtgauge-test-{uuid.uuid4().hex[:8]}"
+        name = name or f"virtgauge-test-{uuid.uuid4().hex[:8]}"
         runc = ["runc", "--root", str(folder / "state")]
         try:
             return subprocess.run(

@@ -28,7 +28,9 @@ class ApiServer:
         self.config_map: dict[str, Any] = {"kind": "ConfigMap", "metadata": {"name": NAME}, "data": {"note": "mine"}}
         self.patches: list[dict[str, Any]] = []  # that were applied
         self.seen: list[tuple[str, int]] = []  # each request's path, and its answer's status
-        self.refusals: list[int] = []  # the status of the next answers, whatever they are to
+        self.refusals: list[int] = []  # the status of the next answers, whatever they are to; 0 is none of HTTP
+        self.answering = threading.Event()  # while it is not set, answers wait
+        self.answering.set()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         account.mkdir()
         certificate = _certificates(account)
@@ -79,6 +81,10 @@ class ApiServer:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 status, answer = server._answer(self.path, self.headers, body)
                 server.seen.append((self.path, status))
+                server.answering.wait(30)
+                if not status:
+                    self.wfile.write(b"nothing of HTTP\r\n")
+                    return
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(answer).encode())

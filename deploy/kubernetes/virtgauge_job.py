@@ -9,6 +9,7 @@ the keys `state` (running, met, not met …), `exit-code`, `pod`, and `verdict.j
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -23,8 +24,12 @@ from pathlib import Path
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where Kubernetes mounts token, namespace and CA
 LARGEST = 1_000_000  # bytes of the verdict; all of a ConfigMap has at most 1 MiB
 WAITS_S = (1.0, 3.0, 9.0)  # before each further attempt to reach the API server
+LEFT_OUT = json.dumps({"left_out": f"more than {LARGEST} bytes, or than the server takes; the run's folder has it all"})
 DECIDED = {0: "met", 4: "not met", 5: "undecided"}
-ENDED = {1: "failed", 2: "refused", 3: "unavailable", 70: "defect", 130: "interrupted"}
+INTERRUPTED = 130
+ENDED = {1: "failed", 2: "refused", 3: "unavailable", 70: "defect", INTERRUPTED: "interrupted"}
+UNREACHABLE, NO_ACCOUNT = 0, -1  # beside HTTP statuses
+TOO_LARGE = (413, 422)  # HTTP status: the request, the object
 REMEDIES = {
     401: "the token is not valid: does the pod still have its ServiceAccount?",
     403: "let the Role of its ServiceAccount patch the ConfigMap of this name",
@@ -38,26 +43,36 @@ def main(arguments: list[str]) -> int:
         print("usage: virtgauge-job CONFIGMAP RUN PLAN [OPTIONS of virtgauge run]", file=sys.stderr)
         return 2
     config_map, folder, *plan = arguments
+    told_to_end, runs = [], []
+
+    def end(*_: object) -> None:
+        told_to_end.append(True)
+        for run in runs:
+            run.terminate()
+
+    signal.signal(signal.SIGTERM, end)  # first, for without a handler the first process of a container does not hear it
     pod = os.environ.get("HOSTNAME", "")
     # Now, too: a verdict of an earlier Job is none of this one, and a Role that forbids it is told before the hours.
     told = {"state": "running", "pod": pod, "exit-code": None, "verdict.json": None}
     write(config_map, told, "it will not get the verdict either")
-    run = subprocess.Popen(["virtgauge", "run", *plan, "--out", folder])
-    signal.signal(signal.SIGTERM, lambda *_: run.terminate())
-    code = run.wait()
-    code = code if code >= 0 else 128 - code
+    code = INTERRUPTED
+    if not told_to_end:
+        runs.append(subprocess.Popen(["virtgauge", "run", *plan, "--out", folder]))
+        if told_to_end:  # meanwhile
+            runs[0].terminate()
+        code = runs[0].wait()
+    if code < 0:
+        code = INTERRUPTED if told_to_end else 128 - code
     verdict = judged(folder) if code in DECIDED else ""
     state = ENDED.get(code, f"exit code {code}")
     if code in DECIDED:
         state = DECIDED[code] if verdict else "measured"  # the plan requires nothing
     told |= {"state": state, "exit-code": str(code)}
-    if len(verdict.encode()) > LARGEST:
-        told["verdict.json"] = json.dumps(
-            {"left_out": f"it has more than {LARGEST} bytes; the run's folder has it all"}
-        )
-    elif verdict:
-        told["verdict.json"] = verdict
-    write(config_map, told, f"the verdict is in this log, and the exit code is {code} all the same")
+    if verdict:
+        told["verdict.json"] = verdict if len(verdict.encode()) <= LARGEST else LEFT_OUT
+    refused = write(config_map, told, f"the verdict is in this log, and the exit code is {code} all the same")
+    if refused in TOO_LARGE and verdict:
+        write(config_map, told | {"verdict.json": LEFT_OUT}, "it still says that the run goes on")
     return code
 
 
@@ -67,26 +82,31 @@ def judged(folder: str) -> str:
     return done.stdout.strip() if done.returncode in DECIDED else ""
 
 
-def write(config_map: str, data: dict[str, str | None], meanwhile: str) -> None:
-    """Merge keys into the ConfigMap; None removes one.  Says on standard error why it could not."""
+def write(config_map: str, data: dict[str, str | None], meanwhile: str) -> int | None:
+    """Merge keys into the ConfigMap; None removes one.  Says on standard error why it could not.
+
+    Returns:
+        The HTTP status of the refusal, UNREACHABLE or NO_ACCOUNT; None where it is written.
+    """
     for wait in (*WAITS_S, None):
-        why, again = patch(config_map, data)
-        if why is None:
-            return
-        if wait is None or not again:
-            print(f"virtgauge-job: the ConfigMap {config_map} was not written: {why}; {meanwhile}", file=sys.stderr)
-            return
+        why, status = patch(config_map, data)
+        if not why:
+            return None
+        if wait is None or not (status in (UNREACHABLE, 429) or status >= 500):
+            break
         time.sleep(wait)
+    print(f"virtgauge-job: the ConfigMap {config_map} was not written: {why}; {meanwhile}", file=sys.stderr)
+    return status
 
 
-def patch(config_map: str, data: dict[str, str | None]) -> tuple[str | None, bool]:
-    """One attempt: what went wrong, and whether it may go better the next time."""
+def patch(config_map: str, data: dict[str, str | None]) -> tuple[str, int]:
+    """One attempt: what went wrong, else "", and the HTTP status, UNREACHABLE or NO_ACCOUNT."""
     try:
         token, namespace = ((ACCOUNT / name).read_text().strip() for name in ("token", "namespace"))
         trust = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
         host, port = (os.environ[f"KUBERNETES_SERVICE_{name}"] for name in ("HOST", "PORT"))
     except (OSError, KeyError) as error:
-        return f"this is no pod with a ServiceAccount's token ({error}); set automountServiceAccountToken", False
+        return f"this is no pod with a ServiceAccount's token ({error}); set automountServiceAccountToken", NO_ACCOUNT
     host = f"[{host}]" if ":" in host else host
     request = urllib.request.Request(
         f"https://{host}:{port}/api/v1/namespaces/{namespace}/configmaps/{config_map}",
@@ -104,10 +124,10 @@ def patch(config_map: str, data: dict[str, str | None]) -> tuple[str | None, boo
         except (OSError, ValueError, LookupError, TypeError):
             said = error.reason
         remedy = f" ({REMEDIES[error.code]})" if error.code in REMEDIES else ""
-        return f"the API server answered {error.code}: {said}{remedy}", error.code >= 500 or error.code == 429
-    except OSError as error:
-        return f"the API server at {host}:{port} cannot be reached: {error}", True
-    return None, False
+        return f"the API server answered {error.code}: {said}{remedy}", error.code
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return f"the API server at {host}:{port} cannot be reached: {error!r}", UNREACHABLE
+    return "", 200
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ async def test_an_existing_cluster_is_joined_and_its_workers_are_told_apart(tmp_
     async with own_cluster("127.0.0.1", files) as (_, address):
         section = {"scheduler": address, "hosts": [{"name": "north"}]}
         fleet = FleetSection.model_validate(section | written(tmp_path / "ours", files))
-        async with existing_cluster(fleet) as cluster:
+        async with existing_cluster(fleet, print) as cluster:
             async with make_worker(address, "north", files, "127.0.0.1", tmp_path) as worker:
                 assert await cluster.present("north")
                 assert not await cluster.present("south")
@@ -188,18 +188,41 @@ async def test_an_existing_cluster_is_joined_and_its_workers_are_told_apart(tmp_
             with pytest.raises(WorkerLostError, match="'north' is not connected"):
                 await cluster.call("north", asked)
 
-        strangers = FleetSection.model_validate(section | written(tmp_path / "theirs", TlsFiles.temporary()))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(clusters, "CONNECT_S", 2.0)
-            with pytest.raises(UnavailableError, match="cannot be reached"):
-                async with existing_cluster(strangers):
-                    pass
+        theirs = {"wait_s": 2} | written(tmp_path / "theirs", TlsFiles.temporary())
+        strangers = FleetSection.model_validate(section | theirs)
+        with pytest.raises(UnavailableError, match="cannot be reached"):
+            async with existing_cluster(strangers, print):
+                pass
         missing = FleetSection.model_validate(
             section | {"ca": "none.pem", "certificate": "none.pem", "key": "none.pem"}
         )
         with pytest.raises(UsageError, match="cannot be used"):
-            async with existing_cluster(missing):
+            async with existing_cluster(missing, print):
                 pass
+
+
+async def test_a_scheduler_that_comes_late_is_waited_for_in_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "_REACH_S", 0.2)
+    monkeypatch.setattr(clusters, "_CONNECT_S", 0.1)
+    files = TlsFiles.temporary()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    section = {"scheduler": f"tls://127.0.0.1:{port}", "hosts": [{"name": "north"}], "wait_s": 60}
+    fleet = FleetSection.model_validate(section | written(tmp_path / "ours", files))
+    said = asyncio.Queue()
+
+    async def late():
+        words = await said.get()
+        serving = asyncio.create_task(clusters.serve_scheduler("127.0.0.1", port, files, lambda _: None))
+        return words, serving
+
+    coming = asyncio.create_task(late())
+    async with existing_cluster(fleet, said.put_nowait) as cluster:
+        assert not await cluster.present("north")
+    words, serving = await coming
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert "trying for 60 s" in words
 
 
 def test_a_worker_is_started_by_ssh_and_ends_with_the_run(

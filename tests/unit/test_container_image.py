@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,8 @@ from containers import ACCOUNT, ROOT, Image, told
 from kubernetes_api import NAME, ApiServer
 
 from virtgauge import __version__
+from virtgauge.fleet.cluster import TlsFiles
+from virtgauge.ledger.store import Ledger
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -129,6 +135,13 @@ def test_what_nobody_needs_is_not_in_it(image: Image) -> None:
     root = image.rootfs
     assert not [path for path in root.rglob("*") if path.is_file() and path.lstat().st_mode & 0o6000]
     assert not (root / "etc/resolv.conf").exists() and not (root / "usr/bin/apt").exists()
+    assert not [
+        *root.glob("etc/apt*"),
+        *root.glob("var/lib/apt*"),
+        *root.glob("usr/*bin/*dpkg*"),
+        *root.glob("etc/dpkg*"),
+    ]
+    assert "Package: virtgauge\n" in (root / "var/lib/dpkg/status").read_text(), "scanners find what is in it"
     documents = {path.name for path in (root / "usr/share/doc").rglob("*") if path.is_file()}
     assert documents == {"copyright"}, "the licences, and nothing else"
     for place in ("usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt/lists", "var/log"):
@@ -253,6 +266,82 @@ def test_an_unreachable_or_unwilling_server_hides_no_verdict(job: Started, api: 
 def test_a_pod_without_network_hides_no_verdict(job: Started) -> None:
     done = job(TIMING.format(repetitions=1, at_most=MET), network=False)
     assert done.returncode == 5 and "cannot be reached" in done.stderr
+
+
+def test_the_plan_of_the_job_is_measured_shortened(pod: Started, runs: Path) -> None:
+    manifests = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "job.yaml").read_text())
+    (plan,) = [one["data"]["plan.toml"] for one in manifests if one["kind"] == "ConfigMap"]
+    short = {"repetitions": 1, "reads": 20_000, "sleep_samples": 20, "seconds": 0.3, "preload": 200, "disk_mib": 64}
+    for name, value in short.items():
+        plan, changed = re.subn(rf"^{name} = .*$", f"{name} = {value}", plan, flags=re.MULTILINE)
+        assert changed
+    done = pod("run", "/plan/plan.toml", "--out", "/runs/pod", "--progress", "none", plan=plan)
+    assert done.returncode == 5, done.stdout + done.stderr  # undecided: a repetition proves nothing
+    with Ledger.open(runs / "pod") as ledger:
+        assert {trial.suite for trial in ledger.trials()} == {"timing", "storage"}
+        assert not [trial.error for trial in ledger.trials() if trial.error]
+
+
+def test_a_fleet_of_its_containers_measures(image: Image, tmp_path: Path, runs: Path) -> None:
+    """The manifest's commands, users and mounts; two hosts are one machine, which the plan allows."""
+    made, tls = TlsFiles.temporary(), tmp_path / "tls"
+    tls.mkdir()
+    for name, text in (("ca.crt", made.ca), ("tls.crt", made.certificate), ("tls.key", made.key)):
+        (tls / name).write_text(text)
+    (tmp_path / "plan").mkdir()
+    ends = {"ca": "ca.crt", "certificate": "tls.crt", "key": "tls.key"}
+    section = "".join(f'{field} = "/etc/virtgauge/tls/{name}"\n' for field, name in ends.items())
+    section += 'scheduler = "tls://virtgauge-scheduler:8786"\none_machine = true\n'
+    section += 'hosts = [{name = "node-a"}, {name = "node-b"}]\n'
+    (tmp_path / "plan" / "plan.toml").write_text(f"{TIMING.format(repetitions=6, at_most=MET)}[fleet]\n{section}")
+    (tmp_path / "hosts").write_text("127.0.0.1 localhost virtgauge-scheduler\n")
+    manifests = yaml.safe_load_all((ROOT / "deploy" / "kubernetes-fleet" / "fleet.yaml").read_text())
+    pods = {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in manifests if one["kind"] != "Service"}
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(
+            subprocess.Popen(["unshare", "-n", "sh", "-c", "ip link set lo up && exec sleep 900"])
+        )
+        stack.callback(network.kill)
+        while os.stat(f"/proc/{network.pid}/ns/net") == os.stat("/proc/self/ns/net"):
+            time.sleep(0.01)
+        threads = stack.enter_context(ThreadPoolExecutor())
+
+        def started(pod: str, node: str) -> Future[subprocess.CompletedProcess[str]]:
+            (container,) = pods[pod]["containers"]
+            known = {"spec.nodeName": node, "status.podIP": "127.0.0.1"}
+            own = {
+                one["name"]: one.get("value") or known[one["valueFrom"]["fieldRef"]["fieldPath"]]
+                for one in container["env"]
+            }
+            words = [re.sub(r"\$\((\w+)\)", lambda found: own[found[1]], word) for word in container["args"]]
+            scratch = tmp_path / f"scratch-{node}"
+            scratch.mkdir()
+            os.chown(scratch, *map(int, USER.split(":")))
+            volumes = {"tls": tls, "plan": tmp_path / "plan", "runs": runs, "scratch": scratch}
+            mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+            bundle, name = tmp_path / f"bundle-{node}", f"virtgauge-test-{uuid.uuid4().hex[:8]}"
+            kill = ["runc", "--root", str(bundle / "state"), "kill", name, "TERM"]
+            stack.callback(subprocess.run, kill, capture_output=True)
+            return threads.submit(
+                image.run,
+                *(bundle, *words),
+                command=container["command"],
+                binds={place: source for place, source in mounts.items() if source in (runs, scratch)},
+                files={place: source for place, source in mounts.items() if source not in (runs, scratch)}
+                | {"/etc/hosts": tmp_path / "hosts"},
+                environment=own,
+                network=Path(f"/proc/{network.pid}/ns/net"),
+                name=name,
+            )
+
+        services = [started("virtgauge-scheduler", "scheduler")]
+        services += [started("virtgauge-worker", node) for node in ("node-a", "node-b")]
+        done = started("virtgauge-fleet-run", "run").result()
+    assert done.returncode == 0, done.stdout + done.stderr + "".join(str(one.result()) for one in services)
+    assert [service.result().returncode for service in services] == [0, 0, 0]
+    with Ledger.open(runs / "fleet") as ledger:
+        assert [host.name for host in ledger.manifest().hosts] == ["node-a", "node-b"]
+        assert ledger.events()[-1].kind == "completed"
 
 
 def test_with_more_packages_and_rights_there_are_guests_in_it(deb: Path, tmp_path: Path, runs: Path) -> None:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.console.fleet import app
 from virtgauge.errors import ExitCode
-from virtgauge.exchange.archive import read_entries
 from virtgauge.exchange.archive_series import find_archive_series
+from virtgauge.exchange.entries import read_entries
 from virtgauge.exchange.place import open_place
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.report.page import render_html

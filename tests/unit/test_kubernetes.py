@@ -25,6 +25,7 @@ from virtgauge.plan.load import parse_plan
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 JOBS = ("job.yaml", "privileged.yaml")
+READER = "reader.yaml"
 FLEET = "../kubernetes-fleet/fleet.yaml"
 JOB = FOLDER / "virtgauge_job.py"
 # In what was published of 1.26 to 1.28 a rule of a podFailurePolicy has to have onPodConditions beside onExitCodes,
@@ -42,7 +43,7 @@ def one(name: str, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", ("account.yaml", *JOBS, FLEET))
+@pytest.mark.parametrize("name", ("account.yaml", READER, *JOBS, FLEET))
 def test_every_object_is_of_the_published_schemas(name: str, version: str) -> None:
     for found in objects(name):
         kubernetes_validate.validate(found, version, strict=True)
@@ -57,11 +58,13 @@ def test_the_schemas_refuse_what_they_do_not_know() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("job.yaml", "Job"), (FLEET, "Deployment"), (FLEET, "DaemonSet"), (FLEET, "Job")]
+    ("name", "kind"),
+    [("job.yaml", "Job"), (READER, "Pod"), (FLEET, "Deployment"), (FLEET, "DaemonSet"), (FLEET, "Job")],
 )
 def test_a_pod_keeps_the_restricted_security_standard_and_its_root_is_read_only(name: str, kind: str) -> None:
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/, «Restricted»."""
-    pod = one(name, kind)["spec"]["template"]["spec"]
+    spec = one(name, kind)["spec"]
+    pod = spec if kind == "Pod" else spec["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod.keys()
     known = {"configMap", "emptyDir", "secret", "persistentVolumeClaim"}
     assert {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]} <= known
@@ -76,15 +79,29 @@ def test_a_pod_keeps_the_restricted_security_standard_and_its_root_is_read_only(
     }
     assert container["image"] == f"localhost/virtgauge:{__version__}-1"
     given = [mount for mount in container["volumeMounts"] if mount["name"] in ("plan", "tls")]
-    assert given and all(mount["readOnly"] for mount in given)
+    assert (given or name == READER) and all(mount["readOnly"] for mount in given)
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_runs_once_with_the_cpus_and_memory_that_it_asks_for(name: str) -> None:
+def test_a_job_runs_once(name: str) -> None:
     spec = one(name, "Job")["spec"]
-    (container,) = spec["template"]["spec"]["containers"]
     assert spec["backoffLimit"] == 0 and spec["template"]["spec"]["restartPolicy"] == "Never"
     assert spec["ttlSecondsAfterFinished"] > 0
+
+
+MEASURING = [("job.yaml", "Job"), ("privileged.yaml", "Job"), (FLEET, "DaemonSet")]
+
+
+@pytest.mark.parametrize(("name", "kind"), MEASURING)
+def test_a_pod_that_measures_has_the_cpus_and_memory_that_it_asks_for_and_the_node_from_others(
+    name: str, kind: str
+) -> None:
+    template = one(name, kind)["spec"]["template"]
+    (term,) = template["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname" and term["namespaceSelector"] == {}
+    assert term["labelSelector"]["matchLabels"] == {"virtgauge-measures": "yes"}
+    assert template["metadata"]["labels"]["virtgauge-measures"] == "yes"
+    (container,) = template["spec"]["containers"]
     resources = container["resources"]
     assert resources["requests"] == resources["limits"] and resources["limits"]["cpu"].isdigit()
     assert container["image"] == f"localhost/virtgauge:{__version__}-1"
@@ -112,6 +129,14 @@ def test_the_pod_may_write_one_config_map_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
+def test_each_pod_writes_a_folder_of_its_own(name: str) -> None:
+    (container,) = one(name, "Job")["spec"]["template"]["spec"]["containers"]
+    (pod_name,) = [one for one in container["env"] if one["name"] == "POD_NAME"]
+    assert pod_name["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert container["args"][1] == "/runs/$(POD_NAME)"
+
+
+@pytest.mark.parametrize("name", (*JOBS, FLEET))
 def test_the_failure_policy_tells_a_verdict_from_a_failure_by_virtgauges_own_exit_codes(name: str) -> None:
     verdict, disruption = one(name, "Job")["spec"]["podFailurePolicy"]["rules"]
     assert verdict["action"] == "FailJob"
@@ -218,6 +243,25 @@ def test_a_verdict_that_no_config_map_holds_is_left_out_in_words(job: Started, a
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("status", [413, 422])
+def test_a_verdict_that_the_server_does_not_take_is_left_out_in_words(
+    job: Started, api: ApiServer, status: int
+) -> None:
+    api.refusals = [200, status]
+    done = job(4)
+    assert done.returncode == 4 and f"answered {status}" in done.stderr
+    data = api.config_map["data"]
+    assert data["state"] == "not met" and "left_out" in json.loads(data["verdict.json"])
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_no_http_is_told_and_hides_no_exit_code(job: Started, api: ApiServer) -> None:
+    api.refusals = [0, 0]
+    done = job(4)
+    assert done.returncode == 4 and done.stderr.count("cannot be reached: BadStatusLine") == 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "said"),
     [(403, "let the Role of its ServiceAccount patch"), (404, "create it before the Job"), (500, "answered 500: nope")],
@@ -271,19 +315,27 @@ def test_nobody_listening_and_no_account_are_told(job: Started, api: ApiServer) 
 
 
 @pytest.mark.slow
-def test_a_pod_that_is_deleted_interrupts_the_run_and_says_so(tmp_path: Path, api: ApiServer) -> None:
+@pytest.mark.parametrize("moment", ["before it starts", "while it starts", "in it"])
+def test_a_pod_that_is_deleted_interrupts_the_run_and_says_so(tmp_path: Path, api: ApiServer, moment: str) -> None:
     (tmp_path / "virtgauge").write_text(
-        "#!/bin/sh\ntrap 'exit 130' TERM\ntouch \"$4.up\"\nwhile :; do sleep 0.1; done\n"
+        "#!/bin/sh\n[ $(basename $PWD) = in ] && trap 'exit 130' TERM\ntouch up\nwhile :; do sleep 0.1; done\n"
     )
     (tmp_path / "virtgauge").chmod(0o755)
     script = f"import runpy, sys, pathlib; f = runpy.run_path({str(JOB)!r})['main']"
     script += f"; f.__globals__.update(ACCOUNT=pathlib.Path({str(api.account)!r})); sys.exit(f(sys.argv[1:]))"
     environment = os.environ | {"PATH": f"{tmp_path}:/usr/bin:/bin"} | api.environment()
+    if moment == "before it starts":  # in its first write
+        api.answering.clear()
+    folder = tmp_path / moment.split()[0]
+    folder.mkdir()
     command = [sys.executable, "-c", script, NAME, str(tmp_path / "run"), "plan.toml"]
-    with subprocess.Popen(command, env=environment) as process:
+    with subprocess.Popen(command, env=environment, cwd=folder) as process:
         deadline = time.monotonic() + 30
-        while not (tmp_path / "run.up").exists() and time.monotonic() < deadline:
+        reached = (lambda: api.seen) if moment == "before it starts" else (folder / "up").exists
+        while not reached() and time.monotonic() < deadline:
             time.sleep(0.02)
         process.terminate()
+        api.answering.set()
         assert process.wait(30) == 130
+    assert (folder / "up").exists() == (moment != "before it starts")
     assert api.config_map["data"]["state"] == "interrupted"

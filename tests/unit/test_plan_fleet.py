@@ -33,6 +33,11 @@ def test_who_starts_the_workers_follows_from_what_is_given(section, start):
     assert fleet_of(section).start is start
 
 
+@pytest.mark.parametrize("name", ["ip-192-0-2-117.eu-central-1.compute.internal", "gpu_node_03", "n" * 63])
+def test_a_host_may_be_called_as_nodes_of_clusters_are(name):
+    assert fleet_of(CLUSTER + f'hosts = [{{name = "{name}"}}]').hosts[0].worker == name
+
+
 def test_a_plan_with_a_fleet_survives_being_written_out():
     plan = parse_plan(f"{PLAN}[fleet]\n{HOSTS}{CLUSTER}[[fleet.pair]]\n{PAIR}", "plan.toml")
     assert parse_plan(plan.to_toml(), "again").fleet == plan.fleet
@@ -57,6 +62,7 @@ PAIR = 'suite = "bandwidth"\ntester = "north"\nguests = "south"\n'
         ('workers = "here"\nhosts = [{name = "north"}, {name = "north"}]', "two hosts have name"),
         (CLUSTER + 'hosts = [{name = "north"}, {name = "south", address = "north"}]', "two hosts have address"),
         (CLUSTER + 'hosts = [{name = "<b>"}]', "letters, digits"),
+        (CLUSTER + f'hosts = [{{name = "{"n" * 64}"}}]', "1 to 63"),
         (CLUSTER + 'hosts = [{name = "north", machine_id = "x"}]', "32 hexadecimal digits"),
         (HOSTS + CLUSTER + "losses = -1", "fleet.losses"),
         (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR.replace("south", "west"), "'west' is no host"),

@@ -104,7 +104,7 @@ def configure() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-CONNECT_S = 30.0
+_CONNECT_S = 30.0  # To a scheduler of our own
 _POLL_S = 1.0
 _REACH_S = 5.0  # One attempt to reach a scheduler that was lost
 _STOP_S = 60.0
@@ -260,8 +260,8 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def existing_cluster(fleet: FleetSection) -> AsyncIterator[Cluster]:
-    """The plan's cluster.
+async def existing_cluster(fleet: FleetSection, say: Callable[[str], None]) -> AsyncIterator[Cluster]:
+    """The plan's cluster, whose scheduler may take ``wait_s`` to come, which is said.
 
     Raises:
         UsageError: certificate, key or authority cannot be used.
@@ -270,8 +270,14 @@ async def existing_cluster(fleet: FleetSection) -> AsyncIterator[Cluster]:
     configure()
     assert fleet.scheduler is not None
     files = TlsFiles(str(fleet.ca), str(fleet.certificate), str(fleet.key))
-    async with _joined(fleet.scheduler, files.security()) as cluster:
-        yield cluster
+    words = f"no scheduler at {fleet.scheduler} lets us in yet; trying for {fleet.wait_s:g} s (wait_s)"
+    waiting = asyncio.get_running_loop().call_later(_REACH_S, say, words)
+    try:
+        async with _joined(fleet.scheduler, files.security(), fleet.wait_s) as cluster:
+            waiting.cancel()
+            yield cluster
+    finally:
+        waiting.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -301,9 +307,10 @@ async def serve_scheduler(address: str, port: int, files: TlsFiles, told: Callab
 async def _scheduler(address: str, port: int, security: Security) -> AsyncIterator[Scheduler]:
     configure()
     from distributed import Scheduler
+    from distributed.comm import unparse_host_port
 
     scheduler: Scheduler = Scheduler(
-        host=address,
+        host=unparse_host_port(address),
         port=port,
         protocol="tls",
         security=security,
@@ -314,7 +321,7 @@ async def _scheduler(address: str, port: int, security: Security) -> AsyncIterat
         await scheduler
     except (OSError, RuntimeError) as error:
         raise UnavailableError(
-            f"nobody can listen at {address}:{port}: {error.__cause__ or error}",
+            f"nobody can listen at {unparse_host_port(address, port)}: {error.__cause__ or error}",
             "give an address of this machine, and a port that is free",
         ) from error
     try:
@@ -325,9 +332,9 @@ async def _scheduler(address: str, port: int, security: Security) -> AsyncIterat
 
 
 @contextlib.asynccontextmanager
-async def _joined(address: str, security: Security) -> AsyncIterator[Cluster]:
+async def _joined(address: str, security: Security, within_s: float = _CONNECT_S) -> AsyncIterator[Cluster]:
     try:
-        cluster = Cluster(await _client(address, security, CONNECT_S), security)
+        cluster = Cluster(await _client(address, security, within_s), security)
     except (OSError, TimeoutError) as error:
         raise UnavailableError(
             f"the cluster at {address} cannot be reached: {error}",

@@ -136,7 +136,7 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
 async def _cluster(fleet: FleetSection, display: ProgressDisplay) -> AsyncIterator[Cluster]:
     """The plan's cluster, and the workers that it starts; both end with it."""
     if fleet.start is Start.CLUSTER:
-        async with existing_cluster(fleet) as cluster:
+        async with existing_cluster(fleet, lambda words: display.show(Notice(words, warning=False))) as cluster:
             yield cluster
         return
     files = TlsFiles.temporary()

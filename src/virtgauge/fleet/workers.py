@@ -332,6 +332,7 @@ def make_worker(
 ) -> Any:
     """A dask worker with one thread and one slot, which keeps still while nobody asks it anything."""
     from distributed import Worker
+    from distributed.comm import unparse_host_port
 
     class QuietWorker(Worker):  # type: ignore[misc]  # of a package without types
         async def heartbeat(self) -> None:
@@ -344,7 +345,7 @@ def make_worker(
         nthreads=1,
         resources={SLOT: 1},
         security=files.security(),
-        host=listen,
+        host=unparse_host_port(listen),
         protocol="tls",
         memory_limit=0,
         dashboard=False,

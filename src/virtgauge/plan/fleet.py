@@ -14,6 +14,7 @@ MOST_HOSTS = 1000
 CABLES = 2  # That a tester needs: there and back, or the receiver's and the others'
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # as a node of Kubernetes or Slurm may be called
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 _SCHEDULER = re.compile(r"tls://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}")
 
@@ -32,7 +33,17 @@ def _is_a_name(value: str) -> str:
     return value
 
 
-Name = Annotated[str, AfterValidator(_is_a_name)]  # Of a host or a platform
+def _is_a_host_name(value: str) -> str:
+    if not _HOST_NAME.fullmatch(value):
+        raise ValueError(
+            "use 1 to 63 letters, digits, dots, dashes and underscores, beginning with a letter or digit; a worker of "
+            "another name is named by address"
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_is_a_name)]  # Of a platform
+HostName = Annotated[str, AfterValidator(_is_a_host_name)]
 
 
 class FleetHost(BaseModel):
@@ -40,7 +51,7 @@ class FleetHost(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Name
+    name: HostName
     """What reports call the host."""
     address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     """``[user@]host[:port]`` for ssh. Of an existing cluster: the worker's name, if it differs from ``name``."""
@@ -131,7 +142,7 @@ class FleetSection(BaseModel):
     losses: Annotated[int, Field(ge=0, le=100)] = 3
     """How often a batch may lose its worker before its host is set aside."""
     wait_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
-    """How long a worker may be away, at the start or after a loss."""
+    """How long a worker, or an existing cluster's scheduler, may be away, at the start or after a loss."""
     pair: tuple[FleetPair, ...] = ()
     """Suites whose tester is on another host (``[[fleet.pair]]``)."""
 
