@@ -1,5 +1,5 @@
-"""Puts what is built natively, and the drawing library of the pages, into the wheel, which fits every Python of its
-machine type.
+"""Puts what is built natively, the drawing library of the pages, and the notices of both into the wheel, which fits
+every Python of its machine type.
 
 Agent and bandwidth estimator are static; shim, flush laboratory, load generator and the estimator for the shim ask for
 the C library's interface of some version, and the wheel's tag says which.
@@ -25,6 +25,7 @@ BUILDS = {
     "sensorstore": "build_sensorstore",
     "bandwidth": "build_bandwidth",
     "page": "build_page",
+    "notices": "build_notices",
 }
 """What is built, by scripts in ``setup/`` and a function in each."""
 
@@ -40,6 +41,7 @@ IN_WHEEL = tuple(
         "bandwidth",
         "bandwidth-dynamic",
         "vega-embed.js",
+        "THIRD-PARTY-NOTICES",
     )
 )
 

@@ -28,7 +28,7 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 MANIFEST = ROOT / "native" / "Cargo.toml"
 AGENT = ROOT / "src" / "virtgauge" / "native" / "virtgauge-agent"
-DYNAMIC = "-C target-feature=-crt-static -C relocation-model=pic"
+DYNAMIC = "--cfg=remapped -C target-feature=-crt-static -C relocation-model=pic"
 """Flags, in place of those of the workspace, for what is linked dynamically."""
 LOG_LINES = 20
 """So many of a log's last lines are shown where a build failed."""

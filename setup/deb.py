@@ -46,20 +46,27 @@ Description: {description}
  and gives a verdict with its uncertainty.
 """
 _COPYRIGHT = f"""\
-Copyright: the authors of virtgauge, and those of the libraries in /{HOME}, whose licences are there
+Copyright: the authors of virtgauge, and those of the libraries in /{HOME}, whose licences are there;
+ what is linked into its programs: THIRD-PARTY-NOTICES.gz
 
 License: Apache-2.0
  See /usr/share/common-licenses/Apache-2.0 for virtgauge's own.
 """
-_SERVICES = "virtgauge-serve.service virtgauge-worker.service"
+_SERVICES = "virtgauge-scheduler.service virtgauge-serve.service virtgauge-worker.service"
+# What prerm did before dpkg gave up is undone by abort-*; deb-systemd-invoke starts nothing that is disabled.
 _POSTINST = f"""\
 #!/bin/sh
 set -e
-[ "$1" = configure ] || exit 0
+case "$1" in
+configure) then=try-restart ;;
+abort-remove) then=start ;;
+abort-*) then= ;;
+*) exit 0 ;;
+esac
 /{HOME}/bin/python -m compileall -q /{HOME}/lib || true
-if [ -d /run/systemd/system ]; then
+if [ "$then" ] && [ -d /run/systemd/system ]; then
     systemctl --system daemon-reload || true
-    deb-systemd-invoke try-restart {_SERVICES} || true
+    deb-systemd-invoke "$then" {_SERVICES} || true
 fi
 """
 _PRERM = f"""\
@@ -73,8 +80,9 @@ _POSTRM = f"""\
 #!/bin/sh
 set -e
 if [ "$1" = purge ]; then
-    rm -f /etc/default/virtgauge-worker
-    for service in {_SERVICES}; do rm -f "/etc/systemd/system/multi-user.target.wants/$service"; done
+    for service in {_SERVICES}; do
+        rm -f "/etc/default/${{service%.service}}" "/etc/systemd/system/multi-user.target.wants/$service"
+    done
     if [ -L /var/lib/virtgauge ] && rmdir /var/lib/private/virtgauge 2>/dev/null; then rm /var/lib/virtgauge; fi
 fi
 [ ! -d /run/systemd/system ] || systemctl --system daemon-reload || true
@@ -134,24 +142,18 @@ def _install(uv: str, wheel: Path, tree: Path) -> None:
 
 
 def needed() -> dict[str, set[str]]:
-    """What virtgauge with its extras and each of its libraries asks for, by what this environment says; by name."""
-    from importlib.metadata import requires
-
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
+    """What virtgauge with its extras and each of its libraries asks for in Debian's Python; by name."""
+    options = ["--no-config", "--quiet", "--no-header", "--no-emit-index-url", "--annotation-style", "line"]
+    options += ["--python", PYTHON, "--constraint", "requirements-dev.lock"]
+    extras = [word for extra in EXTRAS for word in ("--extra", extra)]
+    uv = _told(ROOT / "setup" / "environment.sh", "--uv")
     found: dict[str, set[str]] = {}
-    left = [(canonicalize_name("virtgauge"), frozenset(EXTRAS))]
-    while left:
-        name, extras = left.pop()
-        known = found.setdefault(name, set())
-        for one in map(Requirement, requires(name) or ()):
-            own = canonicalize_name(one.name)
-            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-                known.add(own)
-                if own not in found:
-                    found[own] = set()
-                    left.append((own, frozenset(one.extras)))
+    for line in _told(uv, "pip", "compile", *options, *extras, "pyproject.toml").splitlines():
+        name, by = re.fullmatch(r"([\w.-]+)==\S+ +# via (.+)", line).groups()  # type: ignore[union-attr]
+        found.setdefault(name, set())
+        for one in by.replace(" (pyproject.toml)", "").split(", "):
+            if not one.startswith("-"):
+                found.setdefault(one, set()).add(name)
     return found
 
 
@@ -173,8 +175,9 @@ def _document(tree: Path, version: str) -> None:
         _write(tree / UNITS / unit.name, unit.read_text())
     documents = tree / "usr" / "share" / "doc" / "virtgauge"
     _write(documents / "copyright", _COPYRIGHT)
-    changes = {"changelog.gz": (ROOT / "CHANGELOG.md").read_text(), "changelog.Debian.gz": _changelog(version)}
-    for name, text in changes.items():
+    (notices,) = (tree / HOME).rglob("virtgauge/native/THIRD-PARTY-NOTICES")
+    texts = {"changelog.gz": (ROOT / "CHANGELOG.md").read_text(), "changelog.Debian.gz": _changelog(version)}
+    for name, text in (texts | {"THIRD-PARTY-NOTICES.gz": notices.read_text()}).items():
         (documents / name).write_bytes(gzip.compress(text.encode(), mtime=0))
 
 

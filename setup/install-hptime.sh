@@ -23,7 +23,7 @@ trap 'rm -f "$said"' EXIT
 
 cd "$root/native"
 version=$(cargo pkgid -p hptime-c | sed 's/.*[#@]//')
-RUSTFLAGS="-C target-feature=-crt-static -C relocation-model=pic -C link-arg=-Wl,-soname,libhptime.so.$major" \
+RUSTFLAGS="--cfg=remapped -C target-feature=-crt-static -C relocation-model=pic -C link-arg=-Wl,-soname,libhptime.so.$major" \
     CARGO_TARGET_DIR=$target \
     cargo rustc --locked --quiet --release -p hptime-c --target "$triple" --crate-type cdylib,staticlib \
     -- --print native-static-libs 2>"$said" || { cat "$said" >&2; exit 1; }

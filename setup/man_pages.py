@@ -60,8 +60,8 @@ def _page(command: Any, path: tuple[str, ...], within: dict[str, Any]) -> Iterat
 
 
 def _plain(words: str) -> str:
-    """Without rich's marks, in one line."""
-    return " ".join(re.sub(r"\[/?[a-z ]+\]", "", words).split())
+    """In one line, with the brackets that are escaped because rich would take them for marks; no help has marks."""
+    return " ".join(words.replace("\\[", "[").split())
 
 
 def _text(words: str) -> str:

@@ -17,6 +17,7 @@ import tomllib
 from pathlib import Path
 
 import deb
+import notices
 import sbom
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +49,7 @@ def build(folder: Path) -> None:
         deb.build(made, deb.build_wheel(_told("setup/environment.sh", "--uv"), made, "--sdist"))
         (made / ".gitignore").unlink(missing_ok=True)
         _archive_hptime(made / f"hptime-{version()}-linux-{platform.machine()}.tar.gz")
-        (made / f"virtgauge-{version()}.cdx.json").write_text(sbom.text(version()))
+        (made / f"virtgauge-{version()}.cdx.json").write_text(_bill(next(made.glob("*.deb"))))
         (made / "release-notes.md").write_text(_told("make", "--no-print-directory", "release-notes") + "\n")
         files = sorted(made.iterdir())
         sums = "".join(f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in files)
@@ -58,11 +59,23 @@ def build(folder: Path) -> None:
     (folder / "SHA256SUMS").write_text(sums)
 
 
+def _bill(package: Path) -> str:
+    """That of what is in the Debian package."""
+    with tempfile.TemporaryDirectory(prefix="virtgauge-bill-") as tree:
+        subprocess.run(["dpkg-deb", "--extract", package, tree], check=True)
+        (libraries,) = Path(tree, deb.HOME).glob("lib/*/site-packages")
+        return sbom.text(version(), libraries)
+
+
 def _archive_hptime(archive: Path) -> None:
     """Header, libraries and hptime.pc, to be unpacked in /."""
     with tempfile.TemporaryDirectory(prefix="virtgauge-hptime-") as tree:
         script = ["env", f"DESTDIR={tree}", "PREFIX=/usr/local", ROOT / "setup" / "install-hptime.sh"]
         subprocess.run(script, check=True, stdout=sys.stderr)
+        documents = Path(tree) / "usr" / "local" / "share" / "doc" / "hptime"
+        documents.mkdir(parents=True)
+        (documents / "LICENSE").write_bytes((ROOT / "LICENSE").read_bytes())
+        (documents / "THIRD-PARTY-NOTICES").write_text(notices.text(["hptime-c"]), encoding="utf-8")
         same = [
             "--sort=name",
             "--owner=0",

@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None:
         os.environ[SESSION] = tempfile.mkdtemp(prefix="vgtests-")
+    os.environ.pop("COLUMNS", None)  # which xdist sets for its workers
     os.environ["VIRTGAUGE_STATE"] = f"{os.environ[SESSION]}/{worker or 'state'}"
 
 

@@ -23,6 +23,7 @@ from virtgauge.cli import app
 from virtgauge.fleet.cluster import TlsFiles
 
 ROOT = Path(__file__).parents[2]
+UNITS = {f"virtgauge-{name}.service" for name in ("scheduler", "serve", "worker")}
 
 
 def script(name: str) -> ModuleType:
@@ -51,6 +52,8 @@ def test_every_command_that_users_see_has_a_manual_page() -> None:
         assert re.search(r"^\S+ \\- \S", lines[lines.index(".SH NAME") + 1]), name
         assert not [one for one in lines if one.startswith("'")], name
         assert not re.search(r"(?<!\\)-", page.partition("\n")[2].replace("\\-", "")), name
+        assert "\\e" not in page and not re.search(r"\[/|\[(bold|dim|italic)", page), name
+    assert re.search(r"a section \[fleet\]\..* \[required\]", pages["virtgauge-fleet-run"])
     assert "\\-\\-minutes" in pages["virtgauge-run"]
 
 
@@ -89,6 +92,8 @@ def test_the_package_says_what_it_needs_and_of_what_version_it_is(package: Path,
         "postrm",
         "prerm",
     }
+    notices = gzip.decompress((unpacked / "usr/share/doc/virtgauge/THIRD-PARTY-NOTICES.gz").read_bytes())
+    assert notices == next(unpacked.rglob("native/THIRD-PARTY-NOTICES")).read_bytes() and b"rustls" in notices
     changes = gzip.decompress((unpacked / "usr/share/doc/virtgauge/changelog.Debian.gz").read_bytes()).decode()
     assert changes.startswith(f"virtgauge ({__version__}-1) ")
     owners = told("dpkg-deb", "--contents", package).splitlines()
@@ -120,12 +125,44 @@ def test_manual_pages_completion_and_units_are_where_they_are_looked_for(unpacke
         assert "_VIRTGAUGE_COMPLETE" in (unpacked / place).read_text()
     told("bash", "-n", unpacked / script("deb").COMPLETION["bash"])
     units = unpacked / "usr/lib/systemd/system"
-    assert {path.name for path in units.iterdir()} == {"virtgauge-serve.service", "virtgauge-worker.service"}
+    assert {path.name for path in units.iterdir()} == set(script("deb")._SERVICES.split()) == UNITS
     for unit in units.iterdir():
-        (words,) = re.findall(r"^ExecStart=/usr/bin/virtgauge (\S+(?: worker)?)", unit.read_text(), re.MULTILINE)
+        (words,) = re.findall(r"^ExecStart=/usr/bin/virtgauge (serve|fleet \w+)", unit.read_text(), re.MULTILINE)
         (manual,) = re.findall(r"^Documentation=man:(\S+)\(1\)", unit.read_text(), re.MULTILINE)
         assert manual == f"virtgauge-{words.replace(' ', '-')}"
         assert (unpacked / f"usr/share/man/man1/{manual}.1.gz").is_file()
+
+
+@pytest.mark.parametrize(
+    ("call", "calls"),
+    [
+        ("postinst configure", ["daemon-reload", "try-restart"]),
+        ("postinst abort-remove", ["daemon-reload", "start"]),
+        ("postinst abort-upgrade 2", []),
+        ("postinst triggered", None),
+        ("prerm upgrade 2", []),
+        ("prerm remove", ["stop"]),
+    ],
+)
+def test_what_prerm_does_is_undone_where_dpkg_gives_up(call: str, calls: list[str] | None, tmp_path: Path) -> None:
+    deb = script("deb")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "one.py").write_text("")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    for tool in ("systemctl", "deb-systemd-invoke"):
+        (tmp_path / "bin" / tool).write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n')
+        (tmp_path / "bin" / tool).chmod(0o755)
+    name, *words = call.split()
+    text = {"postinst": deb._POSTINST, "prerm": deb._PRERM}[name]
+    text = text.replace(f"/{deb.HOME}", str(tmp_path)).replace("/run/systemd/system", str(tmp_path))
+    if name == "prerm":
+        told(sys.executable, "-m", "compileall", "-q", tmp_path / "lib", PYTHONPYCACHEPREFIX="")
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    told("sh", "-c", text, "sh", *words, PATH=path, PYTHONPYCACHEPREFIX="")
+    log = tmp_path / "calls"
+    assert re.findall(r"^(?:--system )?(\S+)", log.read_text() if log.exists() else "", re.MULTILINE) == (calls or [])
+    assert (tmp_path / "lib" / "__pycache__").exists() is (name == "postinst" and calls is not None)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +186,7 @@ def test_what_apt_installs_in_a_bare_root_tells_and_measures_and_its_units_are_s
     (bare / "root" / "tiny.toml").write_text(bare_roots.TINY + bare_roots.STORAGE)
     bare_roots.told(bare, "virtgauge", "run", "tiny.toml", "--out", "run", "--platform", "host")
     assert bare_roots.measured(bare / "root" / "run") == {("timing", "host"), ("storage", "host")}
-    units = [f"/usr/lib/systemd/system/{one}" for one in ("virtgauge-serve.service", "virtgauge-worker.service")]
+    units = [f"/usr/lib/systemd/system/{one}" for one in UNITS]
     assert bare_roots.told(bare, "systemd-analyze", "verify", *units) == ""
 
 
@@ -172,38 +209,63 @@ def within(seconds: float, met: Callable[[], bool]) -> bool:
     return done
 
 
+def pid_of(run: Callable[..., subprocess.CompletedProcess[str]], name: str) -> str:
+    return run("systemctl", "show", "-P", "MainPID", f"virtgauge-{name}").stdout.strip()
+
+
 @pytest.mark.lab
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("root")
 def test_systemd_runs_the_units_and_a_purge_leaves_nothing(bare: Path) -> None:
-    ends = [f"/root/{name}.pem" for name in ("ca", "certificate", "key")]
+    (bare / "root" / "tiny.toml").write_text(bare_roots.TINY)
+    bare_roots.told(bare, "virtgauge", "run", "tiny.toml", "--out", "shown", "--platform", "host")
+    files = ("ca", "scheduler", "scheduler-key")
+    ends = [f"/etc/virtgauge/{name}.pem" for name in files]
     temporary = TlsFiles.temporary()
+    (bare / "etc/virtgauge").mkdir(mode=0o700)
     for path, text in zip(ends, (temporary.ca, temporary.certificate, temporary.key), strict=True):
         (bare / path[1:]).write_text(text)
     with bare_roots.booted(bare) as run:
+
+        def state(*properties: str) -> list[str]:
+            told = run("systemctl", "show", "virtgauge-worker").stdout.splitlines()
+            return [dict(line.split("=", 1) for line in told)[one] for one in properties]
+
         assert run("systemctl", "is-system-running", "--wait").stdout.strip() == "running"
-        assert run("systemctl", "is-enabled", "virtgauge-serve", "virtgauge-worker").stdout.split() == ["disabled"] * 2
+        assert run("systemctl", "is-enabled", *UNITS).stdout.split() == ["disabled"] * 3
 
         assert run("systemctl", "enable", "--now", "virtgauge-serve").returncode == 0
         answered = within(30, lambda: "<html" in run(PYTHON, "-c", _ASK).stdout)
         assert answered, run("journalctl", "-u", "virtgauge-serve").stdout
+        assert run("cp", "-r", "/root/shown", "/var/lib/virtgauge/").returncode == 0
+        shown = within(30, lambda: "tiny" in run(PYTHON, "-c", _ASK).stdout)
+        assert shown, run("journalctl", "-u", "virtgauge-serve").stdout
 
         run("systemctl", "start", "virtgauge-worker")
-        state = run("systemctl", "show", "-P", "ActiveState", "-P", "ConditionResult", "virtgauge-worker").stdout
-        assert set(state.split()) == {"inactive", "no"}
+        assert state("ActiveState", "ConditionResult") == ["inactive", "no"]
+        (bare / "etc/default/virtgauge-worker").write_text("# OPTIONS is not here\n")
+        run("systemctl", "start", "virtgauge-worker")
+        assert within(30, lambda: state("ActiveState", "ExecMainStatus", "NRestarts") == ["failed", "2", "0"])
 
+        (bare / "etc/default/virtgauge-scheduler").write_text("OPTIONS=--listen 127.0.0.1\n")
+        assert run("systemctl", "enable", "--now", "virtgauge-scheduler").returncode == 0
         address = "tls://127.0.0.1:8786"
-        flags = [f"--tls-{name}={end}" for name, end in zip(("ca-file", "cert", "key"), ends, strict=True)]
-        command = [PYTHON, "-m", "distributed.cli.dask_scheduler", f"--host={address}", "--no-dashboard", *flags]
-        assert run("systemd-run", "--unit=scheduler", *command).returncode == 0
         options = f"--scheduler {address} --name here --ca {ends[0]} --certificate {ends[1]} --key {ends[2]}"
         (bare / "etc/default/virtgauge-worker").write_text(f"OPTIONS={options}\n")
         assert run("systemctl", "enable", "--now", "virtgauge-worker").returncode == 0
         joined = within(60, lambda: "workers: ['here']" in run(PYTHON, "-c", _WORKERS, address, *ends).stdout)
-        assert joined, run("journalctl", "-u", "virtgauge-worker", "-u", "scheduler").stdout
+        assert joined, run("journalctl", "-u", "virtgauge-worker", "-u", "virtgauge-scheduler").stdout
+        assert run("stat", "-c", "%U", f"/proc/{pid_of(run, 'scheduler')}").stdout.strip() not in ("root", "")
+
+        for call in ("prerm remove", "postinst abort-remove"):
+            name, word = call.split()
+            assert run(f"/var/lib/dpkg/info/virtgauge.{name}", word).returncode == 0
+            active = run("systemctl", "is-active", *UNITS).stdout.split()
+            assert active == ["active" if name == "postinst" else "inactive"] * 3, call
 
         purged = run("apt-get", "purge", "-y", "virtgauge")
         assert purged.returncode == 0, purged.stdout
         assert run("find", "/sys/fs/cgroup", "-name", "virtgauge-*").stdout == "", "control groups of its services"
+    shutil.rmtree(bare / "etc/virtgauge")  # the operator's own
     places = [bare / name for name in ("etc", "usr", "var/lib")]  # var has logs and man's cache, too
     assert [one for place in places for one in place.rglob("*virtgauge*")] == []

@@ -10,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 import zipfile
@@ -270,6 +271,32 @@ def test_every_native_program_finds_what_it_is_linked_with_in_a_bare_root(wheel:
         assert not re.search(r"not found|undefined symbol", linked), linked
 
 
+RECORDS = ("CHANGELOG.md", "docs/papers-measured.md", "docs/support.md", "tests/", "native/Cargo.lock")
+"""Where a version stays that of which something is told."""
+
+
+def places_of(version: str, tree: Path) -> set[str]:
+    """The files of a copy of the checkout that name a version, or an image's or a package's of it."""
+    listed = run("git", "ls-files").splitlines()
+    files = [name for name in listed if not name.startswith(RECORDS) and (tree / name).is_file()]
+    word = re.compile(rf"(?<![\w.=]){re.escape(version)}(?![\w.]*\d)".encode())
+    return {name for name in files if word.search((tree / name).read_bytes())}
+
+
+def test_the_commands_of_a_release_set_the_version_wherever_it_stands(tmp_path: Path) -> None:
+    version = virtgauge.__version__
+    for name in run("git", "ls-files", "--", ":!tests").splitlines():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    before = places_of(version, tmp_path)
+    assert {"native/Cargo.toml", "CITATION.cff", "docs/kubernetes.md", "deploy/kubernetes/job.yaml"} <= before
+    commands = re.findall(r"^    ((?:old=|sed ).*)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert len(commands) == 2 and "new=0.2.0" in commands[0]
+    run("sh", "-ec", "\n".join(commands).replace("new=0.2.0", "new=9.8.7"), cwd=tmp_path)
+    assert places_of(version, tmp_path) == set() and places_of("9.8.7", tmp_path) == before
+    assert (tmp_path / "native" / "Cargo.toml").read_text().count("9.8.7") == 2
+
+
 def test_the_version_is_the_crates_and_stands_nowhere_else() -> None:
     native = tomllib.loads((ROOT / "native" / "Cargo.toml").read_text())["workspace"]
     version = native["package"]["version"]
@@ -297,13 +324,17 @@ def test_the_crates_could_be_published(tmp_path: Path) -> None:
     for name, path in crates.items():
         with tarfile.open(path) as archive:
             inside = {one.partition("/")[2] for one in archive.getnames()}
+            licence = archive.extractfile(f"{path.stem}/LICENSE")
+            assert licence and licence.read() == (ROOT / "LICENSE").read_bytes()
         assert {"README.md", "src/lib.rs", "Cargo.toml"} | ({"include/hptime.h"} if "-c-" in name else set()) <= inside
 
 
 def bill(epoch: str = "1700000000") -> str:
     """The bill of materials, by a process of its own."""
-    program = f"import sys; sys.path.insert(0, 'setup'); import sbom; print(sbom.text({virtgauge.__version__!r}))"
-    return run(sys.executable, "-c", program, SOURCE_DATE_EPOCH=epoch)
+    program = "import sys, pathlib; sys.path.insert(0, 'setup'); import sbom; "
+    program += "print(sbom.text(sys.argv[1], pathlib.Path(sys.argv[2])))"
+    libraries = sysconfig.get_path("purelib")
+    return run(sys.executable, "-c", program, virtgauge.__version__, libraries, SOURCE_DATE_EPOCH=epoch)
 
 
 @pytest.mark.slow
@@ -313,7 +344,7 @@ def test_the_bill_of_materials_is_cyclonedx_names_what_is_in_the_locks_and_is_th
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"thing"', 1)) is not None
     told = json.loads(text)
     assert told["metadata"]["component"]["version"] == virtgauge.__version__
-    by_purl = {one["purl"]: one for one in told["components"] if "purl" in one}
+    by_purl = {one["bom-ref"]: one for one in told["components"]}
     assert len(by_purl) > 150 and all(one.get("licenses") for one in told["components"])
     libraries = {one["name"]: one["version"] for one in told["components"] if "pypi" in one.get("purl", "")}
     assert locked("requirements.lock").keys() - {"colorama", "win-inet-pton"} <= libraries.keys(), "but Windows' own"
@@ -322,10 +353,39 @@ def test_the_bill_of_materials_is_cyclonedx_names_what_is_in_the_locks_and_is_th
     for name in ("libc", "rustls"):
         (digest,) = by_purl[f"pkg:cargo/{name}@{crates[name]['version']}"]["hashes"]
         assert digest == {"alg": "SHA-256", "content": crates[name]["checksum"]}
-    assert not {one["name"] for one in told["components"]} & {"proptest", "pytest", "fuzz"}, "what only tests use"
+    named = {one["name"]: one.get("version") for one in told["components"]}
+    assert not named.keys() & {"proptest", "pytest", "fuzz"}, "what only tests use"
+    ours = {ref.rpartition("/")[2].partition("@")[0] for ref in by_purl if ref.startswith("pkg:cargo/")}
+    assert "serde" in ours and not ours & {"serde_derive", "syn", "quote", "proc-macro2", "paste"}, "not linked"
+    assert {"glibc", "std", "vega", "vega-embed", "d3", "openblas", "libgfortran", "curl", "zlib"} <= named.keys()
+    sensorstore = (ROOT / "src" / "virtgauge" / "native" / "sensorstore").read_bytes()
+    assert named["sqlite"] and named["sqlite"].encode() in sensorstore
     linked = {one["ref"]: one.get("dependsOn", []) for one in told["dependencies"]}
     assert "crate hptime" in linked["crate hptime-c"] and any("pyarrow" in one for one in linked["virtgauge"])
+    assert "static: glibc" in str(linked["crate virtgauge-agent"]) and "glibc" not in str(linked["crate sensorstore"])
     assert bill() == text and bill("1700000001") != text
+
+
+@pytest.mark.slow
+def test_the_crates_that_are_told_of_are_those_that_cargo_links() -> None:
+    notices = runpy.run_path(str(ROOT / "setup" / "notices.py"))
+    told = {package["name"] for package, _ in notices["linked"](notices["SHIPPED"]).values()}
+    programs = [word for name in notices["SHIPPED"] for word in ("-p", name)]
+    tree = ["cargo", "tree", "--locked", "-e", "normal,no-proc-macro", "--prefix", "none", "-f", "{p}", *programs]
+    assert told == {line.split()[0] for line in run(*tree, cwd=ROOT / "native").splitlines() if line}
+
+
+@pytest.mark.slow
+def test_the_notices_have_the_licence_of_each_crate_of_each_script_and_of_the_c_library() -> None:
+    notices = runpy.run_path(str(ROOT / "setup" / "notices.py"))
+    text = notices["build_notices"]().read_text()
+    for package, _ in notices["linked"](notices["SHIPPED"]).values():
+        assert not package["source"] or f"{package['name']} {package['version']} (" in text
+    for words in ("Interactive Data Lab", "Mike Bostock", "glibc 2.", "The Rust Project", "cargo build --release"):
+        assert words in text, words
+    assert not re.search(r"^By ", text, re.MULTILINE), "every crate has its licence in its package"
+    alone = notices["text"](["hptime-c"])
+    assert "libc 0.2" in alone and "rustls" not in alone and "Vega" not in alone
 
 
 def test_a_release_has_the_version_of_its_changelog_and_nothing_that_is_not_committed(
@@ -348,25 +408,46 @@ def test_a_release_has_the_version_of_its_changelog_and_nothing_that_is_not_comm
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
-def test_two_releases_of_one_commit_are_the_same_bytes(tmp_path: Path) -> None:
-    program = (
-        "import sys, pathlib; sys.path.insert(0, 'setup'); import release; release.build(pathlib.Path(sys.argv[1]))"
+@pytest.mark.timeout(3000)
+def test_two_releases_of_one_commit_are_the_same_bytes_whoever_builds_them_where(uv: str, tmp_path: Path) -> None:
+    """By CONTRIBUTING's commands, in two clones; the second has another home, cargo's too, and shares no object."""
+    first, second, home = tmp_path / "first", tmp_path / "a second" / "clone", tmp_path / "home"
+    run("git", "clone", "-q", ROOT, first)
+    commands = re.findall(
+        r"^    ((?:old=|sed |cd native && cargo update).*)", (ROOT / "CONTRIBUTING.md").read_text(), re.M
     )
-    for name in ("first", "second"):
-        run(sys.executable, "-c", program, tmp_path / name)
-        run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=tmp_path / name)
-    sums = (tmp_path / "first" / "SHA256SUMS").read_text()
-    assert sums == (tmp_path / "second" / "SHA256SUMS").read_text()
-    assert {line.split()[1] for line in sums.splitlines()} == {path.name for path in (tmp_path / "first").iterdir()} - {
-        "SHA256SUMS"
+    run("sh", "-ec", "\n".join(commands).replace("new=0.2.0", "new=9.8.7"), cwd=first, CARGO_NET_OFFLINE="true")
+    changes = (first / "CHANGELOG.md").read_text()
+    (first / "CHANGELOG.md").write_text(re.sub(r"^## .*", "## 9.8.7", changes, count=1, flags=re.MULTILINE))
+    run("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qam", "Release 9.8.7", cwd=first)
+    run("git", "clone", "-q", first, second)
+
+    cargo = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
+    (home / "cargo").mkdir(parents=True)
+    for name in ("registry", "config.toml"):
+        if (cargo / name).exists():
+            (home / "cargo" / name).symlink_to(cargo / name)
+    elsewhere = {
+        "HOME": home,
+        "CARGO_HOME": home / "cargo",
+        "CARGO_TARGET_DIR": home / "target",
+        "XDG_CACHE_HOME": home / "cache",
+        "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", Path.home() / ".rustup"),
+        "UV_CACHE_DIR": run(uv, "cache", "dir"),
+        "PYTHON": Path(sys.base_prefix) / "bin" / "python3",
     }
-    assert [len(list((tmp_path / "first").glob(f"*{end}"))) for end in (".whl", ".deb", ".cdx.json", ".tar.gz")] == [
-        1,
-        1,
-        1,
-        2,
-    ]
-    assert f"{virtgauge.__version__}" in run(
-        "tar", "-xOf", *(tmp_path / "first").glob("hptime*"), "usr/local/lib/pkgconfig/hptime.pc"
-    )
+    run("make", "release", cwd=first)
+    run("make", "release", cwd=second, **{name: str(value) for name, value in elsewhere.items()})
+
+    for clone in (first, second):
+        run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=clone / "dist")
+    made = first / "dist"
+    sums = (made / "SHA256SUMS").read_text()
+    assert sums == (second / "dist" / "SHA256SUMS").read_text()
+    assert {line.split()[1] for line in sums.splitlines()} == {path.name for path in made.iterdir()} - {"SHA256SUMS"}
+    ends = {".whl": 1, ".deb": 1, ".cdx.json": 1, ".tar.gz": 2}
+    assert {end: len(list(made.glob(f"*{end}"))) for end in ends} == ends
+    assert "9.8.7" in run("tar", "-xOf", *made.glob("hptime*"), "usr/local/lib/pkgconfig/hptime.pc")
+    assert "9.8.7" in (made / "release-notes.md").read_text().splitlines()[0]
+    built = [path.read_bytes() for path in (second / "src/virtgauge/native").iterdir()]
+    assert not [one for place in (home, tmp_path, cargo / "registry") for one in built if str(place).encode() in one]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use session::Listening;
 
 /// The workspace links statically, which no shim reaches; these flags are those of the shim's own build.
-const FLAGS: &str = "-C target-feature=-crt-static -C relocation-model=pic";
+const FLAGS: &str = "--cfg=remapped -C target-feature=-crt-static -C relocation-model=pic";
 
 const PACKETS: u64 = 200;
 

@@ -1,0 +1,7 @@
+#!/bin/sh
+# The compiler, by a name of no machine for where a crate's sources are: else $CARGO_HOME would be in what is built, and
+# two machines would make different bytes of the same sources.  What a build script wrote is in $OUT_DIR.
+if [ "${CARGO_MANIFEST_DIR:-}" ]; then
+    set -- "$@" "--remap-path-prefix=${CARGO_MANIFEST_DIR%/*}=/crates" "--remap-path-prefix=${OUT_DIR:-/out}=/out"
+fi
+exec "$@"
