@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgpack
+from suites.bandwidth_runs import QUICK
 from suites.simulated_runs import Recorder, plan_of, simulated
 
 from virtgauge import __version__
@@ -28,6 +30,16 @@ def fleet_plan(*names: str, fleet: dict[str, Any] | None = None, **fields: Any) 
     section = {"hosts": [{"name": name} for name in names], "workers": "here", "one_machine": True, "wait_s": 1}
     known: dict[str, Any] = {"repetitions": 2, "fleet": section | (fleet or {})}
     return plan_of(simulated("a"), simulated("b", seed=2), **(known | fields))
+
+
+PAIR = {"suite": "bandwidth", "tester": "north", "guests": "south"}
+
+
+def across(**fleet: Any) -> Plan:
+    """A plan with simulated guests, which need no tester: who is asked, and where batches take place."""
+    elsewhere = {"workers": None, "scheduler": "tls://192.0.2.1:1", "ca": "c", "certificate": "c", "key": "c"}
+    plan = fleet_plan("north", "south", fleet={"pair": [PAIR], **elsewhere, **fleet}, repetitions=1)
+    return plan.model_copy(update={"suite": {**plan.suite, "bandwidth": (QUICK,)}})
 
 
 class FakeCluster:
@@ -75,11 +87,11 @@ class FakeCluster:
             answer = await work.answer(request)
             return answer if fault is None else fault(answer)
 
-    async def stop(self, token: str) -> None:
+    async def stop(self, token: str, workers: Collection[str]) -> None:
         self.stopped = True
         await work.stop(token)
 
-    async def leave(self, token: str) -> list[str]:
+    async def leave(self, token: str, workers: Collection[str]) -> list[str]:
         self.left = True
         return await work.leave(token)
 
@@ -92,6 +104,13 @@ def kind_of(request: bytes) -> type:
 def lost(answer: bytes) -> bytes:
     """The worker measured, and died before its answer came."""
     raise WorkerLostError("the worker was lost")
+
+
+def as_another_boot(answer: bytes) -> bytes:
+    """The same answer from another boot of the machine."""
+    message = msgpack.unpackb(answer, strict_map_key=False)
+    message["content"]["signature"]["machine"]["boot_id"] = "another"
+    return msgpack.packb(message)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,7 @@ from unittest import mock
 
 import msgpack
 import pytest
-from fleet_runs import FakeCluster, execute, fleet_plan, go_on, in_process, kind_of, lost
-from suites.bandwidth_runs import QUICK
+from fleet_runs import FakeCluster, across, execute, fleet_plan, go_on, in_process, kind_of, lost
 from suites.simulated_runs import Recorder
 
 from virtgauge.errors import UnavailableError, UsageError
@@ -142,7 +141,7 @@ def test_a_batch_whose_answer_was_lost_is_answered_again_and_counted_once(tmp_pa
     assert fleet.complete
     assert_every_trial_once(tmp_path / "run")
     assert len(cluster.measured) == 8 + 3
-    assert fleet.notices.count("its batch is measured again there") == 3
+    assert fleet.notices.count("its batch goes on when it is back") == 3
     with Ledger.open(tmp_path / "run") as ledger:
         assert len(ledger.guests()) == 8  # nothing was launched anew for an answer that was kept
 
@@ -344,16 +343,6 @@ def test_old_ledgers_without_hosts_still_open(tmp_path):
         with ledger._db as db:
             db.execute("UPDATE manifest SET value = ?", (json.dumps(old),))
         assert ledger.manifest().hosts == ()
-
-
-PAIR = {"suite": "bandwidth", "tester": "north", "guests": "south"}
-
-
-def across(**fleet):
-    """A plan with simulated guests, which need no tester: who is asked, and where batches take place."""
-    elsewhere = {"workers": None, "scheduler": "tls://192.0.2.1:1", "ca": "c", "certificate": "c", "key": "c"}
-    plan = fleet_plan("north", "south", fleet={"pair": [PAIR], **elsewhere, **fleet}, repetitions=1)
-    return plan.model_copy(update={"suite": {**plan.suite, "bandwidth": (QUICK,)}})
 
 
 def assert_each_once(folder):

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.console.fleet import app
 from virtgauge.errors import ExitCode
+from virtgauge.exchange import archive
+from virtgauge.exchange.archive import ArchiveWriteError
 from virtgauge.exchange.archive_series import find_archive_series
 from virtgauge.exchange.entries import read_entries
 from virtgauge.exchange.place import open_place
@@ -35,22 +37,48 @@ def command(cluster, *words):
 
 def test_a_complete_run_goes_straight_into_the_archive_and_each_host_has_series_of_its_own(tmp_path):
     (tmp_path / "plan.toml").write_text(fleet_plan("north", "south").to_toml())
-    archive = tmp_path / "archive"
+    place_of = tmp_path / "archive"
     cluster = FakeCluster()
     cluster.faults = {"south": [None, *[lost] * 9]}
-    begun = command(cluster, "run", tmp_path / "plan.toml", "--out", tmp_path / "run", "--archive", archive)
+    begun = command(cluster, "run", tmp_path / "plan.toml", "--out", tmp_path / "run", "--archive", place_of)
     assert begun.exit_code == ExitCode.FAILED
-    assert not archive.exists()  # not while a host's part is missing
+    assert not place_of.exists()  # not while a host's part is missing
 
-    done = command(FakeCluster(), "resume", tmp_path / "run", "--archive", archive)
+    done = command(FakeCluster(), "resume", tmp_path / "run", "--archive", place_of)
     assert done.exit_code == ExitCode.OK, done.output
     assert "archived (16 trials as run" in done.stderr
-    place = open_place(str(archive))
+    place = open_place(str(place_of))
     (entry,) = read_entries(place)
     assert entry.trials == 16
     found = find_archive_series(place, [find_measure("timing", "timer_cost.p50")], 0.05)
     assert set(found.hosts) == {"north", "south"}
     assert len(found.series) == 2 * 2 * 2  # hosts, platforms, cells
+
+
+def test_an_archive_that_refuses_a_run_costs_neither_report_nor_verdict(tmp_path, monkeypatch):
+    def refuse(place, _):
+        raise ArchiveWriteError(place, OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(archive, "archive_run", refuse)
+    never = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns", "at_most": 1e-3}
+    for name, require, code in (("met", [], ExitCode.FAILED), ("failed", [never], ExitCode.NOT_MET)):
+        plan = tmp_path / f"{name}.toml"
+        plan.write_text(fleet_plan("north", require=require, repetitions=8).to_toml())
+        done = command(FakeCluster(), "run", plan, "--out", tmp_path / name, "--archive", tmp_path / "archive")
+        assert done.exit_code == code, done.output
+        assert "No space left on device" in done.stderr
+        assert (tmp_path / name / "report.html").exists()
+
+
+def test_an_object_store_that_is_not_there_is_told_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIRTGAUGE_S3_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "name")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    (tmp_path / "plan.toml").write_text(fleet_plan("north").to_toml())
+    cluster = FakeCluster()
+    run = command(cluster, "run", tmp_path / "plan.toml", "--out", tmp_path / "run", "--archive", "s3://bucket/runs")
+    assert isinstance(run.exception, ArchiveWriteError)
+    assert cluster.measured == [] and not (tmp_path / "run").exists()
 
 
 def test_a_place_that_can_be_no_archive_is_refused_before_anything_is_measured(tmp_path):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import threading
 
@@ -107,6 +108,23 @@ async def test_a_scheduler_that_was_lost_is_sought_until_the_end(seek, fates, co
     assert (connections.fates, connections.closed) == ([], closed)
 
 
+async def test_a_scheduler_whose_name_is_not_known_for_a_while_is_sought_further(private_state, monkeypatch):
+    """As when the machine that knows names is down with it: a batch under way is not ended for that."""
+    connections, addresses = Connections("lost", "told to end"), iter(["127.0.0.1", None, None, "127.0.0.1"])
+
+    def facing(_):
+        if (address := next(addresses)) is None:
+            raise socket.gaierror("no such name")
+        return address
+
+    monkeypatch.setattr(processes, "facing", facing)
+    monkeypatch.setattr(processes, "make_worker", connections.made)
+    monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
+    served = processes._serve("tls://scheduler:1", "north", FILES, None, seek=True)
+    assert await asyncio.wait_for(served, 20) == ExitCode.OK
+    assert (connections.fates, connections.closed, [*addresses]) == ([], 2, [])
+
+
 async def test_a_scheduler_that_never_was_there_is_not_sought_for_ever(private_state, monkeypatch):
     connections = Connections(TimeoutError("nobody"))
     monkeypatch.setattr(processes, "make_worker", connections.made)
@@ -138,8 +156,9 @@ def test_credentials_that_are_none_are_refused(line):
 
 def test_the_address_that_faces_the_scheduler_is_found_without_sending_anything():
     assert facing("tls://127.0.0.1:8786") == "127.0.0.1"
-    with pytest.raises(UsageError, match="--scheduler"):
-        facing("tls://nowhere")
+    for address in ("tls://nowhere", "tls://nowhere:port", "tls://nowhere:65536"):
+        with pytest.raises(UsageError, match="--scheduler"):
+            facing(address)
 
 
 def test_words_of_a_worker_steer_no_terminal():

@@ -13,7 +13,7 @@ from rich.table import Table
 from virtgauge.console.displays import ProgressStyle, create_display, output
 from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, require_makeable, run_folder
 from virtgauge.console.runs import finish
-from virtgauge.errors import UsageError
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, tell
 
 if TYPE_CHECKING:
     from virtgauge.exchange.place import Place
@@ -53,8 +53,7 @@ def run(
     folder, place = run_folder(out, loaded.name), _place(archive)
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = start_fleet(loaded, source, folder, display)
-    _put(folder, place if complete else None)
-    finish(folder, complete, quiet, junit)
+    _finish(folder, complete, quiet, junit, place)
 
 
 @app.command(epilog="Example: virtgauge fleet resume runs/fleet")
@@ -71,27 +70,49 @@ def resume(
     place = _place(archive)
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = resume_fleet(folder, display)
-    _put(folder, place if complete else None)
-    finish(folder, complete, quiet, junit)
+    _finish(folder, complete, quiet, junit, place)
 
 
 def _place(archive: str | None) -> Place | None:
-    """Raises UsageError: there can be no archive."""
+    """Raises UsageError, ArchiveWriteError: there can be no archive."""
+    if archive is None:
+        return None
+    from virtgauge.exchange.archive import require_writable
     from virtgauge.exchange.place import open_place
 
-    if archive is not None and "://" not in archive:
+    place = open_place(archive)
+    if "://" in archive:
+        require_writable(place)
+    else:
         require_makeable("--archive", Path(archive))
-    return None if archive is None else open_place(archive)
+    return place
 
 
-def _put(folder: Path, place: Place | None) -> None:
+def _finish(folder: Path, complete: bool, quiet: bool, junit: Path | None, place: Place | None) -> None:
+    """Report and verdict, and what is complete into the archive, whatever the verdict; ends by the verdict's code."""
+    try:
+        finish(folder, complete, quiet, junit)
+    except typer.Exit as verdict:
+        _put(folder, place if complete else None)
+        raise verdict
+    if code := _put(folder, place if complete else None):
+        raise typer.Exit(code)
+
+
+def _put(folder: Path, place: Place | None) -> ExitCode:
+    """Into the archive; an error is told, and is the code."""
+    if place is None:
+        return ExitCode.OK
     from virtgauge.exchange.archive import archive_run
     from virtgauge.ledger.read_only import ReadOnlyLedger
 
-    if place is not None:
+    try:
         with ReadOnlyLedger.for_command(folder) as ledger:
             done = archive_run(place, ledger)
-        print(f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive})", file=sys.stderr)
+    except VirtgaugeError as error:
+        return tell(error)
+    print(f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive})", file=sys.stderr)
+    return ExitCode.OK
 
 
 @app.command(epilog="Example: virtgauge fleet status runs/fleet")

@@ -11,6 +11,7 @@ import enum
 import hashlib
 import json
 import re
+import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -130,6 +131,16 @@ def archive_run(place: Place, ledger: Ledger, *, host: str = "") -> ArchivedRun:
     except OSError as error:
         raise ArchiveWriteError(place, error) from error
     return ArchivedRun(outcome, entry)
+
+
+def require_writable(place: Place) -> None:
+    """Try by a small object, which is removed again, whether runs can be put there. Raises ArchiveWriteError."""
+    path = place.path(f"try-{secrets.token_hex(8)}")
+    try:
+        place.write(path, b"virtgauge")
+        place.files.delete_file(path)
+    except OSError as error:
+        raise ArchiveWriteError(place, error) from error
 
 
 def _is_whole(place: Place, entry: Entry) -> bool:

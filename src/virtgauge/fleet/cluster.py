@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import datetime
 import functools
 import itertools
 import logging
 import math
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
@@ -69,11 +70,15 @@ class TlsFiles:
 
     @classmethod
     def temporary(cls) -> TlsFiles:
-        """New ones that exist in memory only: one certificate for everybody, and no authority that could sign more."""
-        from distributed.security import Security
+        """New ones that exist in memory only: one certificate for everybody, and no authority that could sign more.
 
-        made = Security.temporary()
-        return cls(made.tls_ca_file, made.tls_client_cert, made.tls_client_key)
+        It is valid since a day ago, for a host whose clock is behind.
+        """
+        from virtgauge.platforms.attached.certificates import self_signed
+
+        now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+        certificate, key = self_signed("virtgauge fleet", now - day, now + 365 * day)
+        return cls(certificate, certificate, key)
 
 
 SLOT = "host"  # The resource of which every worker has one and every batch takes one
@@ -239,23 +244,32 @@ class Cluster:
                 await result
             future.release()
 
-    async def stop(self, token: str) -> None:
-        """End the run's sessions that are under way."""
-        await self._tell(work.stop, token)
+    async def stop(self, token: str, workers: Collection[str]) -> None:
+        """End what these workers have under way for a run.
 
-    async def leave(self, token: str) -> list[str]:
-        """Tell the workers that were called that the run is over; what they remark."""
-        found = await self._tell(work.leave, token)
+        Raises:
+            WorkerLostError: they cannot be told, or do not say that they have heard.
+        """
+        await self._tell(work.stop, token, workers)
+
+    async def leave(self, token: str, workers: Collection[str]) -> list[str]:
+        """Tell these workers that a run is over; what they remark. Raises WorkerLostError, likewise."""
+        found = await self._tell(work.leave, token, workers)
         return [str(words) for remarks in found if isinstance(remarks, list) for words in remarks]
 
-    async def _tell(self, function: Callable[..., Any], *arguments: object) -> list[object]:
+    async def _tell(self, function: Callable[..., Any], token: str, workers: Collection[str]) -> list[object]:
         """Outside of the slots, for it concerns who has one."""
         _, addresses = await self._workers()
-        present = [address for name, address in addresses.items() if name in self._called]
+        present = sorted(addresses[name] for name in workers if name in addresses)
         if not present:
             return []
-        run = self._client.run(function, *arguments, workers=sorted(present), on_error="return")
-        found = await asyncio.wait_for(run, _STOP_S)
+        run = self._client.run(function, token, workers=present, on_error="return")
+        try:
+            found = await asyncio.wait_for(run, _STOP_S)
+        except TimeoutError as error:
+            raise WorkerLostError(f"workers do not answer within {_STOP_S:g} s") from error
+        except OSError as error:
+            raise SchedulerLostError(f"the scheduler at {self._address} was lost") from error
         return list(found.values())
 
 

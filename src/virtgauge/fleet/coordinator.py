@@ -23,9 +23,17 @@ from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
 from virtgauge.fleet.cluster import SchedulerLostError, WorkerLostError
 from virtgauge.fleet.messages import Assignment, Assistance, Assisting, BatchAnswer, ForeignMessageError, Tester
 from virtgauge.fleet.roster import HostEnrolment, HostLostError
-from virtgauge.ledger.records import BLOCKS_PER_HOST, SCHEDULED, GuestRecord, HostRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import (
+    BLOCKS_PER_HOST,
+    SCHEDULED,
+    GuestRecord,
+    HostRecord,
+    Manifest,
+    TrialRecord,
+    TrialStatus,
+)
 from virtgauge.ledger.store import Ledger, LedgerWriteError
-from virtgauge.plan.fleet import FleetPair
+from virtgauge.plan.fleet import FleetHost, FleetPair
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch
 from virtgauge.suites.base import Cell
@@ -110,6 +118,12 @@ def _check(batch: Batch[Cell], kinds: dict[str, str], answer: BatchAnswer) -> No
             raise ForeignMessageError(f"the answer holds a guest of another batch: {guest.arm[:40]!r}")
 
 
+def run_token(manifest: Manifest) -> str:
+    """What tells a run from every other on its workers, which keep what they measure under it."""
+    text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class Coordinator:
     """One execution of a fleet's run, from wherever its ledger stands to the end.
 
@@ -125,13 +139,11 @@ class Coordinator:
         manifest = ledger.manifest()
         self._arms = {arm.name: arm for arm in manifest.arms}
         self._kinds = {arm.name: arm.kind for arm in manifest.arms}
-        self._plan_text = manifest.plan_text
-        # What tells this run from every other on its workers, which keep what they measure under it.
-        text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
-        self._token = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._plan_text, self._token = manifest.plan_text, run_token(manifest)
         self._hosts = hosts
         self._batches = {host.name: list(placed_batches(plan, design, host, self._arms)) for host in manifest.hosts}
         self._settings = {host.name: host for host in self._fleet.hosts}
+        self._workers = [host.worker for host in self._fleet.hosts]
         self._slots = Slots(self._settings)
         self._merger = Merger(ledger)
         self._progress = BatchProgress(ledger, plan.attempts)
@@ -149,17 +161,22 @@ class Coordinator:
             LedgerWriteError: a result could not be recorded.
             asyncio.CancelledError: interrupted; the batches under way were stopped, all merged trials are kept.
         """
+        complete = False
         try:
             complete = await self._run()
         except asyncio.CancelledError:
             self._ledger.add_event("interrupted", "by a signal")
-            with contextlib.suppress(TimeoutError, WorkerLostError):
-                await self._cluster.stop(self._token)
             raise
+        finally:
+            if not complete:  # whatever the reason, nobody waits for what is still under way
+                with contextlib.suppress(WorkerLostError):
+                    await self._cluster.stop(self._token, self._workers)
         if complete:
-            with contextlib.suppress(TimeoutError, WorkerLostError):
-                for words in await self._cluster.leave(self._token):
+            try:
+                for words in await self._cluster.leave(self._token, self._workers):
                     self._tell("remark", words)
+            except WorkerLostError as error:
+                self._notice(f"workers keep what they measured until `virtgauge clean --fleets` there: {error.message}")
         self._ledger.add_event("completed" if complete else "ended incomplete", "")
         return complete
 
@@ -279,17 +296,9 @@ class Coordinator:
             try:
                 assignment = assignment or await self._assignment(record, placed)
                 answer = await self._enrolment.ask(host, assignment, BatchAnswer)
-            except SchedulerLostError as error:
-                self._tell("scheduler-lost", f"host {host.name}: {error.message}; its batch goes on")
-                await self._enrolment.rejoined(host)
-                continue  # with the same assignment: what is under way, or has ended, is not measured again
             except WorkerLostError as error:
-                losses = self._lost(losses, error.message)
-                self._tell("worker-lost", f"host {host.name}: {error.message}; its batch is measured again there")
-                await self._enrolment.enrol(host, self._plan_text)
-                self._tell("worker-back", f"host {host.name}: its worker is back", warning=False)
-                assignment = None
-                continue
+                losses = await self._return_of(host, losses, error)
+                continue  # with the same assignment: what is under way, or has ended, is not measured again
             assignment = None
             if isinstance(answer, BatchAnswer):
                 return answer
@@ -298,9 +307,21 @@ class Coordinator:
                 self._tell("tester-lost", f"host {host.name}: {answer.message}; its batch goes on")
             elif answer.busy:
                 self._tell("host-busy", f"host {host.name}: {answer.message}")
-                await self._enrolment.enrol(host, self._plan_text)
+                await self._enrolment.enrol(host)
             else:
                 raise UnavailableError(answer.message, answer.remedy)
+
+    async def _return_of(self, host: FleetHost, losses: int, error: WorkerLostError) -> int:
+        """Wait until a worker is back after it, or the scheduler, was lost; its losses in this batch until now."""
+        if isinstance(error, SchedulerLostError):
+            self._tell("scheduler-lost", f"host {host.name}: {error.message}; its batch goes on")
+            await self._enrolment.rejoined(host)
+            return losses
+        losses = self._lost(losses, error.message)
+        self._tell("worker-lost", f"host {host.name}: {error.message}; its batch goes on when it is back")
+        await self._enrolment.rejoined(host)
+        self._tell("worker-back", f"host {host.name}: its worker is back", warning=False)
+        return losses
 
     async def _assignment(self, record: HostRecord, placed: Placed) -> Assignment:
         return Assignment(
@@ -319,24 +340,20 @@ class Coordinator:
 
     async def _tester(self, pair: FleetPair) -> Tester:
         """Have the pair's tester be launched whenever the guests' host asks for it; the slots of both are claimed."""
-        host = self._settings[pair.tester]
-        for _ in range(self._fleet.losses + 1):
+        host, losses = self._settings[pair.tester], 0
+        while True:
             try:
                 answer = await self._enrolment.ask(host, Assistance(self._token), Assisting)
-            except SchedulerLostError:
-                raise
-            except WorkerLostError:
-                await self._enrolment.enrol(host, self._plan_text)
+            except WorkerLostError as error:
+                losses = await self._return_of(host, losses, error)
                 continue
             if isinstance(answer, Assisting):
                 cables = tuple((cable.guests, cable.tester) for cable in pair.cables)
                 return Tester(host.name, answer.address, answer.port, answer.secret, answer.cpus, cables)
             if not answer.busy:
                 raise UnavailableError(f"the tester's host {host.name!r}: {answer.message}", answer.remedy)
-            await self._enrolment.enrol(host, self._plan_text)
-        raise HostLostError(
-            f"the worker of the tester's host {host.name!r} was lost {self._fleet.losses + 1} times in one batch"
-        )
+            losses = self._lost(losses, f"the tester's host {host.name!r} was busy ({answer.message})")
+            await self._enrolment.enrol(host)
 
     def _lost(self, losses: int, message: str) -> int:
         if losses == self._fleet.losses:

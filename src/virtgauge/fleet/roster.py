@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from virtgauge import __version__
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.execution.run import changed_facts
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
 from virtgauge.fleet.messages import (
     Assisting,
@@ -29,6 +30,10 @@ from virtgauge.plan.fleet import FleetHost, FleetSection
 
 class DistrustError(VirtgaugeError):
     """A worker is not what it must be; nothing of it is used."""
+
+
+class RestartedError(DistrustError):
+    """Another boot of the machine answers than was taken on."""
 
 
 class Roster:
@@ -76,15 +81,16 @@ class Roster:
         """Believe an answer of a worker that was taken on.
 
         Raises:
-            DistrustError: it is signed by another worker, machine, boot, version or agent.
+            RestartedError: it is signed by another boot of the same machine.
+            DistrustError: it is signed by another worker, machine, version or agent.
         """
         self._check_tools(host, signature)
-        enrolled = self._machines[host.name]
+        enrolled, failure = self._machines[host.name], DistrustError
         said = signature.machine.difference_from(enrolled)
         if said is None and signature.machine.boot_id != enrolled.boot_id:
-            said = f"its boot ID was {enrolled.boot_id} and is {signature.machine.boot_id} now"
+            said, failure = f"its boot ID was {enrolled.boot_id} and is {signature.machine.boot_id} now", RestartedError
         if said is not None:
-            raise DistrustError(
+            raise failure(
                 f"host {host.name!r}: the worker lies about its identity: it enrolled as another machine than it "
                 f"answers from ({said}); what it measured is discarded"
             )
@@ -120,10 +126,24 @@ _Found = TypeVar("_Found")
 
 
 class HostEnrolment:
-    """Asks workers: who they are, until all are there or the time is up, and from then on for what they can do."""
+    """Asks workers: who they are, until all are there or the time is up, and from then on for what they can do.
 
-    def __init__(self, fleet: FleetSection, roster: Roster, cluster: Cluster, display: ProgressDisplay) -> None:
+    The fingerprints of hosts that are known, those of a run that is resumed, are what theirs must still be.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetSection,
+        roster: Roster,
+        cluster: Cluster,
+        display: ProgressDisplay,
+        plan_text: str,
+        known: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.fleet, self.roster, self.cluster, self.display = fleet, roster, cluster, display
+        self._plan_text = plan_text
+        self._fingerprints = dict(known or {})
+        self._returned: set[str] = set()  # hosts that were away since they last answered
 
     async def ask(self, host: FleetHost, request: Request, kind: type[_Answer]) -> _Answer | Refusal:
         """A worker's answer of this kind, which may be believed, or that it cannot.
@@ -135,23 +155,32 @@ class HostEnrolment:
         """
         data = await self.cluster.call(host.worker, pack(request))
         answer: _Answer | Refusal = unpack(data, (kind, Refusal), f"the worker of host {host.name!r}")
+        if isinstance(answer, Refusal):
+            return answer
         if isinstance(answer, Enrolment):
             self.roster.enrol(host, answer)
-        elif not isinstance(answer, Refusal):
-            self.roster.check(host, answer.signature)
+        else:
+            try:
+                self.roster.check(host, answer.signature)
+            except RestartedError:
+                if host.name not in self._returned:
+                    raise
+                await self.enrol(host)
+                self.roster.check(host, answer.signature)
+        self._returned.discard(host.name)
         return answer
 
-    async def enrol(self, host: FleetHost, plan_text: str) -> Enrolment:
+    async def enrol(self, host: FleetHost) -> Enrolment:
         """Wait for a host's worker, ask it, and take it on.
 
         Raises:
-            UnavailableError: it does not come within the time that the plan gives it, stays busy, or cannot measure
-                the plan.
+            UnavailableError: it does not come within the time that the plan gives it, stays busy, cannot measure the
+                plan, or is no longer what it was: its figures could not be merged with its earlier ones.
             DistrustError, ForeignMessageError: it is not what it must be.
         """
 
         async def asked() -> Enrolment | str:
-            answer = await self.ask(host, Enlistment(plan_text), Enrolment)
+            answer = await self.ask(host, Enlistment(self._plan_text), Enrolment)
             if isinstance(answer, Enrolment):
                 return answer
             if not answer.busy:
@@ -159,12 +188,20 @@ class HostEnrolment:
             return answer.message
 
         enrolment = await self._waited_for(host, asked)
+        now = enrolment.fingerprint
+        if changed := changed_facts(self._fingerprints.setdefault(host.name, now), now):
+            raise UnavailableError(
+                f"host {host.name!r} is not as it was when the run began: {'; '.join(changed)}",
+                "start a new run for it",
+            )
         for words in enrolment.notices:
             self.display.show(Notice(f"host {host.name}: {words}"))
         return enrolment
 
     async def rejoined(self, host: FleetHost) -> None:
-        """Wait for a worker that the lost scheduler had, and that may still be at work.
+        """Wait for a worker that was lost, or whose scheduler was, and that may still be at work.
+
+        Its machine may have been started anew meanwhile.
 
         Raises:
             UnavailableError: scheduler or worker do not come back within the time that the plan gives them.
@@ -174,6 +211,7 @@ class HostEnrolment:
             return True
 
         await self._waited_for(host, connected)
+        self._returned.add(host.name)
 
     async def _waited_for(self, host: FleetHost, asked: Callable[[], Awaitable[_Found | str]]) -> _Found:
         """What came of it as soon as the worker is there; words say what to wait for."""

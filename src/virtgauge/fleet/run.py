@@ -14,10 +14,10 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
-from virtgauge.execution.run import begun, changed_facts, interruptible, manifest_of, run_to_ourselves
+from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ourselves
 from virtgauge.extras import require
-from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
-from virtgauge.fleet.coordinator import Coordinator
+from virtgauge.fleet.cluster import Cluster, TlsFiles, WorkerLostError, existing_cluster, own_cluster
+from virtgauge.fleet.coordinator import Coordinator, run_token
 from virtgauge.fleet.messages import Enrolment, MachineIdentity
 from virtgauge.fleet.roster import FAILURES_OF_A_HOST, HostEnrolment, Roster
 from virtgauge.fleet.workers import local_workers, ssh_workers
@@ -55,9 +55,8 @@ def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay)
 
     async def work() -> bool:
         async with _cluster(fleet, display) as cluster:
-            enrolment = HostEnrolment(fleet, Roster(fleet, agent.sha256), cluster, display)
-            plan_text = plan.to_toml()
-            enrolled = {host.name: await enrolment.enrol(host, plan_text) for host in fleet.hosts}
+            enrolment = HostEnrolment(fleet, Roster(fleet, agent.sha256), cluster, display, plan.to_toml())
+            enrolled = {host.name: await enrolment.enrol(host) for host in fleet.hosts}
             measured = {host.name for host in fleet.hosts if host.measured}
             arms = merged_arms({name: enrolment for name, enrolment in enrolled.items() if name in measured})
             hosts = _host_records(enrolled, measured, arms, display)
@@ -100,17 +99,12 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
             )
         design = check_plan(plan, source)
         known = {host.name: MachineIdentity(**host.machine) for host in manifest.hosts}
+        fingerprints = {host.name: host.fingerprint for host in manifest.hosts}
         settings = {host.name: host for host in fleet.hosts}
 
         async def returning(host: HostRecord, enrolment: HostEnrolment) -> HostRecord | None:
             try:
-                found = await enrolment.enrol(settings[host.name], manifest.plan_text)
-                # Its figures could not be merged with its earlier ones.
-                if changed := changed_facts(host.fingerprint, found.fingerprint):
-                    raise UnavailableError(
-                        f"host {host.name!r} is not as it was when the run began: {'; '.join(changed)}",
-                        "start a new run for it",
-                    )
+                await enrolment.enrol(settings[host.name])
             except FAILURES_OF_A_HOST as error:
                 ledger.add_event("host-set-aside", str(error))
                 display.show(Notice(f"host {host.name} is set aside: {error}"))
@@ -119,7 +113,10 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
 
         async def work() -> bool:
             async with _cluster(fleet, display) as cluster:
-                enrolment = HostEnrolment(fleet, Roster(fleet, agent.sha256, known), cluster, display)
+                with contextlib.suppress(WorkerLostError):  # what a coordinator that was killed has left under way
+                    await cluster.stop(run_token(manifest), [host.worker for host in fleet.hosts])
+                roster = Roster(fleet, agent.sha256, known)
+                enrolment = HostEnrolment(fleet, roster, cluster, display, manifest.plan_text, fingerprints)
                 found = await asyncio.gather(*(returning(host, enrolment) for host in manifest.hosts))
                 hosts = [host for host in found if host is not None]
                 if not hosts:

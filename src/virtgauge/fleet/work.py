@@ -17,7 +17,7 @@ from typing import Self
 
 from virtgauge import __version__
 from virtgauge.agent.binary import find_agent
-from virtgauge.errors import VirtgaugeError
+from virtgauge.errors import VirtgaugeError, tell
 from virtgauge.execution.prepare import check_plan, probe_arms
 from virtgauge.execution.run import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_surroundings
 from virtgauge.fleet.messages import (
@@ -46,11 +46,11 @@ from virtgauge.platforms.remote import PeerServer, RemoteHost, RemoteHostLostErr
 class Assistant:
     """The machine's lock, a scope, and a server of peers."""
 
-    def __init__(self, token: str, server: PeerServer, opened: contextlib.ExitStack) -> None:
-        self.token, self._server, self._opened = token, server, opened
+    def __init__(self, server: PeerServer, opened: contextlib.ExitStack) -> None:
+        self._server, self._opened = server, opened
 
     @classmethod
-    async def open(cls, token: str, address: str, context: ssl.SSLContext) -> Self:
+    async def open(cls, address: str, context: ssl.SSLContext) -> Self:
         """Listen for requests.
 
         Raises:
@@ -62,7 +62,7 @@ class Assistant:
             reclaim_dead()
             scope = stack.enter_context(Scope())
             server = await PeerServer.start(address, context, scope, find_agent(), idle_s=_IDLE_S, on_idle=_close_soon)
-            return cls(token, server, stack.pop_all())
+            return cls(server, stack.pop_all())
 
     def answer(self, signature: Signature) -> Assisting:
         """For whoever asked."""
@@ -101,6 +101,9 @@ async def answer(data: bytes) -> bytes:
     except VirtgaugeError as error:
         busy, tester_lost = isinstance(error, OccupiedError), isinstance(error, RemoteHostLostError)
         return pack(Refusal(error.message, error.remedy, busy, tester_lost))
+    except Exception as error:
+        tell(error)
+        return pack(Refusal(f"a defect of virtgauge there: {error!r}", "its worker has printed what to report"))
 
 
 def _stands(task: asyncio.Task[Answer]) -> bool:
@@ -111,9 +114,8 @@ def _stands(task: asyncio.Task[Answer]) -> bool:
 
 
 async def stop(token: str) -> None:
-    """End a run's batch if it is the one under way; its guest is ended, what had finished is kept."""
-    opened = _state.assistant or _state.place
-    if opened is not None and opened.token == token:
+    """End what is under way or open for a run, if it is this; its guest is ended, what had finished is kept."""
+    if _state.token == token:
         await end()
 
 
@@ -127,8 +129,7 @@ async def end() -> None:
 
 async def leave(token: str) -> list[str]:
     """A run is over: forget what was kept of it; returns what its platforms remark."""
-    opened = _state.assistant or _state.place
-    remarks = await close() if opened is not None and opened.token == token else []
+    remarks = await close() if _state.token == token else []
     forget(token)
     return remarks
 
@@ -136,10 +137,14 @@ async def leave(token: str) -> list[str]:
 async def close() -> list[str]:
     """Give the machine back; returns what the platforms of the run remark."""
     _stay()
+    closing = _state.closing
+    if closing is not None and not closing.done() and closing is not asyncio.current_task():
+        await asyncio.wait([closing])
     if _state.current is not None and _state.current.done():
         _state.current = None
     assistant, _state.assistant = _state.assistant, None
     place, _state.place = _state.place, None
+    _state.token = ""
     if assistant is not None:
         await assistant.close()
     return [] if place is None else place.close()
@@ -163,6 +168,12 @@ def _own_end() -> tuple[str, ssl.SSLContext, ssl.SSLContext]:
 
 async def _work(data: bytes) -> Answer:
     request: Request = unpack(data, (Enlistment, Assistance, Assignment), "the coordinator")
+    token = "" if isinstance(request, Enlistment) else request.token
+    if _state.assistant is not None and _state.token != token:
+        raise OccupiedError("the tester of another run's guests is here", "wait until their batch has ended")
+    if _state.token != token:
+        await close()
+    _state.token = token
     match request:
         case Enlistment():
             return await _enlist(request)
@@ -177,7 +188,6 @@ async def _enlist(request: Enlistment) -> Enrolment:
     plan = parse_plan(request.plan_text, PLAN_SOURCE)
     design = check_plan(plan, PLAN_SOURCE)
     display = Notices()
-    await close()
     with machine_to_ourselves():
         report_reclaimed(display)
         arms = await probe_arms(plan, design.platforms)
@@ -187,7 +197,7 @@ async def _enlist(request: Enlistment) -> Enrolment:
 
 async def _measure(assignment: Assignment) -> BatchAnswer:
     if _state.place is None or not _state.place.serves(assignment):
-        await close()
+        await _reopened(assignment.token)
         _state.place = await Workplace.open(assignment)
     place = _state.place
     _stay()
@@ -203,17 +213,26 @@ async def _measure(assignment: Assignment) -> BatchAnswer:
 
 async def _assist(request: Assistance) -> Assisting:
     """Be ready to launch testers for the guests on another host."""
-    await close()
+    await _reopened(request.token)
     address, context, _ = _own_end()
     try:
-        _state.assistant = await Assistant.open(request.token, address, context)
+        _state.assistant = await Assistant.open(address, context)
     except OSError as error:
         raise VirtgaugeError(f"no tester can be asked for at {address}: {error}") from error
     return _state.assistant.answer(_signature())
 
 
+async def _reopened(token: str) -> None:
+    """Give back what is open, for something else of the same run."""
+    await close()
+    _state.token = token
+
+
 def _close_soon() -> None:
-    _state.closing = asyncio.ensure_future(close())
+    if _state.current is None or _state.current.done():
+        _state.closing = asyncio.ensure_future(close())
+    else:  # a batch has just begun
+        _state.leaving = asyncio.get_running_loop().call_later(_IDLE_S, _close_soon)
 
 
 def _stay() -> None:
@@ -229,6 +248,7 @@ class _State:
     place: Workplace | None = None
     current: asyncio.Task[Answer] | None = None
     asked: bytes = b""  # the request of the one that is under way
+    token: str = ""  # the run for which it is, or for which something is open
     assistant: Assistant | None = None
     leaving: asyncio.TimerHandle | None = None
     closing: asyncio.Task[list[str]] | None = None

@@ -285,9 +285,11 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None,
     within_s = CONNECT_S
     try:
         while not stopped.is_set():
-            worker = make_worker(scheduler, name, files, listen or facing(scheduler), folder, within_s)
-            connected = asyncio.ensure_future(_connected(worker, f"worker {name} is connected to {scheduler}"))
+            worker = connected = None
             try:
+                address = await asyncio.to_thread(facing, scheduler) if listen is None else listen
+                worker = make_worker(scheduler, name, files, address, folder, within_s)
+                connected = asyncio.ensure_future(_connected(worker, f"worker {name} is connected to {scheduler}"))
                 await asyncio.wait([connected, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if connected.done():
                     await connected
@@ -303,10 +305,12 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None,
                     ) from error
                 await asyncio.wait([stopping], timeout=_PAUSE_S)
             finally:
-                connected.cancel()
+                if connected is not None:
+                    connected.cancel()
                 if stopped.is_set():
                     await work.end()
-                await worker.close(reason="told to stop")
+                if worker is not None:
+                    await worker.close(reason="told to stop")
         return ExitCode.OK
     finally:
         await work.end()
@@ -356,16 +360,16 @@ def make_worker(
 
 
 def facing(scheduler: str) -> str:
-    """The address of this machine from which the scheduler is reached; nothing is sent to find it.
+    """The address of this machine from which the scheduler is reached; nothing is sent to it.
 
     Raises:
-        UsageError: the scheduler's address is none, or there is no way to it.
+        UsageError: the scheduler's address is none.
+        OSError: its name is not known, or there is no way to it.
     """
     host, _, port = scheduler.removeprefix("tls://").rpartition(":")
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--scheduler {scheduler}: {error}", "give tls://host:port") from error
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--scheduler {scheduler}: is no address", "give tls://host:port")
+    family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

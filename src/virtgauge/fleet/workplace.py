@@ -96,11 +96,6 @@ class Workplace:
             known, told = {arm.record.name: arm.record for arm in arms}, len(ledger.events())
             return cls(assignment, plan, design, ledger, runner, known, platforms, display, stack.pop_all(), told)
 
-    @property
-    def token(self) -> str:
-        """Of the run."""
-        return self.origin.token
-
     def serves(self, assignment: Assignment) -> bool:
         """Whether an assignment is of the same run and host."""
         of = operator.attrgetter("token", "first_block", "plan_text", "arms")

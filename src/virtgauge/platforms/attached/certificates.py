@@ -1,6 +1,6 @@
-"""An authority for one run, and the certificates that it signs.
+"""An authority for one run, and the certificates that it signs; or one that is its own.
 
-Its private key is never written and is dropped with the object, so no further certificate can come to be.
+The authority's private key is never written and is dropped with the object, so no further certificate can come to be.
 """
 
 from __future__ import annotations
@@ -49,10 +49,18 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        secret = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return _pem(certificate) + secret.decode()
+        return _pem(certificate) + _secret(key)
+
+
+def self_signed(name: str, since: datetime.datetime, until: datetime.datetime) -> tuple[str, str]:
+    """A certificate for every end of those that share it, which signs no other, and its private key (PEM)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_name(name), _name(name), key, since, until)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _pem(certificate), _secret(key)
 
 
 def _name(text: str) -> x509.Name:
@@ -81,6 +89,12 @@ def _usage(*, certifies: bool) -> x509.KeyUsage:
     rest = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
     others = dict.fromkeys((*rest, "crl_sign", "encipher_only", "decipher_only"), False)
     return x509.KeyUsage(digital_signature=not certifies, key_cert_sign=certifies, **others)
+
+
+def _secret(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
 
 
 def _pem(certificate: x509.Certificate) -> str:
