@@ -111,6 +111,7 @@ def configure() -> None:
 
 _CONNECT_S = 30.0  # To a scheduler of our own
 _POLL_S = 1.0
+_WATCH_S = 2.0  # A worker at work is looked for so often
 _REACH_S = 5.0  # One attempt to reach a scheduler that was lost
 _STOP_S = 60.0
 
@@ -133,6 +134,7 @@ class Cluster:
         self._reaching, self._looking = asyncio.Lock(), asyncio.Lock()
         self._called: dict[str, str] = {}  # by worker, the scheduler through which it was last called
         self._seen: tuple[str, dict[str, str]] = ("", {})  # the scheduler that last told of workers, and where they are
+        self._of: tuple[str, set[str]] = ("", set())  # the client that it told, and the addresses of all it had
         self._there: tuple[float, set[str]] = (-math.inf, set())  # when addresses were last asked for
         self._numbers = itertools.count()
 
@@ -147,10 +149,16 @@ class Cluster:
     async def _workers(self) -> tuple[str, dict[str, str]]:
         """The scheduler that answers, and addresses by name, only of workers that have a slot.
 
+        Who they are is asked for only when there are others than before: of 200 it takes milliseconds on both ends.
+
         Raises:
             SchedulerLostError: none answers.
         """
+        there = {*await self._asked("ncores")}
+        if self._of == (self._client.id, there):
+            return self._seen
         found = await self._asked("identity")
+        self._of = self._client.id, {*found["workers"]}
         addresses = {
             str(one["name"]): address
             for address, one in found["workers"].items()
@@ -223,7 +231,7 @@ class Cluster:
         result = asyncio.ensure_future(future.result())
         try:
             while True:
-                if not (await asyncio.wait([result], timeout=_POLL_S))[0]:
+                if not (await asyncio.wait([result], timeout=_WATCH_S))[0]:
                     if not await self._is_there(address):
                         raise WorkerLostError(f"the worker {worker!r} was lost")
                 elif result.cancelled() and not future.cancelled() and client.status == "running":

@@ -17,12 +17,11 @@ _LEAST_BYTES, _BYTES_EACH = 2**20, 32  # Before compression
 
 def write(path: Path, values_of: Mapping[str, npt.NDArray[np.int64]]) -> None:
     """Write the values of each series, durably: the file is there as a whole, or not. Raises OSError."""
-    from pyarrow import array, concat_tables, parquet, table  # slow to import, and most runs keep no samples
+    from pyarrow import DictionaryArray, parquet, table  # slow to import, and most runs keep no samples
 
-    rows = concat_tables(
-        table({"series": array([series] * len(values)).dictionary_encode(), "value": values})
-        for series, values in values_of.items()
-    )
+    places = np.repeat(np.arange(len(values_of), dtype=np.int32), [len(values) for values in values_of.values()])
+    names = DictionaryArray.from_arrays(places, [*values_of])
+    rows = table({"series": names, "value": np.concatenate([*values_of.values()])})
     partial = path.with_suffix(".partial")
     try:
         parquet.write_table(rows, partial, compression="zstd")
