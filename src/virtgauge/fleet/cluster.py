@@ -155,7 +155,7 @@ class Cluster:
             SchedulerLostError: none answers.
         """
         there = {*await self._asked("ncores")}
-        if self._of == (self._client.id, there):
+        if there and self._of == (self._client.id, there):
             return self._seen
         found = await self._asked("identity")
         self._of = self._client.id, {*found["workers"]}
