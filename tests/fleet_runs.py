@@ -89,7 +89,8 @@ class FakeCluster:
 
     async def stop(self, token: str, workers: Collection[str]) -> None:
         self.stopped = True
-        await work.stop(token)
+        async with self._one_at_a_time:  # for all are one worker here
+            await work.stop(token)
 
     async def leave(self, token: str, workers: Collection[str]) -> list[str]:
         self.left = True

@@ -404,7 +404,7 @@ def test_a_tester_whose_worker_is_lost_is_enrolled_again(tmp_path):
 def test_a_host_that_something_else_measures_on_is_no_tester_until_it_is_free(tmp_path):
     cluster = FakeCluster()
     folder = tmp_path / "run"
-    plan = across(wait_s=1)
+    plan = across(wait_s=1, losses=0)
     with in_process(cluster):
         held = work.Assistant.open
         asked = []

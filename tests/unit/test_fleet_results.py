@@ -10,8 +10,9 @@ from suites.simulated_runs import report_of
 from typer.testing import CliRunner
 
 from virtgauge.analysis.bounds import Outcome
+from virtgauge.console import fleet
 from virtgauge.console.fleet import app
-from virtgauge.errors import ExitCode
+from virtgauge.errors import ExitCode, VirtgaugeError
 from virtgauge.exchange import archive
 from virtgauge.exchange.archive import ArchiveWriteError
 from virtgauge.exchange.archive_series import find_archive_series
@@ -68,6 +69,17 @@ def test_an_archive_that_refuses_a_run_costs_neither_report_nor_verdict(tmp_path
         assert done.exit_code == code, done.output
         assert "No space left on device" in done.stderr
         assert (tmp_path / name / "report.html").exists()
+
+
+def test_a_complete_run_without_a_valid_trial_is_archived_too(tmp_path, monkeypatch):
+    def finish(*_):
+        raise VirtgaugeError("not a single trial is valid")
+
+    monkeypatch.setattr(fleet, "finish", finish)
+    (tmp_path / "plan.toml").write_text(fleet_plan("north").to_toml())
+    words = ["run", tmp_path / "plan.toml", "--out", tmp_path / "run", "--archive", tmp_path / "archive"]
+    assert isinstance(command(FakeCluster(), *words).exception, VirtgaugeError)
+    assert len(read_entries(open_place(str(tmp_path / "archive")))) == 1
 
 
 def test_an_object_store_that_is_not_there_is_told_before_anything_is_measured(tmp_path, monkeypatch):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from fleet_runs import FakeCluster, across, as_another_boot, execute, fleet_plan, in_process, kind_of
+from fleet_runs import FakeCluster, across, as_another_boot, execute, fleet_plan, go_on, in_process, kind_of, lost
+from suites.simulated_runs import Recorder
 
+from virtgauge.execution.run import InterruptedRunError
 from virtgauge.fleet import coordinator, work, workplace
 from virtgauge.fleet.cluster import Cluster, SchedulerLostError, TlsFiles, WorkerLostError, own_cluster
 from virtgauge.fleet.messages import (
@@ -21,6 +23,7 @@ from virtgauge.fleet.messages import (
     pack,
     unpack,
 )
+from virtgauge.fleet.roster import HostEnrolment, Roster
 from virtgauge.ledger.records import BLOCKS_PER_HOST
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 
@@ -53,9 +56,9 @@ def batches(monkeypatch):
 class Adrift(FakeCluster):
     """Connections are lost in this batch, which goes on; then ``meanwhile`` happens."""
 
-    def __init__(self, loss, number=1, meanwhile=lambda: None):
+    def __init__(self, loss, meanwhile=None):
         super().__init__()
-        self._losses, self._meanwhile = [*[None] * number, loss], meanwhile
+        self._losses, self._meanwhile = [None, loss], meanwhile
 
     async def call(self, worker, request):
         loss = self._losses.pop(0) if self._losses and kind_of(request) is Assignment else None
@@ -64,14 +67,14 @@ class Adrift(FakeCluster):
         self._now = worker
         self.task = asyncio.ensure_future(work.answer(request))
         await asyncio.sleep(0.1)
-        self._meanwhile()
+        if self._meanwhile is not None:
+            await self._meanwhile()
         raise loss
 
-    def start_anew(self):
+    async def start_anew(self, host="north"):
         """The machine, and so its worker."""
-        self.task.cancel()
-        work._state.current = None
-        self.machines["north"] = MachineIdentity(self.machines["north"].machine_id, "another boot", None)
+        await work.end()
+        self.machines[host] = MachineIdentity(self.machines[host].machine_id, "another boot", None)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=["worker", "scheduler"])
@@ -93,7 +96,7 @@ def test_a_host_that_was_started_anew_meanwhile_is_taken_on_again(loss, tmp_path
         assert len({trial.key for trial in ledger.trials()}) == len(ledger.trials()) == 2 * BATCHES
 
 
-def test_a_host_that_was_not_away_cannot_have_been_started_anew(tmp_path):
+def test_a_worker_that_answers_for_another_boot_without_a_word_lies(tmp_path):
     cluster = FakeCluster()
     cluster.faults = {"north": [None, as_another_boot]}
     fleet = execute(fleet_plan("north"), tmp_path / "run", cluster)
@@ -101,20 +104,72 @@ def test_a_host_that_was_not_away_cannot_have_been_started_anew(tmp_path):
     assert "the worker lies about its identity" in fleet.notices
 
 
-def test_a_host_that_comes_back_with_another_kernel_is_set_aside(tmp_path, monkeypatch):
-    kernel = ["6.1"]
-    monkeypatch.setattr(work, "fingerprint", lambda: {"identity": {"kernel": kernel[0]}})
+class Kernel:
+    """What a fingerprint tells of a host; another one after ``change``."""
 
-    def start_anew():
-        kernel[0] = "6.12"
-        cluster.start_anew()
+    def __init__(self, monkeypatch):
+        self.version = "6.1"
+        monkeypatch.setattr(work, "fingerprint", lambda: {"identity": {"kernel": self.version}})
 
-    cluster = Adrift(LOSSES[0], meanwhile=start_anew)
+
+def test_nothing_that_another_kernel_could_have_measured_is_ever_merged(tmp_path, monkeypatch):
+    kernel = Kernel(monkeypatch)
+
+    async def start_another():
+        kernel.version = "6.12"
+        await cluster.start_anew()
+
+    cluster = Adrift(LOSSES[0], start_another)
     fleet = execute(fleet_plan("north"), tmp_path / "run", cluster)
     assert not fleet.complete
     assert "host 'north' is not as it was when the run began: kernel: '6.1' then, '6.12' now" in fleet.notices
+    assert len(cluster.measured) == 2  # a batch, and what was lost, which is asked for again and refused
+
+    begun, really = [], workplace.Workplace.measure
+
+    async def measure(place, assignment, *given):
+        begun.append(kernel.version)
+        return await really(place, assignment, *given)
+
+    monkeypatch.setattr(workplace.Workplace, "measure", measure)
+    kernel.version = "6.1"
+    back = FakeCluster()
+    back.machines = {"north": MachineIdentity(cluster.machines["north"].machine_id, "a third boot", None)}
+    assert go_on(tmp_path / "run", back).complete
+    assert begun == ["6.1"] * (BATCHES - 1)
     with Ledger.open(tmp_path / "run") as ledger:
-        assert len(ledger.trials()) == 2  # of the batch before
+        assert len(ledger.trials()) == 2 * BATCHES
+
+
+@pytest.mark.parametrize("kernel_after", ["6.1", "6.12"])
+def test_a_testers_host_that_was_started_anew_while_nobody_asked_it_is_taken_on_or_refused(
+    kernel_after, tmp_path, monkeypatch
+):
+    kernel, really = Kernel(monkeypatch), FakeCluster.call
+
+    async def call(cluster, worker, request):
+        answer = await really(cluster, worker, request)
+        if kind_of(request) is Assistance and len(cluster.assisted) == 1:
+            kernel.version = kernel_after
+            identity = cluster.machines["north"].machine_id
+            cluster.machines["north"] = MachineIdentity(identity, "another boot", None)
+        return answer
+
+    monkeypatch.setattr(FakeCluster, "call", call)
+    hosts = [{"name": "north", "measured": False}, {"name": "south"}]
+    cluster = FakeCluster()
+    fleet = execute(across(hosts=hosts, losses=0), tmp_path / "run", cluster)
+    assert fleet.complete is (kernel_after == "6.1"), fleet.notices
+    assert ("host 'north' is not as it was" in fleet.notices) is (kernel_after == "6.12")
+    assert "lies" not in fleet.notices
+
+
+def test_the_tester_that_ended_while_the_guests_host_was_away_is_no_second_loss(tmp_path):
+    cluster = FakeCluster()
+    unheard = pack(Refusal("the tester's host north cannot be reached", None, tester_lost=True))
+    cluster.faults = {"south": [lost, lambda _: unheard]}
+    fleet = execute(across(losses=1), tmp_path / "run", cluster)
+    assert fleet.complete, fleet.notices
 
 
 def test_a_testers_host_that_does_not_come_back_is_waited_for_and_not_asked_without_end(tmp_path):
@@ -192,12 +247,29 @@ def test_workers_are_stopped_whatever_ends_the_coordinator(error, tmp_path, monk
         execute(fleet_plan("north"), tmp_path / "run", cluster)
     assert cluster.stopped
     assert work._state.place is None
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert ledger.events()[-1].kind == "ended incomplete"
 
 
-def assignment(plan, token=TOKEN):
+def test_a_complete_run_that_is_interrupted_as_its_workers_are_told_is_recorded_as_complete(tmp_path):
+    class Slow(FakeCluster):
+        async def leave(self, token, workers):
+            raise asyncio.CancelledError
+
+    with pytest.raises(InterruptedRunError):
+        execute(fleet_plan("north"), tmp_path / "run", Slow())
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert ledger.events()[-1].kind == "completed"
+
+
+BOOT = "boot of north"
+ASSISTANCE = Assistance(TOKEN, BOOT)
+
+
+def assignment(token=TOKEN):
     """The first batch of a host."""
-    text = plan.to_toml()
-    return Assignment(token, "north", 0, text, ("a", "b"), 0, "", "a", (), ())
+    text = fleet_plan("north").to_toml()
+    return Assignment(token, "north", 0, text, ("a", "b"), 0, "", "a", (), (), boot_id=BOOT)
 
 
 async def asked(cluster, request, worker="north"):
@@ -214,11 +286,11 @@ async def test_a_run_can_be_stopped_while_a_host_makes_itself_ready(monkeypatch)
 
     monkeypatch.setattr(workplace.Workplace, "open", opened)
     with in_process(cluster):
-        waiting = asyncio.ensure_future(asked(cluster, assignment(fleet_plan("north"))))
+        waiting = asyncio.ensure_future(asked(cluster, assignment()))
         await opening.wait()
-        await cluster.stop("f" * 16, ["north"])  # another run
+        await work.stop("f" * 16)  # another run
         assert not waiting.done()
-        await cluster.stop(TOKEN, ["north"])
+        await work.stop(TOKEN)
         assert (await asyncio.wait_for(waiting, 5)).message == "the batch was stopped"
 
 
@@ -226,19 +298,67 @@ async def test_nobody_else_takes_the_machine_on_which_a_tester_is_waited_for():
     cluster, plan = FakeCluster(), fleet_plan("north").to_toml()
     with in_process(cluster):
         try:
-            assert isinstance(await asked(cluster, Assistance(TOKEN)), work.Assisting)
-            for other in (Enlistment(plan), Assistance("f" * 16), assignment(fleet_plan("north"), "f" * 16)):
+            assert isinstance(await asked(cluster, ASSISTANCE), work.Assisting)
+            for other in (Enlistment(plan), Assistance("f" * 16, BOOT), assignment("f" * 16)):
                 refused = await asked(cluster, other)
-                assert refused.busy and "the tester of another run's guests is here" in refused.message
-            assert isinstance(await asked(cluster, Assistance(TOKEN)), work.Assisting)
+                assert refused.busy and "the tester of a run's guests is here" in refused.message
+            assert isinstance(await asked(cluster, ASSISTANCE), work.Assisting)
             await cluster.leave(TOKEN, ["north"])
             assert isinstance(await asked(cluster, Enlistment(plan)), Enrolment)
         finally:
             await work.end()
 
 
+async def test_a_stop_is_heard_while_what_was_open_before_is_given_back(monkeypatch):
+    closing, cluster, really = asyncio.Event(), FakeCluster(), work.Assistant.close
+
+    async def close(assistant):
+        closing.set()
+        await asyncio.sleep(0.2)
+        await really(assistant)
+
+    monkeypatch.setattr(work.Assistant, "close", close)
+    with in_process(cluster):
+        await asked(cluster, ASSISTANCE)
+        waiting = asyncio.ensure_future(asked(cluster, assignment()))
+        await closing.wait()
+        await work.stop(TOKEN)
+        assert (await asyncio.wait_for(waiting, 5)).message == "the batch was stopped"
+        assert work._state.place is None
+
+
+async def test_what_a_killed_command_left_under_way_is_ended_by_who_resumes_its_run(monkeypatch):
+    begun, cluster = asyncio.Event(), FakeCluster()
+
+    async def measure(*_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(workplace.Workplace, "measure", measure)
+    plan = fleet_plan("north", fleet={"wait_s": 20})
+    (host,) = plan.fleet.hosts
+    with in_process(cluster):
+        cluster._now = "north"
+        left = asyncio.ensure_future(work.answer(pack(assignment())))
+        await begun.wait()
+        roster = Roster(plan.fleet, cluster.signature().agent_sha256)
+        enrolment = HostEnrolment(plan.fleet, roster, cluster, Recorder(), plan.to_toml())
+        enrolment.token = TOKEN
+        await asyncio.wait_for(enrolment.enrol(host), 10)
+        assert unpack(await left, [Refusal], "the worker").message == "the batch was stopped"
+
+
+class Place:
+    """Something that is open for a run."""
+
+    origin = assignment()
+
+    def close(self):
+        return ["two boots stood still"]
+
+
 async def test_a_batch_that_begins_as_the_idle_machine_is_given_back_keeps_it(monkeypatch):
-    place = type("Place", (), {"close": list})()
+    place = Place()
     monkeypatch.setattr(work._state, "place", place)
     monkeypatch.setattr(work._state, "current", asyncio.ensure_future(asyncio.sleep(60)))
     work._close_soon()
@@ -249,6 +369,8 @@ async def test_a_batch_that_begins_as_the_idle_machine_is_given_back_keeps_it(mo
     work._close_soon()
     await work._state.closing
     assert work._state.place is None
+    assert await work.leave(TOKEN) == ["two boots stood still"]  # what platforms remarked is told all the same
+    assert await work.leave(TOKEN) == []
     work._stay()
 
 

@@ -1,6 +1,7 @@
 """The process that watches over a fleet's worker: starts a killed one again, and ends with whoever started it."""
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -93,17 +94,19 @@ class Connections:
 
 
 @pytest.mark.parametrize(
-    ("seek", "fates", "code", "closed"),
+    ("seek_s", "fates", "code", "closed"),
     [
-        (True, ["lost", TimeoutError(), ConnectionError(), "lost", "told to end"], ExitCode.OK, 5),
-        (False, ["lost"], 75, 1),  # whoever holds the lifeline has the scheduler
+        (math.inf, ["lost", TimeoutError(), ConnectionError(), "lost", "told to end"], ExitCode.OK, 5),
+        (0, ["lost"], 75, 1),  # of a run that may have ended without its lifeline telling
     ],
 )
-async def test_a_scheduler_that_was_lost_is_sought_until_the_end(seek, fates, code, closed, private_state, monkeypatch):
+async def test_a_scheduler_that_was_lost_is_sought_until_the_end(
+    seek_s, fates, code, closed, private_state, monkeypatch
+):
     connections = Connections(*fates)
     monkeypatch.setattr(processes, "make_worker", connections.made)
     monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
-    served = processes._serve("tls://127.0.0.1:1", "north", FILES, None, seek=seek)
+    served = processes._serve("tls://127.0.0.1:1", "north", FILES, None, seek_s=seek_s)
     assert await asyncio.wait_for(served, 20) == code
     assert (connections.fates, connections.closed) == ([], closed)
 
@@ -120,7 +123,7 @@ async def test_a_scheduler_whose_name_is_not_known_for_a_while_is_sought_further
     monkeypatch.setattr(processes, "facing", facing)
     monkeypatch.setattr(processes, "make_worker", connections.made)
     monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
-    served = processes._serve("tls://scheduler:1", "north", FILES, None, seek=True)
+    served = processes._serve("tls://scheduler:1", "north", FILES, None, seek_s=math.inf)
     assert await asyncio.wait_for(served, 20) == ExitCode.OK
     assert (connections.fates, connections.closed, [*addresses]) == ([], 2, [])
 
@@ -129,7 +132,7 @@ async def test_a_scheduler_that_never_was_there_is_not_sought_for_ever(private_s
     connections = Connections(TimeoutError("nobody"))
     monkeypatch.setattr(processes, "make_worker", connections.made)
     with pytest.raises(UnavailableError, match="cannot be reached: nobody"):
-        await processes._serve("tls://127.0.0.1:1", "north", FILES, None, seek=True)
+        await processes._serve("tls://127.0.0.1:1", "north", FILES, None, seek_s=math.inf)
 
 
 def test_a_signal_ends_worker_and_watcher(workers):

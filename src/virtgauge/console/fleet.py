@@ -92,9 +92,9 @@ def _finish(folder: Path, complete: bool, quiet: bool, junit: Path | None, place
     """Report and verdict, and what is complete into the archive, whatever the verdict; ends by the verdict's code."""
     try:
         finish(folder, complete, quiet, junit)
-    except typer.Exit as verdict:
+    except (typer.Exit, VirtgaugeError):
         _put(folder, place if complete else None)
-        raise verdict
+        raise
     if code := _put(folder, place if complete else None):
         raise typer.Exit(code)
 

@@ -11,7 +11,6 @@ import enum
 import hashlib
 import json
 import re
-import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -134,13 +133,14 @@ def archive_run(place: Place, ledger: Ledger, *, host: str = "") -> ArchivedRun:
 
 
 def require_writable(place: Place) -> None:
-    """Try by a small object, which is removed again, whether runs can be put there. Raises ArchiveWriteError."""
-    path = place.path(f"try-{secrets.token_hex(8)}")
+    """Try by a small object whether runs can be put there. Raises ArchiveWriteError."""
+    path = place.path("try")
     try:
         place.write(path, b"virtgauge")
-        place.files.delete_file(path)
     except OSError as error:
         raise ArchiveWriteError(place, error) from error
+    with contextlib.suppress(OSError):  # where things can be put and not removed, it stays
+        place.files.delete_file(path)
 
 
 def _is_whole(place: Place, entry: Entry) -> bool:

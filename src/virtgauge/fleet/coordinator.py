@@ -39,6 +39,7 @@ from virtgauge.plan.schedule import Batch
 from virtgauge.suites.base import Cell
 
 _GuestKey = tuple[str, int, str]
+_INCOMPLETE = "ended incomplete"
 
 
 class Merger:
@@ -140,6 +141,7 @@ class Coordinator:
         self._arms = {arm.name: arm for arm in manifest.arms}
         self._kinds = {arm.name: arm.kind for arm in manifest.arms}
         self._plan_text, self._token = manifest.plan_text, run_token(manifest)
+        enrolment.token = self._token
         self._hosts = hosts
         self._batches = {host.name: list(placed_batches(plan, design, host, self._arms)) for host in manifest.hosts}
         self._settings = {host.name: host for host in self._fleet.hosts}
@@ -161,24 +163,34 @@ class Coordinator:
             LedgerWriteError: a result could not be recorded.
             asyncio.CancelledError: interrupted; the batches under way were stopped, all merged trials are kept.
         """
-        complete = False
         try:
             complete = await self._run()
-        except asyncio.CancelledError:
-            self._ledger.add_event("interrupted", "by a signal")
+        except BaseException as error:
+            by_signal = isinstance(error, asyncio.CancelledError)
+            await self._break_off(*(("interrupted", "by a signal") if by_signal else (_INCOMPLETE, "")))
             raise
+        if not complete:
+            await self._break_off(_INCOMPLETE, "")
+            return False
+        try:
+            for words in await self._cluster.leave(self._token, self._workers):
+                self._tell("remark", words)
+        except WorkerLostError as error:
+            self._notice(f"workers keep what they measured until `virtgauge clean --fleets` there: {error.message}")
         finally:
-            if not complete:  # whatever the reason, nobody waits for what is still under way
-                with contextlib.suppress(WorkerLostError):
-                    await self._cluster.stop(self._token, self._workers)
-        if complete:
-            try:
-                for words in await self._cluster.leave(self._token, self._workers):
-                    self._tell("remark", words)
-            except WorkerLostError as error:
-                self._notice(f"workers keep what they measured until `virtgauge clean --fleets` there: {error.message}")
-        self._ledger.add_event("completed" if complete else "ended incomplete", "")
-        return complete
+            self._ledger.add_event("completed", "")
+        return True
+
+    async def _break_off(self, kind: str, detail: str) -> None:
+        """Record how the run ends, and end what is still under way: nobody waits for it."""
+        try:
+            self._ledger.add_event(kind, detail)
+        finally:
+            await self._stop(self._workers)
+
+    async def _stop(self, workers: Sequence[str]) -> None:
+        with contextlib.suppress(WorkerLostError):
+            await self._cluster.stop(self._token, workers)
 
     async def _run(self) -> bool:
         started = time.monotonic()
@@ -271,6 +283,7 @@ class Coordinator:
         except VirtgaugeError as error:
             text = f"host {host.name} is set aside with {self._left[host.name]} batches to do: {error.message}"
             self._tell("host-set-aside", text)
+            await self._stop([self._settings[host.name].worker])  # it may be another's tester
 
     async def _measure(self, host: HostRecord, placed: Placed) -> None:
         batch, began = placed.batch, time.monotonic()
@@ -291,19 +304,21 @@ class Coordinator:
     async def _answer(self, record: HostRecord, placed: Placed) -> BatchAnswer:
         """A batch's answer from this host and no other, however often somebody has to come back for it."""
         host, losses = self._settings[record.name], 0
-        assignment = None
+        assignment, returned = None, False
         while True:
             try:
                 assignment = assignment or await self._assignment(record, placed)
                 answer = await self._enrolment.ask(host, assignment, BatchAnswer)
             except WorkerLostError as error:
-                losses = await self._return_of(host, losses, error)
+                losses, returned = await self._return_of(host, losses, error), True
                 continue  # with the same assignment: what is under way, or has ended, is not measured again
             assignment = None
             if isinstance(answer, BatchAnswer):
                 return answer
             if answer.tester_lost:
-                losses = self._lost(losses, answer.message)
+                if not returned:  # else its tester has ended in its absence
+                    losses = self._lost(losses, answer.message)
+                returned = False
                 self._tell("tester-lost", f"host {host.name}: {answer.message}; its batch goes on")
             elif answer.busy:
                 self._tell("host-busy", f"host {host.name}: {answer.message}")
@@ -352,7 +367,6 @@ class Coordinator:
                 return Tester(host.name, answer.address, answer.port, answer.secret, answer.cpus, cables)
             if not answer.busy:
                 raise UnavailableError(f"the tester's host {host.name!r}: {answer.message}", answer.remedy)
-            losses = self._lost(losses, f"the tester's host {host.name!r} was busy ({answer.message})")
             await self._enrolment.enrol(host)
 
     def _lost(self, losses: int, message: str) -> int:

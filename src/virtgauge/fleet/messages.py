@@ -74,7 +74,7 @@ def _sign(path: Path) -> str | None:
         return None
 
 
-FORMAT = 4  # Of all messages here; raised when one changes
+FORMAT = 5  # Of all messages here; raised when one changes
 
 
 class ForeignMessageError(VirtgaugeError):
@@ -93,6 +93,7 @@ class Assistance:
     """The question whether a worker's machine can be the tester's for the guests on another."""
 
     token: str  # of the fleet's run
+    boot_id: str | None = None  # of the machine that was enrolled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +126,7 @@ class Assignment:
     keys: tuple[str, ...]  # of the trials that are wanted of that batch
     known: tuple[tuple[str, int, str], ...]  # key, attempt and status of the batch's trials that are merged already
     tester: Tester | None = None  # on another host; None where it is on this one
+    boot_id: str | None = None  # of the machine that was enrolled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +215,7 @@ class Refusal:
     remedy: str | None
     busy: bool = False  # something else is measuring there; it may be asked again
     tester_lost: bool = False  # the tester's machine does not answer it any more
+    restarted: bool = False  # its machine is in another boot than was enrolled: it has to be enrolled again
 
 
 Request = Enlistment | Assistance | Assignment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -30,10 +31,6 @@ from virtgauge.plan.fleet import FleetHost, FleetSection
 
 class DistrustError(VirtgaugeError):
     """A worker is not what it must be; nothing of it is used."""
-
-
-class RestartedError(DistrustError):
-    """Another boot of the machine answers than was taken on."""
 
 
 class Roster:
@@ -81,19 +78,22 @@ class Roster:
         """Believe an answer of a worker that was taken on.
 
         Raises:
-            RestartedError: it is signed by another boot of the same machine.
-            DistrustError: it is signed by another worker, machine, version or agent.
+            DistrustError: it is signed by another worker, machine, boot, version or agent.
         """
         self._check_tools(host, signature)
-        enrolled, failure = self._machines[host.name], DistrustError
+        enrolled = self._machines[host.name]
         said = signature.machine.difference_from(enrolled)
         if said is None and signature.machine.boot_id != enrolled.boot_id:
-            said, failure = f"its boot ID was {enrolled.boot_id} and is {signature.machine.boot_id} now", RestartedError
+            said = f"its boot ID was {enrolled.boot_id} and is {signature.machine.boot_id} now"
         if said is not None:
-            raise failure(
+            raise DistrustError(
                 f"host {host.name!r}: the worker lies about its identity: it enrolled as another machine than it "
                 f"answers from ({said}); what it measured is discarded"
             )
+
+    def boot_of(self, host: FleetHost) -> str | None:
+        """Of a worker that was taken on: in this boot it has to be asked for results."""
+        return self._machines[host.name].boot_id
 
     def _check_tools(self, host: FleetHost, signature: Signature) -> None:
         if signature.worker != host.worker:
@@ -129,6 +129,9 @@ class HostEnrolment:
     """Asks workers: who they are, until all are there or the time is up, and from then on for what they can do.
 
     The fingerprints of hosts that are known, those of a run that is resumed, are what theirs must still be.
+
+    Attributes:
+        token: of the run, when it has one: what a host that is asked has under way for it, nobody waits for.
     """
 
     def __init__(
@@ -141,41 +144,57 @@ class HostEnrolment:
         known: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.fleet, self.roster, self.cluster, self.display = fleet, roster, cluster, display
+        self.token = ""
         self._plan_text = plan_text
         self._fingerprints = dict(known or {})
-        self._returned: set[str] = set()  # hosts that were away since they last answered
 
     async def ask(self, host: FleetHost, request: Request, kind: type[_Answer]) -> _Answer | Refusal:
         """A worker's answer of this kind, which may be believed, or that it cannot.
 
+        A machine that was started anew measures nothing before it is taken on again.
+
         Raises:
+            UnavailableError: it cannot be taken on again.
             SchedulerLostError: the scheduler went away meanwhile.
             WorkerLostError: it is not connected, or went away meanwhile.
             DistrustError, ForeignMessageError: it is not what it must be.
         """
-        data = await self.cluster.call(host.worker, pack(request))
-        answer: _Answer | Refusal = unpack(data, (kind, Refusal), f"the worker of host {host.name!r}")
-        if isinstance(answer, Refusal):
+        for again in (False, True):
+            if not isinstance(request, Enlistment):
+                request = dataclasses.replace(request, boot_id=self.roster.boot_of(host))
+            data = await self.cluster.call(host.worker, pack(request))
+            answer: _Answer | Refusal = unpack(data, (kind, Refusal), f"the worker of host {host.name!r}")
+            if isinstance(answer, Refusal):
+                if not answer.restarted:
+                    return answer
+                if not again:
+                    await self.enrol(host)
+                continue
+            if isinstance(answer, Enrolment):
+                self._check_facts(host, answer)
+                self.roster.enrol(host, answer)
+            else:
+                self.roster.check(host, answer.signature)
             return answer
-        if isinstance(answer, Enrolment):
-            self.roster.enrol(host, answer)
-        else:
-            try:
-                self.roster.check(host, answer.signature)
-            except RestartedError:
-                if host.name not in self._returned:
-                    raise
-                await self.enrol(host)
-                self.roster.check(host, answer.signature)
-        self._returned.discard(host.name)
-        return answer
+        raise DistrustError(
+            f"host {host.name!r}: the worker lies about its identity: it tells two boots of its machine"
+        )
+
+    def _check_facts(self, host: FleetHost, enrolment: Enrolment) -> None:
+        """Raise UnavailableError where a host's figures could not be merged with its earlier ones."""
+        now = enrolment.fingerprint
+        if changed := changed_facts(self._fingerprints.setdefault(host.name, now), now):
+            raise UnavailableError(
+                f"host {host.name!r} is not as it was when the run began: {'; '.join(changed)}",
+                "start a new run for it",
+            )
 
     async def enrol(self, host: FleetHost) -> Enrolment:
         """Wait for a host's worker, ask it, and take it on.
 
         Raises:
             UnavailableError: it does not come within the time that the plan gives it, stays busy, cannot measure the
-                plan, or is no longer what it was: its figures could not be merged with its earlier ones.
+                plan, or is no longer what it was.
             DistrustError, ForeignMessageError: it is not what it must be.
         """
 
@@ -185,23 +204,17 @@ class HostEnrolment:
                 return answer
             if not answer.busy:
                 raise UnavailableError(f"host {host.name!r}: {answer.message}", answer.remedy)
+            if self.token:
+                await self.cluster.stop(self.token, [host.worker])
             return answer.message
 
         enrolment = await self._waited_for(host, asked)
-        now = enrolment.fingerprint
-        if changed := changed_facts(self._fingerprints.setdefault(host.name, now), now):
-            raise UnavailableError(
-                f"host {host.name!r} is not as it was when the run began: {'; '.join(changed)}",
-                "start a new run for it",
-            )
         for words in enrolment.notices:
             self.display.show(Notice(f"host {host.name}: {words}"))
         return enrolment
 
     async def rejoined(self, host: FleetHost) -> None:
         """Wait for a worker that was lost, or whose scheduler was, and that may still be at work.
-
-        Its machine may have been started anew meanwhile.
 
         Raises:
             UnavailableError: scheduler or worker do not come back within the time that the plan gives them.
@@ -211,7 +224,6 @@ class HostEnrolment:
             return True
 
         await self._waited_for(host, connected)
-        self._returned.add(host.name)
 
     async def _waited_for(self, host: FleetHost, asked: Callable[[], Awaitable[_Found | str]]) -> _Found:
         """What came of it as soon as the worker is there; words say what to wait for."""

@@ -16,7 +16,7 @@ from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ourselves
 from virtgauge.extras import require
-from virtgauge.fleet.cluster import Cluster, TlsFiles, WorkerLostError, existing_cluster, own_cluster
+from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
 from virtgauge.fleet.coordinator import Coordinator, run_token
 from virtgauge.fleet.messages import Enrolment, MachineIdentity
 from virtgauge.fleet.roster import FAILURES_OF_A_HOST, HostEnrolment, Roster
@@ -113,10 +113,9 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
 
         async def work() -> bool:
             async with _cluster(fleet, display) as cluster:
-                with contextlib.suppress(WorkerLostError):  # what a coordinator that was killed has left under way
-                    await cluster.stop(run_token(manifest), [host.worker for host in fleet.hosts])
                 roster = Roster(fleet, agent.sha256, known)
                 enrolment = HostEnrolment(fleet, roster, cluster, display, manifest.plan_text, fingerprints)
+                enrolment.token = run_token(manifest)
                 found = await asyncio.gather(*(returning(host, enrolment) for host in manifest.hosts))
                 hosts = [host for host in found if host is not None]
                 if not hosts:

@@ -43,6 +43,10 @@ from virtgauge.plan.load import parse_plan
 from virtgauge.platforms.remote import PeerServer, RemoteHost, RemoteHostLostError
 
 
+class StartedAnewError(VirtgaugeError):
+    """The machine is in another boot than was enrolled."""
+
+
 class Assistant:
     """The machine's lock, a scope, and a server of peers."""
 
@@ -97,12 +101,13 @@ async def answer(data: bytes) -> bytes:
     except asyncio.CancelledError:
         if not task.cancelled():  # only who waits here is to go
             raise
-        return pack(Refusal("the batch was stopped", None))
+        return pack(Refusal("the batch was stopped", None, busy=True))
     except VirtgaugeError as error:
-        busy, tester_lost = isinstance(error, OccupiedError), isinstance(error, RemoteHostLostError)
-        return pack(Refusal(error.message, error.remedy, busy, tester_lost))
+        kinds = (isinstance(error, kind) for kind in (OccupiedError, RemoteHostLostError, StartedAnewError))
+        return pack(Refusal(error.message, error.remedy, *kinds))
     except Exception as error:
-        tell(error)
+        with contextlib.suppress(OSError):  # of whoever reads what is printed here
+            tell(error)
         return pack(Refusal(f"a defect of virtgauge there: {error!r}", "its worker has printed what to report"))
 
 
@@ -129,25 +134,26 @@ async def end() -> None:
 
 async def leave(token: str) -> list[str]:
     """A run is over: forget what was kept of it; returns what its platforms remark."""
-    remarks = await close() if _state.token == token else []
+    if _state.token == token:
+        await close()
     forget(token)
-    return remarks
+    return _state.remarks.pop(token, [])
 
 
-async def close() -> list[str]:
-    """Give the machine back; returns what the platforms of the run remark."""
+async def close() -> None:
+    """Give the machine back; what the platforms of the run remark is kept until that is over."""
     _stay()
     closing = _state.closing
     if closing is not None and not closing.done() and closing is not asyncio.current_task():
         await asyncio.wait([closing])
-    if _state.current is not None and _state.current.done():
-        _state.current = None
+    if _state.current is None or _state.current.done():
+        _state.current, _state.token = None, ""
     assistant, _state.assistant = _state.assistant, None
     place, _state.place = _state.place, None
-    _state.token = ""
+    if place is not None and (remarks := place.close()):
+        _state.remarks.setdefault(place.origin.token, []).extend(remarks)
     if assistant is not None:
         await assistant.close()
-    return [] if place is None else place.close()
 
 
 def _signature() -> Signature:
@@ -170,10 +176,12 @@ async def _work(data: bytes) -> Answer:
     request: Request = unpack(data, (Enlistment, Assistance, Assignment), "the coordinator")
     token = "" if isinstance(request, Enlistment) else request.token
     if _state.assistant is not None and _state.token != token:
-        raise OccupiedError("the tester of another run's guests is here", "wait until their batch has ended")
-    if _state.token != token:
+        raise OccupiedError("the tester of a run's guests is here", "wait until their batch has ended")
+    if not isinstance(request, Enlistment) and request.boot_id != _signature().machine.boot_id:
+        raise StartedAnewError("this machine was started anew since it was enrolled")
+    others, _state.token = _state.token != token, token
+    if others:
         await close()
-    _state.token = token
     match request:
         case Enlistment():
             return await _enlist(request)
@@ -197,7 +205,7 @@ async def _enlist(request: Enlistment) -> Enrolment:
 
 async def _measure(assignment: Assignment) -> BatchAnswer:
     if _state.place is None or not _state.place.serves(assignment):
-        await _reopened(assignment.token)
+        await close()
         _state.place = await Workplace.open(assignment)
     place = _state.place
     _stay()
@@ -213,19 +221,13 @@ async def _measure(assignment: Assignment) -> BatchAnswer:
 
 async def _assist(request: Assistance) -> Assisting:
     """Be ready to launch testers for the guests on another host."""
-    await _reopened(request.token)
+    await close()
     address, context, _ = _own_end()
     try:
         _state.assistant = await Assistant.open(address, context)
     except OSError as error:
         raise VirtgaugeError(f"no tester can be asked for at {address}: {error}") from error
     return _state.assistant.answer(_signature())
-
-
-async def _reopened(token: str) -> None:
-    """Give back what is open, for something else of the same run."""
-    await close()
-    _state.token = token
 
 
 def _close_soon() -> None:
@@ -251,7 +253,8 @@ class _State:
     token: str = ""  # the run for which it is, or for which something is open
     assistant: Assistant | None = None
     leaving: asyncio.TimerHandle | None = None
-    closing: asyncio.Task[list[str]] | None = None
+    closing: asyncio.Task[None] | None = None
+    remarks: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # of platforms, by run
 
 
 _state = _State()

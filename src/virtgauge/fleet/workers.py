@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import math
 import os
 import select
 import shlex
@@ -20,7 +21,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,7 @@ async def _relay(host: FleetHost, lines: AsyncIterable[bytes], display: Progress
             display.show(Notice(f"host {host.name}: {text}", warning=False))
 
 
-CONNECT_S = 300.0  # How long a worker tries to reach its scheduler; one that it has lost it seeks for ever
+CONNECT_S = 300.0  # How long a worker tries to reach its scheduler; one that it has lost, with a lifeline, as long
 _DEATHS, _WITHIN_S = 5, 120.0  # A worker killed so often in so short a time is not started again
 _SCHEDULER_LOST = 75
 _SEEK_S = 5.0  # One attempt to reach a scheduler that was lost; within it pauses grow
@@ -198,12 +199,12 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
         UnavailableError: what a fleet needs is not installed.
     """
     require("fleet", "a fleet's worker")
-    ends = _Ends()
+    ends, seek_s = _Ends(), math.inf if lifeline is None else CONNECT_S  # a lifeline may break unheard
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ends.note)
     deaths: list[float] = []
     while True:
-        child = _start(lambda: asyncio.run(_serve(scheduler, name, files, listen, seek=lifeline is None)))
+        child = _start(lambda: asyncio.run(_serve(scheduler, name, files, listen, seek_s=seek_s)))
         status = _wait(child, lifeline, ends)
         if ends.asked:
             return ExitCode.OK
@@ -270,7 +271,7 @@ def _wait(child: int, lifeline: int | None, ends: _Ends) -> int:
         os.close(descriptor)
 
 
-async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None, *, seek: bool) -> int:
+async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None, *, seek_s: float) -> int:
     from virtgauge.fleet import work
 
     configure()
@@ -282,21 +283,23 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None,
     folder = state_root() / "dask"
     folder.mkdir(exist_ok=True)
     stopping = asyncio.ensure_future(stopped.wait())
-    within_s = CONNECT_S
+    within_s, lost_at = CONNECT_S, math.inf
     try:
         while not stopped.is_set():
+            if time.monotonic() > lost_at + seek_s:
+                return _SCHEDULER_LOST
             worker = connected = None
             try:
-                address = await asyncio.to_thread(facing, scheduler) if listen is None else listen
+                address = listen or await _until(stopping, asyncio.to_thread(facing, scheduler))
+                if address is None:
+                    break
                 worker = make_worker(scheduler, name, files, address, folder, within_s)
                 connected = asyncio.ensure_future(_connected(worker, f"worker {name} is connected to {scheduler}"))
                 await asyncio.wait([connected, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if connected.done():
                     await connected
-                    if not seek:
-                        return _SCHEDULER_LOST
                     _say(f"the scheduler {scheduler} went away; trying to reach it again")
-                    within_s = _SEEK_S
+                    within_s, lost_at = _SEEK_S, time.monotonic()
             except (OSError, RuntimeError) as error:
                 if within_s == CONNECT_S:
                     raise UnavailableError(
@@ -315,6 +318,13 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None,
     finally:
         await work.end()
         shutil.rmtree(folder, ignore_errors=True)  # a machine has one worker
+
+
+async def _until(stopping: asyncio.Future[Any], looking: Coroutine[Any, Any, str]) -> str | None:
+    """What is looked up, or None when this is to end before."""
+    task = asyncio.ensure_future(looking)
+    await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+    return await task if task.done() else None
 
 
 async def _connected(worker: Any, words: str) -> None:
