@@ -110,8 +110,13 @@ def _told(**titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{name}:N", title=title) for name, title in titles.items()]
 
 
-def _figures(arms: Arms, value: alt.X | alt.Y, place: dict[str, Any], at: str) -> list[alt.Chart]:
-    """Points with their intervals, and published ones, along the channel of the value."""
+def _figures(
+    rows: Sequence[Row], arms: Arms, value: alt.X | alt.Y, place: dict[str, Any], at: str
+) -> list[alt.Chart]:
+    """Points with their intervals, and published ones, along the channel of the value.
+
+    No layer that has nothing to draw, for it would have no extent.
+    """
     along = "x" if isinstance(value, alt.X) else "y"
     colour, told = _colour(arms), _told(label="platform", **{at: at}, t="median", interval="interval")
     low: Any = type(value)("low:Q", **{name: value[name] for name in ("scale", "axis")})
@@ -121,11 +126,12 @@ def _figures(arms: Arms, value: alt.X | alt.Y, place: dict[str, Any], at: str) -
     hollow = alt.condition("datum.hollow || datum.kind == 'other'", alt.value(0), alt.value(1))
     shape, other = alt.Shape("shape:N", scale=None, legend=None), _told(t="published, other hardware")
     own: dict[str, Any] = {along: value, **place}
-    return [
-        intervals.encode(**own | {along: low, f"{along}2": "high:Q"}, color=colour, tooltip=told),
-        points.encode(**own, color=colour, stroke=_colour(arms, alt.Stroke), fillOpacity=hollow, tooltip=told),
-        published.encode(**own, shape=shape, tooltip=other),
-    ]
+    layers = [points.encode(**own, color=colour, stroke=_colour(arms, alt.Stroke), fillOpacity=hollow, tooltip=told)]
+    if any(row.get("low") is not None for row in rows):
+        layers.insert(0, intervals.encode(**own | {along: low, f"{along}2": "high:Q"}, color=colour, tooltip=told))
+    if any(row["kind"] == "published" for row in rows):
+        layers.append(published.encode(**own, shape=shape, tooltip=other))
+    return layers
 
 
 def _dots(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
@@ -144,7 +150,7 @@ def _dots(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
         axis=alt.Axis(title=None, labelLimit=150, ticks=False, grid=False, labelExpr=_CATEGORY_LABEL),
     )
     place = {"y": up, "yOffset": alt.YOffset("arm:N", scale=alt.Scale(domain=lanes))}
-    layers = _figures(arms, across, place, "category")
+    layers = _figures(rows, arms, across, place, "category")
     if chart.x.scale == "signed":
         zero = alt.Chart(alt.NamedData(name=ROWS)).mark_rule(strokeDash=[3, 3], color="currentColor", opacity=0.6)
         layers.insert(0, zero.encode(x=alt.XDatum(0, scale=across["scale"], axis=across["axis"])))
@@ -163,10 +169,12 @@ def _lines(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     joined = _rows("ours", "line", strokeWidth=1.7).encode(
         x=across, y=up, color=colour, strokeDash=_dash(arms), order=alt.Order("x:Q")
     )
-    names = _rows("published", "text", dy=-9, fontSize=10, color="currentColor").encode(x=across, y=up, text="name:N")
     along_marks = alt.X("across:Q", **x)
-    layers = [joined, *_figures(arms, up, {"x": across}, "at"), names, *_marks(rows, along_marks, y["scale"])]
+    layers = [joined, *_figures(rows, arms, up, {"x": across}, "at"), *_marks(rows, along_marks, y["scale"])]
     kinds = {row["kind"] for row in rows}
+    if "published" in kinds:
+        names = _rows("published", "text", dy=-9, fontSize=10, color="currentColor")
+        layers.append(names.encode(x=across, y=up, text="name:N"))
     if "guide" in kinds:
         line = _rows("guide", "line", color="currentColor", strokeWidth=1.2, opacity=0.6, strokeDash=[2, 3])
         layers.append(line.encode(x=along_marks, y=alt.Y("up:Q", **y), detail="of:N", tooltip=_told(t="line")))
