@@ -47,7 +47,7 @@ Description: {description}
 """
 _COPYRIGHT = f"""\
 Copyright: the authors of virtgauge, and those of the libraries in /{HOME}, whose licences are there;
- what is linked into its programs: THIRD-PARTY-NOTICES.gz
+ what is linked into its programs: virtgauge/native/THIRD-PARTY-NOTICES there
 
 License: Apache-2.0
  See /usr/share/common-licenses/Apache-2.0 for virtgauge's own.

@@ -33,7 +33,7 @@ TOO_LARGE = (413, 422)  # HTTP status: the request, the object
 REMEDIES = {
     401: "the token is not valid: does the pod still have its ServiceAccount?",
     403: "let the Role of its ServiceAccount patch the ConfigMap of this name",
-    404: "create it before the Job, as job.yaml does",
+    404: "create it before the Job: kubectl apply -f account.yaml",
 }
 
 

@@ -32,6 +32,7 @@ LEFT = {
     "123e4567-e89b-12d3-a456-426614174000 0123456789abcdef0123456789abcdef": "ID ID",
     "/dev/disk/by-id/ata-DISK_S5Y1NX0R1 is busy": "ID is busy",
     "/srv/customers/acme/run/disk.img cannot be opened": "…/disk.img cannot be opened",
+    "/home/bob is not mounted": "… is not mounted",
     "no /dev/kvm; /usr/bin/qemu 7.2.22 of 12:30:45": "no /dev/kvm; /usr/bin/qemu 7.2.22 of 12:30:45",
     "first\nsecond": "first",
     "x" * 1000: "x" * 299 + "…",

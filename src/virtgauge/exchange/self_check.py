@@ -196,11 +196,19 @@ def _anonymous(text: str, names: Sequence[_Name]) -> str:
     """The first line of a text, without names of host and user, addresses, identifiers, and the user's folders."""
     line = next(iter(text.strip().splitlines()), "")
     line = _IDENTIFIERS.sub("ID", line)
-    line = _PATH.sub(lambda found: found[0] if found[1] in _SYSTEM else f"…/{found[0].rsplit('/', 1)[1]}", line)
+    line = _PATH.sub(_without_folders, line)
     line = _V6.sub(_without_v6, _V4.sub("ADDRESS", line))
     for pattern, word in names:
         line = pattern.sub(word, line)
     return printable(line, _LONGEST)
+
+
+def _without_folders(found: re.Match[str]) -> str:
+    """A path by its last name alone, unless it is the system's; not even that of somebody's home."""
+    if found[1] in _SYSTEM:
+        return found[0]
+    parts = found[0].strip("/").split("/")
+    return "…" if parts[0] == "home" and len(parts) <= 2 else f"…/{parts[-1]}"
 
 
 def _without_v6(found: re.Match[str]) -> str:

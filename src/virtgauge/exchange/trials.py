@@ -34,7 +34,7 @@ class Row(NamedTuple):
     created_at: str
     plan: str
     version: str
-    host: str  # of a fleet's run, as its plan names it; empty where the run had one host only
+    host: str  # of a fleet's run, as its plan names it; in archives, what a single host is called; else empty
     # cpu, kernel: of that host's fingerprint; empty where unknown
     cpu: str
     kernel: str
