@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import types
 
 import pytest
@@ -9,6 +10,7 @@ from exported_runs import SUITES, run_of_every_suite
 from typer.testing import CliRunner
 
 from virtgauge import cli
+from virtgauge.console import support
 from virtgauge.errors import UsageError
 from virtgauge.exchange.self_check import (
     BEGIN,
@@ -181,3 +183,11 @@ def test_what_cannot_be_checked_is_refused_before_anything_runs(invoke, tmp_path
     assert isinstance(result.exception, UsageError)
     assert "holds a run already" in str(result.exception)
     assert [one.name for one in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_takes_much_longer_than_it_was_to_take_is_ended(tmp_path, monkeypatch):
+    ledger, really = tmp_path / LEDGER_NAME, subprocess.Popen
+    stubborn = f"sleep 0.2; touch {ledger}; trap 'exit 130' TERM; while :; do sleep 0.1; done"
+    monkeypatch.setattr(subprocess, "Popen", lambda _, **how: really(["sh", "-c", stubborn], **how))
+    monkeypatch.setattr(support, "_LOOK_S", 0.05)
+    assert support._ended([], ledger, 0.5) == (130, False)

@@ -25,6 +25,8 @@ app = typer.Typer()
 support = typer.Typer(name="support", help="What self-checks of many machines say together.", no_args_is_help=True)
 support.callback()(lambda: None)  # a group, although it has one command
 
+_OVERTIME = 1.2  # A run that has taken so much longer than it was to take is ended
+_LOOK_S = 1.0
 _PLAN = "platforms"  # which has every platform that needs no address, and every suite in its shortest form
 
 
@@ -62,7 +64,8 @@ def self_check(
     words += [word for name in platform or () for word in ("--platform", name)]
     before = tags_at_hand()
     # Not in this process: what a run leaves behind is seen when it is gone, and its crash is a finding.
-    code = _ended([*words, *(["--no-provision"] if no_provision else [])])
+    most_s = 60 * minutes * _OVERTIME
+    code, in_time = _ended([*words, *(["--no-provision"] if no_provision else [])], folder / LEDGER_NAME, most_s)
     left = _left_behind(tags_at_hand() - before)
     if not (folder / LEDGER_NAME).exists():
         raise typer.Exit(code or ExitCode.FAILED)  # of which the run has told
@@ -70,6 +73,7 @@ def self_check(
         # A trial that failed is told by its suite; a run that did not come to its end is told here.
         by_itself = ledger.events()[-1].kind in ("completed", "ended incomplete")
         how = "" if by_itself else "was interrupted" if code == ExitCode.INTERRUPTED else f"ended with code {code}"
+        how = how if in_time else f"was ended after {most_s / 60:g} minutes"
         found = found_in(ResultTable(ledger), plan.suite, left, how)
     text = found.model_dump_json(indent=1, exclude_defaults=True) + "\n"
     print(printable(text, lines=True))
@@ -77,19 +81,29 @@ def self_check(
     with whole_file(file, "--file") as path:
         path.write_text(text)
     print(f"\nall of it, as above, is in {file}, and was sent nowhere: attach it to an issue; the run is in {folder}")
-    if code == ExitCode.INTERRUPTED:
+    if code == ExitCode.INTERRUPTED and in_time:
         raise typer.Exit(code)
     if how or left or any(map(shortfalls, found.platforms)):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _ended(words: list[str]) -> int:
-    """Run virtgauge to its end, with its progress and without its report; its exit code.  Signals to us end it, too."""
+def _ended(words: list[str], ledger: Path, most_s: float) -> tuple[int, bool]:
+    """Run virtgauge to its end, with its progress and without its report; its exit code, and whether it was in time.
+
+    The time begins when there is a ledger.  Signals to us end it, too.
+    """
     process = subprocess.Popen([sys.executable, "-m", "virtgauge.cli", *words], stdout=subprocess.DEVNULL)
     with contextlib.ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: process.terminate()))
-        return process.wait()
+        while not ledger.exists():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_LOOK_S), True
+        try:
+            return process.wait(most_s), True
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            return process.wait(), False
 
 
 def _left_behind(tags: set[str]) -> list[str]:

@@ -110,9 +110,7 @@ def _told(**titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{name}:N", title=title) for name, title in titles.items()]
 
 
-def _figures(
-    rows: Sequence[Row], arms: Arms, value: alt.X | alt.Y, place: dict[str, Any], at: str
-) -> list[alt.Chart]:
+def _figures(rows: Sequence[Row], arms: Arms, value: alt.X | alt.Y, place: dict[str, Any], at: str) -> list[alt.Chart]:
     """Points with their intervals, and published ones, along the channel of the value.
 
     No layer that has nothing to draw, for it would have no extent.
