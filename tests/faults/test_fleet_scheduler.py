@@ -55,10 +55,10 @@ def note(*words):
     with open(os.environ["NOTES"], "a") as notes:
         print(*words, file=notes)
 
-def lingering(function, before, after, name):
+def lingering(function, before, after, name, place="LINGER"):
     async def call(*given):
         note(before, *name(*given))
-        await asyncio.sleep(float(os.environ["LINGER_S"]))
+        await asyncio.sleep(float(open(os.environ[place]).read()))
         found = await function(*given)
         note(after, *name(*given))
         return found
@@ -67,7 +67,7 @@ def lingering(function, before, after, name):
 def batch(place, assignment, *_):
     return assignment.host, assignment.block % 100_000, assignment.arm
 
-workplace.Workplace.measure = lingering(workplace.Workplace.measure, "measures", "measured", batch)
+workplace.Workplace.measure = lingering(workplace.Workplace.measure, "measures", "measured", batch, "LINGER_BATCH")
 work._enlist = lingering(work._enlist, "enlists", "enlisted", lambda request: ())
 coordinator.Coordinator._measure = lingering(
     coordinator.Coordinator._measure, "next", "merged", lambda of, host, placed: (host.name,)
@@ -89,6 +89,9 @@ class LostScheduler:
             self.port = free.getsockname()[1]
         self.notes = folder / "notes"
         self.notes.touch()
+        self.linger, self.linger_batch = folder / "linger", folder / "linger-batch"
+        for path in (self.linger, self.linger_batch):
+            path.write_text("0.5")
         self.start_scheduler()
         for name in HOSTS:
             words = ["worker", "--scheduler", f"tls://127.0.0.1:{self.port}", "--name", name]
@@ -99,7 +102,8 @@ class LostScheduler:
         """``virtgauge fleet …``."""
         own = {
             "NOTES": str(self.notes),
-            "LINGER_S": "0.5",
+            "LINGER": str(self.linger),
+            "LINGER_BATCH": str(self.linger_batch),
             "VIRTGAUGE_STATE": str(state or self.folder / "state"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
         }
@@ -207,3 +211,16 @@ def test_a_scheduler_that_stays_away_ends_the_run_as_incomplete_and_it_can_be_re
     lost.assert_each_trial_once()
     kept = [trial for trial in lost.trials() if trial.started_at < with_them]
     assert len(kept) == 2 * 2  # of a batch of each host, which nobody had asked for when it ended
+
+
+def test_what_a_killed_command_left_under_way_on_a_cluster_is_ended_by_who_resumes_its_run(lost):
+    lost.linger_batch.write_text("600")
+    run = lost.run()
+    wait_until("a batch of each", lambda: all(lost.noted("measures", name) for name in HOSTS))
+    run.kill()
+    run.wait()
+    lost.linger_batch.write_text("0.1")
+    again = lost.command("resume", lost.folder / "run")
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == ExitCode.OK, out + err
+    lost.assert_each_trial_once()

@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from cryptography import x509
@@ -105,15 +106,24 @@ def test_a_worker_that_answers_for_another_boot_without_a_word_lies(tmp_path):
 
 
 class Kernel:
-    """What a fingerprint tells of a host; another one after ``change``."""
+    """What the fingerprint of north tells; that of others stays."""
 
     def __init__(self, monkeypatch):
         self.version = "6.1"
-        monkeypatch.setattr(work, "fingerprint", lambda: {"identity": {"kernel": self.version}})
+        monkeypatch.setattr(work, "fingerprint", self.fingerprint)
+
+    def fingerprint(self):
+        return {"identity": {"kernel": self.version if work._signature().worker == "north" else "6.1"}}
 
 
 def test_nothing_that_another_kernel_could_have_measured_is_ever_merged(tmp_path, monkeypatch):
-    kernel = Kernel(monkeypatch)
+    kernel, begun, really = Kernel(monkeypatch), [], workplace.Workplace.measure
+
+    async def measure(place, assignment, *given):
+        begun.append(kernel.version)
+        return await really(place, assignment, *given)
+
+    monkeypatch.setattr(workplace.Workplace, "measure", measure)
 
     async def start_another():
         kernel.version = "6.12"
@@ -123,22 +133,27 @@ def test_nothing_that_another_kernel_could_have_measured_is_ever_merged(tmp_path
     fleet = execute(fleet_plan("north"), tmp_path / "run", cluster)
     assert not fleet.complete
     assert "host 'north' is not as it was when the run began: kernel: '6.1' then, '6.12' now" in fleet.notices
-    assert len(cluster.measured) == 2  # a batch, and what was lost, which is asked for again and refused
-
-    begun, really = [], workplace.Workplace.measure
-
-    async def measure(place, assignment, *given):
-        begun.append(kernel.version)
-        return await really(place, assignment, *given)
-
-    monkeypatch.setattr(workplace.Workplace, "measure", measure)
+    assert begun == ["6.1"] * 2  # one batch, and the one that was lost
     kernel.version = "6.1"
     back = FakeCluster()
     back.machines = {"north": MachineIdentity(cluster.machines["north"].machine_id, "a third boot", None)}
     assert go_on(tmp_path / "run", back).complete
-    assert begun == ["6.1"] * (BATCHES - 1)
+    assert begun == ["6.1"] * (2 + BATCHES - 1)
     with Ledger.open(tmp_path / "run") as ledger:
         assert len(ledger.trials()) == 2 * BATCHES
+
+
+def test_a_host_that_was_set_aside_for_what_it_is_now_is_no_tester_either(tmp_path, monkeypatch):
+    """Though it was not started anew: microcode, and which processors are there, may change without."""
+    kernel, cluster = Kernel(monkeypatch), FakeCluster()
+    hosts = [{"name": "north", "measured": False}, {"name": "south"}]
+    cluster.faults = {"south": [lost]}
+    assert not execute(across(hosts=hosts, losses=0), tmp_path / "run", cluster).complete
+    kernel.version = "another"
+    again = FakeCluster()
+    again.machines = cluster.machines
+    fleet = go_on(tmp_path / "run", again)
+    assert not fleet.complete and again.assisted == []
 
 
 @pytest.mark.parametrize("kernel_after", ["6.1", "6.12"])
@@ -217,7 +232,8 @@ async def test_a_scheduler_that_goes_away_while_workers_are_told_is_lost_in_word
         cluster._client = real
 
 
-def test_a_defect_on_one_host_costs_that_host_and_is_told_on_both_ends(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_defect_on_one_host_costs_that_host_and_is_told_on_both_ends(heard, tmp_path, monkeypatch, capsys):
     really = workplace.Workplace.measure
 
     async def measure(place, assignment, *given):
@@ -226,12 +242,14 @@ def test_a_defect_on_one_host_costs_that_host_and_is_told_on_both_ends(tmp_path,
         return await really(place, assignment, *given)
 
     monkeypatch.setattr(workplace.Workplace, "measure", measure)
+    if not heard:
+        monkeypatch.setattr(work, "tell", mock.Mock(side_effect=BrokenPipeError))
     fleet = execute(fleet_plan("north", "south"), tmp_path / "run", FakeCluster())
     assert not fleet.complete
     assert "host south is set aside with 4 batches to do: a defect of virtgauge there: RuntimeError('boom')" in (
         fleet.notices
     )
-    assert "Traceback" in capsys.readouterr().err
+    assert ("Traceback" in capsys.readouterr().err) is heard
     with Ledger.open(tmp_path / "run") as ledger:
         assert [trial.block // BLOCKS_PER_HOST for trial in ledger.trials()] == [0] * 2 * BATCHES
 

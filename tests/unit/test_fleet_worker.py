@@ -128,6 +128,23 @@ async def test_a_scheduler_whose_name_is_not_known_for_a_while_is_sought_further
     assert (connections.fates, connections.closed, [*addresses]) == ([], 2, [])
 
 
+async def test_a_worker_ends_while_a_name_is_looked_up(private_state, monkeypatch):
+    answered, asked = threading.Event(), threading.Event()
+
+    def facing(_):
+        asked.set()
+        answered.wait(60)
+        return "127.0.0.1"
+
+    monkeypatch.setattr(processes, "facing", facing)
+    served = asyncio.ensure_future(processes._serve("tls://scheduler:1", "north", FILES, None, seek_s=math.inf))
+    while not asked.is_set():
+        await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(served, 20) == ExitCode.OK
+    answered.set()
+
+
 async def test_a_scheduler_that_never_was_there_is_not_sought_for_ever(private_state, monkeypatch):
     connections = Connections(TimeoutError("nobody"))
     monkeypatch.setattr(processes, "make_worker", connections.made)

@@ -277,13 +277,21 @@ class Coordinator:
             for placed in batches:
                 if self._is_open(placed):
                     async with self._slots.claim(*placed.slots):
-                        await self._measure(host, placed)
+                        await self._measure_here(host, placed)
+        except HostLostError:
+            pass  # which was told
+
+    async def _measure_here(self, host: HostRecord, placed: Placed) -> None:
+        """A batch while its slots are claimed. Raises HostLostError: the host was set aside."""
+        try:
+            await self._measure(host, placed)
         except LedgerWriteError:
             raise
         except VirtgaugeError as error:
             text = f"host {host.name} is set aside with {self._left[host.name]} batches to do: {error.message}"
             self._tell("host-set-aside", text)
-            await self._stop([self._settings[host.name].worker])  # it may be another's tester
+            await self._stop([self._settings[host.name].worker])  # while it cannot be another's tester
+            raise HostLostError(text) from error
 
     async def _measure(self, host: HostRecord, placed: Placed) -> None:
         batch, began = placed.batch, time.monotonic()

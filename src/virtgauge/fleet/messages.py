@@ -215,6 +215,7 @@ class Refusal:
     remedy: str | None
     busy: bool = False  # something else is measuring there; it may be asked again
     tester_lost: bool = False  # the tester's machine does not answer it any more
+    stopped: bool = False  # it was told to end what was asked for
     restarted: bool = False  # its machine is in another boot than was enrolled: it has to be enrolled again
 
 

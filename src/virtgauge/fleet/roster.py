@@ -147,6 +147,7 @@ class HostEnrolment:
         self.token = ""
         self._plan_text = plan_text
         self._fingerprints = dict(known or {})
+        self._taken_on: set[str] = set()  # hosts
 
     async def ask(self, host: FleetHost, request: Request, kind: type[_Answer]) -> _Answer | Refusal:
         """A worker's answer of this kind, which may be believed, or that it cannot.
@@ -159,20 +160,25 @@ class HostEnrolment:
             WorkerLostError: it is not connected, or went away meanwhile.
             DistrustError, ForeignMessageError: it is not what it must be.
         """
-        for again in (False, True):
+        for _ in range(2):
             if not isinstance(request, Enlistment):
+                if host.name not in self._taken_on:
+                    await self.enrol(host)
                 request = dataclasses.replace(request, boot_id=self.roster.boot_of(host))
             data = await self.cluster.call(host.worker, pack(request))
             answer: _Answer | Refusal = unpack(data, (kind, Refusal), f"the worker of host {host.name!r}")
             if isinstance(answer, Refusal):
-                if not answer.restarted:
+                if answer.stopped:
+                    raise WorkerLostError(f"the worker {host.worker!r} was told to stop")
+                if not answer.restarted or isinstance(request, Enlistment):
                     return answer
-                if not again:
-                    await self.enrol(host)
+                self._taken_on.discard(host.name)
                 continue
             if isinstance(answer, Enrolment):
+                self._taken_on.discard(host.name)
                 self._check_facts(host, answer)
                 self.roster.enrol(host, answer)
+                self._taken_on.add(host.name)
             else:
                 self.roster.check(host, answer.signature)
             return answer
@@ -199,13 +205,13 @@ class HostEnrolment:
         """
 
         async def asked() -> Enrolment | str:
+            if self.token:  # whoever asked for what is under way is gone, and its slot would be waited for
+                await self.cluster.stop(self.token, [host.worker])
             answer = await self.ask(host, Enlistment(self._plan_text), Enrolment)
             if isinstance(answer, Enrolment):
                 return answer
             if not answer.busy:
                 raise UnavailableError(f"host {host.name!r}: {answer.message}", answer.remedy)
-            if self.token:
-                await self.cluster.stop(self.token, [host.worker])
             return answer.message
 
         enrolment = await self._waited_for(host, asked)

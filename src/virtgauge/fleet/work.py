@@ -81,6 +81,7 @@ class Assistant:
             self._opened.close()
 
 
+_KINDS = OccupiedError, RemoteHostLostError, StartedAnewError  # what a refusal tells apart
 _IDLE_S = 30.0  # After so long without a batch the machine is free for others again
 _END_S = 60.0
 
@@ -101,10 +102,10 @@ async def answer(data: bytes) -> bytes:
     except asyncio.CancelledError:
         if not task.cancelled():  # only who waits here is to go
             raise
-        return pack(Refusal("the batch was stopped", None, busy=True))
+        return pack(Refusal("the batch was stopped", None, stopped=True))
     except VirtgaugeError as error:
-        kinds = (isinstance(error, kind) for kind in (OccupiedError, RemoteHostLostError, StartedAnewError))
-        return pack(Refusal(error.message, error.remedy, *kinds))
+        busy, tester_lost, restarted = (isinstance(error, kind) for kind in _KINDS)
+        return pack(Refusal(error.message, error.remedy, busy, tester_lost, restarted=restarted))
     except Exception as error:
         with contextlib.suppress(OSError):  # of whoever reads what is printed here
             tell(error)

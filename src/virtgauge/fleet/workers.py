@@ -20,8 +20,9 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,8 @@ async def _relay(host: FleetHost, lines: AsyncIterable[bytes], display: Progress
             display.show(Notice(f"host {host.name}: {text}", warning=False))
 
 
-CONNECT_S = 300.0  # How long a worker tries to reach its scheduler; one that it has lost, with a lifeline, as long
+CONNECT_S = 300.0  # How long a worker tries to reach its scheduler
+_LIFELINE_S = 120.0  # One that has a lifeline, which may break unheard, seeks a scheduler that it has lost so long
 _DEATHS, _WITHIN_S = 5, 120.0  # A worker killed so often in so short a time is not started again
 _SCHEDULER_LOST = 75
 _SEEK_S = 5.0  # One attempt to reach a scheduler that was lost; within it pauses grow
@@ -199,7 +201,7 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
         UnavailableError: what a fleet needs is not installed.
     """
     require("fleet", "a fleet's worker")
-    ends, seek_s = _Ends(), math.inf if lifeline is None else CONNECT_S  # a lifeline may break unheard
+    ends, seek_s = _Ends(), math.inf if lifeline is None else _LIFELINE_S
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ends.note)
     deaths: list[float] = []
@@ -214,9 +216,9 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
         deaths = [at for at in deaths if at > time.monotonic() - _WITHIN_S] + [time.monotonic()]
         said = f"the worker {name} was ended by {signal.Signals(-code).name}"
         if len(deaths) >= _DEATHS:
-            print(f"{said} for the {len(deaths)}th time; given up", file=sys.stderr, flush=True)
+            _say(f"{said} for the {len(deaths)}th time; given up")
             return ExitCode.FAILED
-        print(f"{said}; started again", file=sys.stderr, flush=True)
+        _say(f"{said}; started again")
 
 
 class _Ends:
@@ -244,9 +246,11 @@ def _start(work: Any) -> int:
         die_with_parent(parent)
         code = work()
     except Exception as error:
-        code = tell(error)
+        with contextlib.suppress(OSError):  # nobody reads it
+            code = tell(error)
     finally:
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
         os._exit(code)
 
 
@@ -290,7 +294,7 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None,
                 return _SCHEDULER_LOST
             worker = connected = None
             try:
-                address = listen or await _until(stopping, asyncio.to_thread(facing, scheduler))
+                address = listen or await _looked_up(scheduler, stopping)
                 if address is None:
                     break
                 worker = make_worker(scheduler, name, files, address, folder, within_s)
@@ -320,11 +324,31 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None,
         shutil.rmtree(folder, ignore_errors=True)  # a machine has one worker
 
 
-async def _until(stopping: asyncio.Future[Any], looking: Coroutine[Any, Any, str]) -> str | None:
-    """What is looked up, or None when this is to end before."""
-    task = asyncio.ensure_future(looking)
-    await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
-    return await task if task.done() else None
+async def _looked_up(scheduler: str, stopping: asyncio.Future[Any]) -> str | None:
+    """The address that faces the scheduler, or None when this is to end before; raises what :func:`facing` raises.
+
+    In a thread that nobody waits for, which asyncio's own are: without a name server it may take half a minute.
+    """
+    loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def settle(address: str | None, error: Exception | None) -> None:
+        if not found.done():
+            found.set_exception(error) if error is not None else found.set_result(address)
+
+    def look() -> None:
+        told: tuple[str | None, Exception | None]
+        try:
+            told = facing(scheduler), None
+        except Exception as error:
+            told = None, error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, *told)
+
+    threading.Thread(target=look, daemon=True).start()
+    await asyncio.wait([found, stopping], return_when=asyncio.FIRST_COMPLETED)
+    address: str | None = await found if found.done() else None
+    found.cancel()
+    return address
 
 
 async def _connected(worker: Any, words: str) -> None:
