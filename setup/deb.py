@@ -149,7 +149,7 @@ def needed() -> dict[str, set[str]]:
     uv = _told(ROOT / "setup" / "environment.sh", "--uv")
     found: dict[str, set[str]] = {}
     for line in _told(uv, "pip", "compile", *options, *extras, "pyproject.toml").splitlines():
-        name, by = re.fullmatch(r"([\w.-]+)==\S+ +# via (.+)", line).groups()  # type: ignore[union-attr]
+        name, by = re.split(r"==\S+ +# via ", line)
         found.setdefault(name, set())
         for one in by.replace(" (pyproject.toml)", "").split(", "):
             if not one.startswith("-"):

@@ -107,11 +107,16 @@ def lost(answer: bytes) -> bytes:
     raise WorkerLostError("the worker was lost")
 
 
-def as_another_boot(answer: bytes) -> bytes:
-    """The same answer from another boot of the machine."""
-    message = msgpack.unpackb(answer, strict_map_key=False)
-    message["content"]["signature"]["machine"]["boot_id"] = "another"
-    return msgpack.packb(message)
+def as_another(**signs: str) -> Fault:
+    """The same answer from a machine with other signs."""
+
+    def answered(answer: bytes) -> bytes:
+        message = msgpack.unpackb(answer, strict_map_key=False)
+        message["content"]["signature"]["machine"] |= signs
+        packed: bytes = msgpack.packb(message)
+        return packed
+
+    return answered
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from unittest import mock
 
 import msgpack
 import pytest
-from fleet_runs import FakeCluster, across, execute, fleet_plan, go_on, in_process, kind_of, lost
+from fleet_runs import FakeCluster, across, as_another, execute, fleet_plan, go_on, in_process, kind_of, lost
 from suites.simulated_runs import Recorder
 
 from virtgauge.errors import UnavailableError, UsageError
@@ -59,13 +59,6 @@ def assert_every_trial_once(folder, hosts=2):
         assert {(guests[t.guest_id].arm, guests[t.guest_id].block) for t in trials} == {
             (t.arm, t.block) for t in trials
         }
-
-
-def as_another(answer):
-    """The same answer from another machine."""
-    message = msgpack.unpackb(answer, strict_map_key=False)
-    message["content"]["signature"]["machine"]["machine_id"] = "f" * 32
-    return msgpack.packb(message)
 
 
 def boasting(*path):
@@ -173,7 +166,7 @@ def test_a_worker_that_stays_away_is_waited_for_no_longer_than_the_plan_says(tmp
 
 def test_a_worker_that_lies_about_its_identity_is_not_used_and_its_figures_are_discarded(tmp_path):
     cluster = FakeCluster()
-    cluster.faults = {"south": [None, as_another]}
+    cluster.faults = {"south": [None, as_another(machine_id="f" * 32)]}
     fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
     assert not fleet.complete
     assert "the worker lies about its identity" in fleet.notices

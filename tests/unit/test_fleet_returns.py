@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 from cryptography import x509
-from fleet_runs import FakeCluster, across, as_another_boot, execute, fleet_plan, go_on, in_process, kind_of, lost
+from fleet_runs import FakeCluster, across, as_another, execute, fleet_plan, go_on, in_process, kind_of, lost
 from suites.simulated_runs import Recorder
 
 from virtgauge.execution.run import InterruptedRunError
@@ -99,7 +99,7 @@ def test_a_host_that_was_started_anew_meanwhile_is_taken_on_again(loss, tmp_path
 
 def test_a_worker_that_answers_for_another_boot_without_a_word_lies(tmp_path):
     cluster = FakeCluster()
-    cluster.faults = {"north": [None, as_another_boot]}
+    cluster.faults = {"north": [None, as_another(boot_id="another")]}
     fleet = execute(fleet_plan("north"), tmp_path / "run", cluster)
     assert not fleet.complete
     assert "the worker lies about its identity" in fleet.notices

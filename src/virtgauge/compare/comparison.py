@@ -57,7 +57,7 @@ def caveats(runs: Sequence[ReadRun], across: bool) -> Iterator[str]:
         )
     if len({run.manifest.agent_sha256 for run in runs}) > 1:
         yield "The agent in the guests was not the same in all runs; a part of a change may be the agent's."
-    yield from (unfinished_words(label) for label, run in zip(labels, runs, strict=True) if not run.finished)
+    yield from (f"{unfinished_words(label)}." for label, run in zip(labels, runs, strict=True) if not run.finished)
     if without := of(lambda run: run.aa is None or not run.aa.usable):
         yield f"{without}: identical arms (A/A) were not measured, so no difference from it is called one."
     if len(runs) > 1 and (unread := of(lambda run: plan_of(run.manifest) is None)):

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import OutFile, require_makeable, tell_lost_samples
+from virtgauge.console.options import OutFile, place_to_write, tell_lost_samples
 from virtgauge.console.reports import ReportFormat, deliver
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, printable
 from virtgauge.ledger.records import unfinished_words
@@ -71,12 +71,9 @@ def add_runs(
     """
     from virtgauge.compare.runs import run_folders
     from virtgauge.exchange.archive import ArchiveWriteError, archive_run
-    from virtgauge.exchange.place import open_place
     from virtgauge.ledger.read_only import ReadOnlyLedger
 
-    if "://" not in to:
-        require_makeable("--to", Path(to))
-    place = open_place(to, endpoint=endpoint, region=region)
+    place = place_to_write("--to", to, endpoint=endpoint, region=region)
     folders, passed_over = list[Path](), 0
 
     def pass_over(error: VirtgaugeError) -> None:
@@ -102,9 +99,7 @@ def add_runs(
                 pass_over(error)
                 continue
             unfinished = "" if done.entry.finished else f"; {unfinished_words('it')}"
-            print(
-                f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive}){unfinished.rstrip('.')}"
-            )
+            print(f"{folder}: {done.text}{unfinished}")
     if passed_over:
         raise typer.Exit(ExitCode.FAILED)
 

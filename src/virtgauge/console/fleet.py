@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from virtgauge.console.displays import ProgressStyle, create_display, output
-from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, require_makeable, run_folder
+from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, place_to_write, run_folder
 from virtgauge.console.runs import finish
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, tell
 
@@ -78,24 +78,22 @@ def _place(archive: str | None) -> Place | None:
     if archive is None:
         return None
     from virtgauge.exchange.archive import require_writable
-    from virtgauge.exchange.place import open_place
 
-    place = open_place(archive)
-    if "://" in archive:
+    place = place_to_write("--archive", archive)
+    if place.is_store:
         require_writable(place)
-    else:
-        require_makeable("--archive", Path(archive))
     return place
 
 
 def _finish(folder: Path, complete: bool, quiet: bool, junit: Path | None, place: Place | None) -> None:
     """Report and verdict, and what is complete into the archive, whatever the verdict; ends by the verdict's code."""
+    place = place if complete else None
     try:
         finish(folder, complete, quiet, junit)
     except (typer.Exit, VirtgaugeError):
-        _put(folder, place if complete else None)
+        _put(folder, place)
         raise
-    if code := _put(folder, place if complete else None):
+    if code := _put(folder, place):
         raise typer.Exit(code)
 
 
@@ -111,7 +109,7 @@ def _put(folder: Path, place: Place | None) -> ExitCode:
             done = archive_run(place, ledger)
     except VirtgaugeError as error:
         return tell(error)
-    print(f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive})", file=sys.stderr)
+    print(f"{folder}: {done.text}", file=sys.stderr)
     return ExitCode.OK
 
 

@@ -18,6 +18,7 @@ from virtgauge.console.displays import ProgressStyle
 from virtgauge.errors import UsageError, printable, unwritable
 
 if TYPE_CHECKING:
+    from virtgauge.exchange.place import Place
     from virtgauge.ledger.store import Ledger
 
 Minutes = Annotated[
@@ -119,6 +120,16 @@ def tell_lost_samples(ledger: Ledger) -> None:
     """Say on standard error which trials' raw values are missing."""
     for words in ledger.samples_caveats():
         print(printable(f"virtgauge: {words}"), file=sys.stderr)
+
+
+def place_to_write(option: str, location: str, *, endpoint: str | None = None, region: str | None = None) -> Place:
+    """Where an archive is, or is to be. Raises UsageError: there can be none."""
+    from virtgauge.exchange.place import open_place
+
+    place = open_place(location, endpoint=endpoint, region=region)
+    if not place.is_store:
+        require_makeable(option, Path(location))
+    return place
 
 
 @contextlib.contextmanager

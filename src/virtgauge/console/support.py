@@ -53,6 +53,7 @@ def self_check(
     from virtgauge.exchange.self_check import shortfalls
     from virtgauge.host.reclaim import tags_at_hand
     from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.ledger.records import COMPLETED, INCOMPLETE
     from virtgauge.ledger.store import LEDGER_NAME
     from virtgauge.plan.load import load_plan
     from virtgauge.results.table import ResultTable
@@ -72,7 +73,7 @@ def self_check(
         raise typer.Exit(code or ExitCode.FAILED)  # of which the run has told
     with ReadOnlyLedger.for_command(folder) as ledger:
         # A trial that failed is told by its suite; a run that did not come to its end is told here.
-        by_itself = ledger.events()[-1].kind in ("completed", "ended incomplete")
+        by_itself = ledger.events()[-1].kind in (COMPLETED, INCOMPLETE)
         how = "" if by_itself else "was interrupted" if code == ExitCode.INTERRUPTED else f"ended with code {code}"
         how = how if in_time or by_itself else f"was ended after {most_s / 60:g} minutes"
         found = found_in(ResultTable(ledger), plan.suite, left, how)

@@ -62,6 +62,11 @@ class ArchivedRun:
     outcome: Archived
     entry: Entry
 
+    @property
+    def text(self) -> str:
+        """``archived (540 trials as quick-0123456789ab)``."""
+        return f"{self.outcome} ({self.entry.trials} trials as {self.entry.archive})"
+
 
 class ArchiveWriteError(VirtgaugeError):
     """The place does not take what is written."""

@@ -237,7 +237,7 @@ def _caveats(found: ArchiveSeries) -> Iterator[str]:
             f"{_named(told)}."
         )
     if unfinished := [run.label for run in found.runs if not run.finished]:
-        yield unfinished_words(_named(unfinished), len(unfinished))
+        yield f"{unfinished_words(_named(unfinished), len(unfinished))}."
     for host, facts in found.alternating.items():
         yield (
             f"Runs of {host} alternate in {', '.join(facts)}, as those of several machines in one series do: "

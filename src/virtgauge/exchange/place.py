@@ -24,6 +24,11 @@ class Place:
     files: fs.FileSystem
     root: str
 
+    @property
+    def is_store(self) -> bool:
+        """Whether it is in an object store."""
+        return not isinstance(self.files, fs.LocalFileSystem)
+
     def path(self, *parts: str) -> str:
         """A path below the root."""
         return "/".join((self.root, *parts))
@@ -39,7 +44,7 @@ class Place:
 
     def write(self, path: str, content: bytes) -> None:
         """A small object in one step: a reader sees what was there before, or all of this."""
-        if isinstance(self.files, fs.LocalFileSystem):
+        if not self.is_store:
             partial = Path(path + ".partial")
             partial.unlink(missing_ok=True)  # a link would be written through
             try:
@@ -53,7 +58,7 @@ class Place:
 
     def require_file(self, path: str) -> None:
         """Raise ValueError where a pipe would be waited for, a device be read, or a link lead elsewhere."""
-        if isinstance(self.files, fs.LocalFileSystem) and os.path.lexists(path) and not is_regular(Path(path)):
+        if not self.is_store and os.path.lexists(path) and not is_regular(Path(path)):
             raise ValueError(f"{path} is no file")
 
     def found(self, folder: str) -> list[str]:

@@ -26,7 +26,7 @@ from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import STATE_REMEDY, make_state_root, state_root
-from virtgauge.ledger.records import DOUBT, ArmRecord, Flag, HostRecord, Manifest
+from virtgauge.ledger.records import COMPLETED, DOUBT, INCOMPLETE, INTERRUPTED, ArmRecord, Flag, HostRecord, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import AA_SUFFIX, Plan
@@ -260,7 +260,7 @@ async def _execute(
             )
             complete = await runner.run()
     except asyncio.CancelledError:
-        ledger.add_event("interrupted", "by a signal")
+        ledger.add_event(INTERRUPTED, "by a signal")
         raise
     finally:
         for words in (words for platform in used for words in platform.remarks()):
@@ -269,7 +269,7 @@ async def _execute(
     doubt = _unequal_turns(plan, [arm.record for arm in arms if arm.record.usable], ledger)
     if doubt and all(event.detail != doubt for event in ledger.events()):
         ledger.add_event(DOUBT, doubt)
-    ledger.add_event("completed" if complete else "ended incomplete", "")
+    ledger.add_event(COMPLETED if complete else INCOMPLETE, "")
     return complete
 
 

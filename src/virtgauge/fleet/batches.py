@@ -11,7 +11,17 @@ from virtgauge.decisions.verdicts import Needed
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.runner import Progress
-from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, HostRecord, TrialStatus, course_of
+from virtgauge.ledger.records import (
+    COMPLETED,
+    INCOMPLETE,
+    INTERRUPTED,
+    ONE_MACHINE,
+    ArmRecord,
+    EventRecord,
+    HostRecord,
+    TrialStatus,
+    course_of,
+)
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetPair
 from virtgauge.plan.load import parse_plan
@@ -124,9 +134,9 @@ _COURSE = {
     "": "not begun",
     "started": "under way, or ended without a word",
     "resumed": "under way, or ended without a word",
-    "interrupted": "interrupted; `virtgauge fleet resume` goes on",
-    "ended incomplete": "ended incomplete; `virtgauge fleet resume` goes on",
-    "completed": "complete",
+    INTERRUPTED: "interrupted; `virtgauge fleet resume` goes on",
+    INCOMPLETE: "ended incomplete; `virtgauge fleet resume` goes on",
+    COMPLETED: "complete",
 }
 _OF_HOSTS = ("scheduler-lost", "worker-lost", "worker-back", "tester-lost", "host-busy", "host-set-aside", ONE_MACHINE)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import hashlib
 import time
 import zlib
 from collections import defaultdict
@@ -25,10 +24,12 @@ from virtgauge.fleet.messages import Assignment, Assistance, Assisting, BatchAns
 from virtgauge.fleet.roster import HostEnrolment, HostLostError
 from virtgauge.ledger.records import (
     BLOCKS_PER_HOST,
+    COMPLETED,
+    INCOMPLETE,
+    INTERRUPTED,
     SCHEDULED,
     GuestRecord,
     HostRecord,
-    Manifest,
     TrialRecord,
     TrialStatus,
 )
@@ -39,7 +40,6 @@ from virtgauge.plan.schedule import Batch
 from virtgauge.suites.base import Cell
 
 _GuestKey = tuple[str, int, str]
-_INCOMPLETE = "ended incomplete"
 
 
 class Merger:
@@ -119,12 +119,6 @@ def _check(batch: Batch[Cell], kinds: dict[str, str], answer: BatchAnswer) -> No
             raise ForeignMessageError(f"the answer holds a guest of another batch: {guest.arm[:40]!r}")
 
 
-def run_token(manifest: Manifest) -> str:
-    """What tells a run from every other on its workers, which keep what they measure under it."""
-    text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 class Coordinator:
     """One execution of a fleet's run, from wherever its ledger stands to the end.
 
@@ -140,8 +134,7 @@ class Coordinator:
         manifest = ledger.manifest()
         self._arms = {arm.name: arm for arm in manifest.arms}
         self._kinds = {arm.name: arm.kind for arm in manifest.arms}
-        self._plan_text, self._token = manifest.plan_text, run_token(manifest)
-        enrolment.token = self._token
+        self._plan_text, self._token = manifest.plan_text, enrolment.token
         self._hosts = hosts
         self._batches = {host.name: list(placed_batches(plan, design, host, self._arms)) for host in manifest.hosts}
         self._settings = {host.name: host for host in self._fleet.hosts}
@@ -167,10 +160,10 @@ class Coordinator:
             complete = await self._run()
         except BaseException as error:
             by_signal = isinstance(error, asyncio.CancelledError)
-            await self._break_off(*(("interrupted", "by a signal") if by_signal else (_INCOMPLETE, "")))
+            await self._break_off(*((INTERRUPTED, "by a signal") if by_signal else (INCOMPLETE, "")))
             raise
         if not complete:
-            await self._break_off(_INCOMPLETE, "")
+            await self._break_off(INCOMPLETE, "")
             return False
         try:
             for words in await self._cluster.leave(self._token, self._workers):
@@ -178,7 +171,7 @@ class Coordinator:
         except WorkerLostError as error:
             self._notice(f"workers keep what they measured until `virtgauge clean --fleets` there: {error.message}")
         finally:
-            self._ledger.add_event("completed", "")
+            self._ledger.add_event(COMPLETED, "")
         return True
 
     async def _break_off(self, kind: str, detail: str) -> None:

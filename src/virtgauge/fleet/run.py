@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import shlex
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +18,11 @@ from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ourselves
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
-from virtgauge.fleet.coordinator import Coordinator, run_token
+from virtgauge.fleet.coordinator import Coordinator
 from virtgauge.fleet.messages import Enrolment, MachineIdentity
 from virtgauge.fleet.roster import FAILURES_OF_A_HOST, HostEnrolment, Roster
 from virtgauge.fleet.workers import local_workers, ssh_workers
-from virtgauge.ledger.records import ONE_MACHINE, TESTER, ArmRecord, HostRecord
+from virtgauge.ledger.records import ONE_MACHINE, TESTER, ArmRecord, HostRecord, Manifest
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetSection, Start
 from virtgauge.plan.load import parse_plan
@@ -67,6 +68,7 @@ def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay)
                     ledger.add_event(ONE_MACHINE, words)
                 for pair in fleet.pair:
                     ledger.add_event(TESTER, pair.words)
+                enrolment.token = _token(ledger.manifest())
                 return await Coordinator(plan, design, ledger, hosts, enrolment).execute()
 
     return asyncio.run(interruptible(work(), folder, RESUME))
@@ -115,7 +117,7 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
             async with _cluster(fleet, display) as cluster:
                 roster = Roster(fleet, agent.sha256, known)
                 enrolment = HostEnrolment(fleet, roster, cluster, display, manifest.plan_text, fingerprints)
-                enrolment.token = run_token(manifest)
+                enrolment.token = _token(manifest)
                 found = await asyncio.gather(*(returning(host, enrolment) for host in manifest.hosts))
                 hosts = [host for host in found if host is not None]
                 if not hosts:
@@ -126,6 +128,12 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
         with run_to_ourselves(folder):
             ledger.discard_unfinished_samples()
             return asyncio.run(interruptible(work(), folder, RESUME))
+
+
+def _token(manifest: Manifest) -> str:
+    """What tells a run from every other on its workers, which keep what they measure under it."""
+    text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @contextlib.asynccontextmanager

@@ -81,7 +81,6 @@ class Assistant:
             self._opened.close()
 
 
-_KINDS = OccupiedError, RemoteHostLostError, StartedAnewError  # what a refusal tells apart
 _IDLE_S = 30.0  # After so long without a batch the machine is free for others again
 _END_S = 60.0
 
@@ -104,8 +103,15 @@ async def answer(data: bytes) -> bytes:
             raise
         return pack(Refusal("the batch was stopped", None, stopped=True))
     except VirtgaugeError as error:
-        busy, tester_lost, restarted = (isinstance(error, kind) for kind in _KINDS)
-        return pack(Refusal(error.message, error.remedy, busy, tester_lost, restarted=restarted))
+        return pack(
+            Refusal(
+                error.message,
+                error.remedy,
+                busy=isinstance(error, OccupiedError),
+                tester_lost=isinstance(error, RemoteHostLostError),
+                restarted=isinstance(error, StartedAnewError),
+            )
+        )
     except Exception as error:
         with contextlib.suppress(OSError):  # of whoever reads what is printed here
             tell(error)

@@ -9,6 +9,7 @@ no CPU time from what is measured.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import fcntl
 import json
@@ -329,26 +330,22 @@ async def _looked_up(scheduler: str, stopping: asyncio.Future[Any]) -> str | Non
 
     In a thread that nobody waits for, which asyncio's own are: without a name server it may take half a minute.
     """
-    loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
-
-    def settle(address: str | None, error: Exception | None) -> None:
-        if not found.done():
-            found.set_exception(error) if error is not None else found.set_result(address)
+    found = concurrent.futures.Future[str]()
 
     def look() -> None:
-        told: tuple[str | None, Exception | None]
-        try:
-            told = facing(scheduler), None
-        except Exception as error:
-            told = None, error
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, *told)
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits for it any more
+            try:
+                found.set_result(facing(scheduler))
+            except Exception as error:
+                found.set_exception(error)
 
     threading.Thread(target=look, daemon=True).start()
-    await asyncio.wait([found, stopping], return_when=asyncio.FIRST_COMPLETED)
-    address: str | None = await found if found.done() else None
-    found.cancel()
-    return address
+    address = asyncio.wrap_future(found)
+    await asyncio.wait([address, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if address.done():
+        return await address
+    address.cancel()
+    return None
 
 
 async def _connected(worker: Any, words: str) -> None:

@@ -183,22 +183,24 @@ class EventRecord:
     detail: str
 
 
-_COURSE = frozenset({"started", "resumed", "interrupted", "ended incomplete", "completed"})
+# The kinds of the events with which a run ends: whole, with something missing, by a signal.
+COMPLETED, INCOMPLETE, INTERRUPTED = "completed", "ended incomplete", "interrupted"
+_COURSE = frozenset({"started", "resumed", INTERRUPTED, INCOMPLETE, COMPLETED})
 
 
 def course_of(events: Sequence[EventRecord]) -> str:
-    """Where a run stands: the kind of the last event on its course, ``completed`` of a whole one; empty before any."""
+    """Where a run stands: the kind of the last event on its course; empty before any."""
     return next((event.kind for event in reversed(events) if event.kind in _COURSE), "")
 
 
 def has_finished(events: Sequence[EventRecord]) -> bool:
     """Whether a run has recorded its end."""
-    return course_of(events) == "completed"
+    return course_of(events) == COMPLETED
 
 
 def unfinished_words(runs: str, number: int = 1) -> str:
-    """What a reader must know of runs that have not finished."""
-    return f"{runs} {'has' if number == 1 else 'have'} not finished."
+    """What a reader must know of runs that have not finished; no sentence yet."""
+    return f"{runs} {'has' if number == 1 else 'have'} not finished"
 
 
 SCHEDULED = "scheduled"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from virtgauge.ledger.damage import DamagedError, Fault
 from virtgauge.ledger.read_only import ReadOnlyLedger
-from virtgauge.ledger.records import Histogram, TrialRecord
+from virtgauge.ledger.records import INCOMPLETE, Histogram, TrialRecord
 from virtgauge.ledger.rows import PROMISE, RowError
 from virtgauge.ledger.store import Ledger
 
@@ -73,7 +73,7 @@ def repair(folder: Path, new: Path) -> Repaired:
             if left_out:
                 told = "; ".join(str(fault)[:200] for fault in left_out[:_TOLD])
                 sound.add_event("repaired", f"{len(kept)} trials kept; left out: {told}")
-                sound.add_event("ended incomplete", "what was damaged is left out")
+                sound.add_event(INCOMPLETE, "what was damaged is left out")
     return Repaired(len(kept), tuple(left_out), tuple(lost))
 
 

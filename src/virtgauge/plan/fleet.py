@@ -13,8 +13,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 MOST_HOSTS = 1000
 CABLES = 2  # That a tester needs: there and back, or the receiver's and the others'
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
-_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # as a node of Kubernetes or Slurm may be called
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 _SCHEDULER = re.compile(r"tls://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}")
 
@@ -27,23 +25,30 @@ class Start(enum.Enum):
     HERE = "this command, as processes of this machine"
 
 
-def _is_a_name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError("use 1 to 40 letters, digits, dots and dashes, beginning with a letter or digit")
-    return value
+def _of_form(pattern: str, words: str) -> AfterValidator:
+    def checked(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(words)
+        return value
+
+    return AfterValidator(checked)
 
 
-def _is_a_host_name(value: str) -> str:
-    if not _HOST_NAME.fullmatch(value):
-        raise ValueError(
-            "use 1 to 63 letters, digits, dots, dashes and underscores, beginning with a letter or digit; a worker of "
-            "another name is named by address"
-        )
-    return value
-
-
-Name = Annotated[str, AfterValidator(_is_a_name)]  # Of a platform
-HostName = Annotated[str, AfterValidator(_is_a_host_name)]
+Name = Annotated[  # Of a platform
+    str,
+    _of_form(
+        r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}",
+        "use 1 to 40 letters, digits, dots and dashes, beginning with a letter or digit",
+    ),
+]
+HostName = Annotated[  # As a node of Kubernetes or Slurm may be called
+    str,
+    _of_form(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+        "use 1 to 63 letters, digits, dots, dashes and underscores, beginning with a letter or digit; a worker of "
+        "another name is named by address",
+    ),
+]
 
 
 class FleetHost(BaseModel):

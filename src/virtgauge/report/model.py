@@ -24,7 +24,7 @@ from virtgauge.ledger.records import (
     GuestRecord,
     Manifest,
     TrialStatus,
-    course_of,
+    has_finished,
 )
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import AA_SUFFIX, scopes_of
@@ -110,7 +110,7 @@ def build(ledger: Ledger) -> Report:
     tallies = Tallies.of(table.accounts())
     left_out = left_out_by_arm(manifest.arms, tallies)
     hosts = hosts_of(table, manifest, lambda *key: _cell_name(suites, *key))
-    finished, blocks = course_of(events) == "completed", np.unique(table.trials.block[valid]).size
+    finished, blocks = has_finished(events), np.unique(table.trials.block[valid]).size
     return Report(
         run=manifest,
         finished=finished,
@@ -206,7 +206,7 @@ def _caveats(
     run: Manifest, suites: Sequence[SuiteReport], agrees: Agreement, events: Sequence[EventRecord], blocks: int
 ) -> Iterator[str]:
     """What a reader must know before the figures."""
-    if course_of(events) != "completed":
+    if not has_finished(events):
         yield "This run has not finished: these are the figures so far."
     if not blocks:
         yield "There is no valid trial, so there are no figures; the table of trials says why."

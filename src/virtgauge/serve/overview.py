@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from virtgauge.ledger.read_only import Attempt, ReadOnlyLedger
-from virtgauge.ledger.records import SCHEDULED, EventRecord, Manifest, TrialStatus, course_of
+from virtgauge.ledger.records import COMPLETED, INCOMPLETE, SCHEDULED, EventRecord, Manifest, TrialStatus, course_of
 from virtgauge.serve.runs import FoundRun, Stamp, is_measured, read_or_say, same_ledger
 
 _COUNTS, _DEFAULT_ATTEMPTS = ("attempts", "repetitions"), 3
@@ -33,7 +33,7 @@ class State(enum.StrEnum):
     UNREADABLE = "unreadable"
 
 
-_ENDED = {"completed": State.COMPLETE, "ended incomplete": State.INCOMPLETE}
+_ENDED = {COMPLETED: State.COMPLETE, INCOMPLETE: State.INCOMPLETE}
 
 
 class Tally:

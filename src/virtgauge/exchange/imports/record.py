@@ -21,7 +21,7 @@ from virtgauge.exchange.imports.latencies import LATENCIES
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
 from virtgauge.exchange.imports.trex import read_trex
 from virtgauge.execution.run import run_to_ourselves
-from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.records import COMPLETED, ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.rows import RowError, trial_row
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import explain
@@ -160,7 +160,7 @@ def import_into(
         names = ", ".join(source.name for repetition in repetitions for source in repetition.sources)
         ledger.add_event("imported", f"{len(records)} trials of {arm.name} from {names}")
         if new:
-            ledger.add_event("completed", "")
+            ledger.add_event(COMPLETED, "")
     return len(records)
 
 
