@@ -229,6 +229,13 @@ async def test_a_scheduler_that_goes_away_while_workers_are_told_is_lost_in_word
         with pytest.raises(SchedulerLostError, match="was lost"):
             await cluster.leave(TOKEN, ["north"])
         await cluster.stop(TOKEN, ["south"])  # which is not there
+
+        async def fails(*_, **__):
+            return {"tls://127.0.0.1:1": ConnectionRefusedError("unheard")}
+
+        cluster._client = type("Client", (), {"run": staticmethod(fails)})
+        with pytest.raises(WorkerLostError, match="does not stop: unheard"):
+            await cluster.stop(TOKEN, ["north"])
         cluster._client = real
 
 

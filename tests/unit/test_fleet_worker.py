@@ -176,7 +176,7 @@ def test_credentials_that_are_none_are_refused(line):
 
 def test_the_address_that_faces_the_scheduler_is_found_without_sending_anything():
     assert facing("tls://127.0.0.1:8786") == "127.0.0.1"
-    for address in ("tls://nowhere", "tls://nowhere:port", "tls://nowhere:65536"):
+    for address in ("tls://nowhere", "tls://nowhere:port", "tls://nowhere:65536", "tls://a..b:8786"):
         with pytest.raises(UsageError, match="--scheduler"):
             facing(address)
 

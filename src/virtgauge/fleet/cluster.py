@@ -113,7 +113,7 @@ _CONNECT_S = 30.0  # To a scheduler of our own
 _POLL_S = 1.0
 _WATCH_S = 2.0  # A worker at work is looked for so often
 _REACH_S = 5.0  # One attempt to reach a scheduler that was lost
-_STOP_S = 60.0
+_STOP_S = 90.0  # More than a worker takes to end what is under way
 
 
 class WorkerLostError(VirtgaugeError):
@@ -258,7 +258,9 @@ class Cluster:
         Raises:
             WorkerLostError: they cannot be told, or do not say that they have heard.
         """
-        await self._tell(work.stop, token, workers)
+        for answer in await self._tell(work.stop, token, workers):
+            if isinstance(answer, Exception):
+                raise WorkerLostError(f"a worker does not stop: {answer}") from answer
 
     async def leave(self, token: str, workers: Collection[str]) -> list[str]:
         """Tell these workers that a run is over; what they remark. Raises WorkerLostError, likewise."""

@@ -133,9 +133,11 @@ async def stop(token: str) -> None:
 
 async def end() -> None:
     """End whatever is under way, and give the machine back."""
-    if _state.current is not None:
-        _state.current.cancel()
-        await asyncio.wait([_state.current], timeout=_END_S)
+    current = _state.current
+    if current is not None and not current.done():
+        if not current.cancelling():  # else its clean-up is under way
+            current.cancel()
+        await asyncio.wait([current], timeout=_END_S)
     await close()
 
 

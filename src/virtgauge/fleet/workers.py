@@ -28,7 +28,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from virtgauge.errors import ExitCode, UnavailableError, UsageError, printable, tell
+from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, printable, tell
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.run import LOCK_NAME
 from virtgauge.extras import require
@@ -247,8 +247,9 @@ def _start(work: Any) -> int:
         die_with_parent(parent)
         code = work()
     except Exception as error:
+        code = error.exit_code if isinstance(error, VirtgaugeError) else code
         with contextlib.suppress(OSError):  # nobody reads it
-            code = tell(error)
+            tell(error)
     finally:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
@@ -400,7 +401,10 @@ def facing(scheduler: str) -> str:
     host, _, port = scheduler.removeprefix("tls://").rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"--scheduler {scheduler}: is no address", "give tls://host:port")
-    family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+    except UnicodeError as error:  # no name that could be asked for
+        raise UsageError(f"--scheduler {scheduler}: {error}", "give tls://host:port") from error
     with socket.socket(family, kind) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])
