@@ -28,9 +28,10 @@ samples = st.lists(st.integers(0, 9).map(float), min_size=2, max_size=12).map(np
 
 
 def test_delta_changes_its_sign_where_incomplete_sides_change_places() -> None:
-    strata = [({1: 1.0, 2: 5.0}, {1: 3.0, 2: 3.0}), ({2: 5.0, 3: 2.0}, {2: 3.0, 3: 3.0})]
+    strata = [({1: 1.0, 2: 5.0}, {1: 3.0, 2: 3.0, 4: 0.0}), ({2: 5.0, 3: 4.0}, {2: 3.0, 3: 3.0})]
     forth, back = stratified_delta(strata, 0.95), stratified_delta([(y, x) for x, y in strata], 0.95)
-    assert (forth.point, back.point) == (1.0, -1.0)  # of the one repetition that each side has whole
+    assert (forth.point, back.point) == (pytest.approx((2 / 6 + 1) / 2), pytest.approx(-(2 / 6 + 1) / 2))
+    assert (forth.low, forth.high) == pytest.approx((-back.high, -back.low))
 
 
 def test_effsizes_example_has_its_delta_and_no_narrower_interval() -> None:
@@ -120,10 +121,57 @@ def test_copies_of_a_stratum_add_no_certainty() -> None:
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
-def test_a_repetition_that_is_missing_in_a_stratum_is_used_in_the_others() -> None:
+def test_each_stratum_counts_as_much_however_many_repetitions_it_has() -> None:
     full = {0: 5.0, 1: 6.0, 2: 7.0}
     estimate = stratified_delta([(full, {0: 1.0, 1: 2.0}), (full, {0: 1.0, 1: 2.0, 2: 9.0})], 0.95)
-    assert estimate.point == pytest.approx((1 + 1 + 1 + 1 + 1 + 1 - 3) / 9)
+    assert estimate.point == pytest.approx((1 + (6 - 3) / 9) / 2)
+    assert estimate.n == 3
+
+
+def test_a_stratum_that_one_side_lacks_changes_nothing() -> None:
+    whole = ({0: 1.0, 1: 2.0, 2: 4.0}, {0: 3.0, 1: 0.0})
+    assert stratified_delta([whole, ({0: 1.0}, {})], 0.95) == stratified_delta([whole], 0.95)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("common", [0.0, 1.0])
+def test_the_interval_holds_over_strata_whose_repetitions_have_much_in_common_and_gaps(
+    common: float, missing: float
+) -> None:
+    """What a repetition's values share is counted once, whether or not it has a value in every stratum."""
+    rng, held, runs, n, shift = np.random.default_rng(7), 0, 600, 10, 0.7
+    truth = 2 * stats.norm.cdf(shift / np.sqrt(2 * (1 + common))) - 1
+    for _ in range(runs):
+        draws = rng.normal(0, 1, (2, 4, n)) + np.sqrt(common) * rng.normal(0, 1, (2, 1, n))
+        draws[0] += shift
+        there = rng.random(draws.shape) >= missing
+        strata = [
+            tuple({i: v for i, v in enumerate(draws[side, s].tolist()) if there[side, s, i]} for side in (0, 1))
+            for s in range(4)
+        ]
+        estimate = stratified_delta(strata, 0.95)
+        held += estimate.low <= truth <= estimate.high
+    assert held / runs > 0.93
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_gaps_the_variance_is_that_of_the_repetitions_mean_dominance(seed: int) -> None:
+    """The matrix of Cliff's definition, written out."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.integers(0, 6, (3, 8)).astype(float), rng.integers(1, 7, (3, 5)).astype(float)
+    signs = np.mean([np.sign(np.subtract.outer(one, other)) for one, other in zip(x, y, strict=True)], axis=0)
+    variance = sum(np.var(signs.mean(axis=axis), ddof=1) / signs.shape[1 - axis] for axis in (0, 1))
+    delta = signs.mean()
+    pairs = (1 - delta**2) / (0.75 * variance + 0.25 * (1 - delta**2) / 5)
+    exact = stats.beta.ppf([0.025, 0.975], *zip(*_counts(delta, pairs), strict=True))
+    estimate = stratified_delta([(dict(enumerate(a)), dict(enumerate(b))) for a, b in zip(x, y, strict=True)], 0.95)
+    assert (estimate.point, estimate.low, estimate.high) == pytest.approx((delta, *(2 * exact - 1)))
+
+
+def _counts(delta: float, pairs: float) -> list[tuple[float, float]]:
+    """Clopper and Pearson's parameters of the beta distribution, of the lower bound and of the upper one."""
+    greater = (1 + delta) / 2 * pairs
+    return [(greater, pairs - greater + 1), (greater + 1, pairs - greater)]
 
 
 def test_nothing_in_common_is_no_figure() -> None:

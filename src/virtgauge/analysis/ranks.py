@@ -32,10 +32,11 @@ come, and the estimated variance is too small as often as none came.  So the gre
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ from scipy import special
 from virtgauge.analysis.estimate import Estimate
 
 Values = npt.NDArray[np.float64]
-Signs = npt.NDArray[np.int8]
+Whole = npt.NDArray[np.int64]
 Unit = TypeVar("Unit", bound=Hashable)
 
 _GREATEST = 0.25  # The part of the greatest possible variance in that of δ, found by simulation (docs/coverage.md)
@@ -92,6 +93,12 @@ def midranks(values: Values) -> Values:
     return np.asarray((upper - (counts - 1) / 2)[place].reshape(values.shape), dtype=np.float64)
 
 
+def _midranks_of_rows(values: Values) -> Values:
+    """The same within each row, of few columns; shape (rows, columns)."""
+    others, own = values[:, None, :], values[:, :, None]
+    return np.asarray(((others < own).sum(axis=2) + (others <= own).sum(axis=2) + 1) / 2)
+
+
 def unit_ranks(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]:
     """One value for each unit, such as a guest: the mean, over its cells, of its rank within the cell.
 
@@ -101,14 +108,15 @@ def unit_ranks(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]
     Args:
         levels: for each level of the factor between units its values by unit, cell by cell, in the same order of cells.
     """
-    found: list[dict[Unit, list[float]]] = [{} for _ in levels]
+    places = [{unit: place for place, unit in enumerate(dict.fromkeys(itertools.chain(*cells)))} for cells in levels]
+    found = [np.zeros((2, len(units))) for units in places]  # the sum of shares, and their number
     for cell in zip(*levels, strict=True):
-        named = [(place, unit, value) for place, values in enumerate(cell) for unit, value in values.items()]
-        shares = midranks(np.array([value for _, _, value in named])) / (len(named) + 1)
-        for (place, unit, _), share in zip(named, shares, strict=True):
-            found[place].setdefault(unit, []).append(float(share))
+        ranks = midranks(np.array([value for values in cell for value in values.values()]))
+        parts = np.split(ranks / (ranks.size + 1), np.cumsum([len(values) for values in cell])[:-1])
+        for units, sums, values, shares in zip(places, found, cell, parts, strict=True):
+            sums[:, [units[unit] for unit in values]] += (shares, np.ones_like(shares))
     # rounded, for units that tie would else be put in order by how their shares happen to be added up
-    return [np.array([np.mean(shares) for shares in units.values()]).round(12) for units in found]
+    return [(sums[0] / sums[1]).round(12) for sums in found]
 
 
 def ranks_within_units(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]:
@@ -117,11 +125,15 @@ def ranks_within_units(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list
     What a unit's values have in common, of one level too, counts once.  Units that lack a level in every cell are left
     out.  To be tested with the units as blocks; ``levels`` as in :func:`unit_ranks`.
     """
-    found: dict[Unit, list[Values]] = {}
+    places = {unit: place for place, unit in enumerate(dict.fromkeys(itertools.chain(*itertools.chain(*levels))))}
+    sums, cells = np.zeros((len(places), len(levels))), np.zeros((len(places), 1))
     for cell in zip(*levels, strict=True):
-        for unit in set.intersection(*(set(values) for values in cell)):
-            found.setdefault(unit, []).append(midranks(np.array([values[unit] for values in cell])))
-    return list(np.array([np.mean(one, axis=0) for one in found.values()]).reshape(-1, len(levels)).T)
+        if whole := [unit for unit in cell[0] if all(unit in values for values in cell)]:
+            at = [places[unit] for unit in whole]
+            sums[at] += _midranks_of_rows(np.array([[values[unit] for unit in whole] for values in cell]).T)
+            cells[at] += 1
+    there = cells[:, 0] > 0
+    return list((sums[there] / cells[there]).T)
 
 
 def kruskal_wallis(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False) -> KruskalWallis:
@@ -180,10 +192,17 @@ def dunn(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False
 
 def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[float]:
     """The p of pairs if chance had dealt each block's ranks out to the groups: of the difference of two rank sums."""
-    widest, chances = 2 * (len(parts) - 1), np.ones(1)
-    for block in np.array(parts).T:
-        steps = np.rint(2 * np.subtract.outer(block, block)).astype(np.int64)[~np.eye(len(parts), dtype=bool)]
-        chances = np.convolve(chances, np.bincount(steps + widest, minlength=2 * widest + 1) / steps.size)
+    widest, others = 2 * (len(parts) - 1), ~np.eye(len(parts), dtype=bool)
+    blocks, kinds = np.rint(2 * np.array(parts)).astype(np.int64).T, []
+    for ranks, times in zip(*np.unique(np.sort(blocks, axis=1), axis=0, return_counts=True), strict=True):
+        steps = np.subtract.outer(ranks, ranks)[others]
+        kinds.append((np.bincount(steps + widest, minlength=2 * widest + 1) / steps.size, int(times)))
+    if len(blocks) <= _MOST_DEALT:
+        dealt = itertools.chain.from_iterable(itertools.repeat(*kind) for kind in kinds)
+        chances = functools.reduce(np.convolve, dealt, np.ones(1))
+    else:  # the product of as many transforms, to some 1e-16
+        size = 2 * widest * len(blocks) + 1
+        chances = np.fft.irfft(math.prod(np.fft.rfft(one, size) ** times for one, times in kinds), size).clip(0)
     middle = chances.size // 2
     reached = [round(2 * abs(float((parts[i] - parts[j]).sum()))) for i, j in pairs]
     return [min(1.0, 2 * float(chances[: middle - by + 1].sum())) for by in reached]
@@ -300,7 +319,7 @@ def _parts(groups: Sequence[Values], *, blocked: bool) -> tuple[list[Values], fl
         return np.split(ranks, np.cumsum(sizes)[:-1]), float(np.var(ranks, ddof=1))
     if len(set(sizes)) > 1:
         raise ValueError(f"a block has a value of every group, not groups of {sizes}")
-    within = np.array([midranks(block) for block in np.array(groups).T])
+    within = _midranks_of_rows(np.array(groups).T)
     return list(within.T), float(np.var(within, axis=1, ddof=1).mean())
 
 
@@ -309,80 +328,64 @@ def magnitude(delta: float) -> str:
     return next((word for bound, word in _MAGNITUDES if abs(delta) < bound), "large")
 
 
-def dominance(x: Values, y: Values) -> Signs:
-    """1 where x is larger than y, −1 where smaller, 0 where equal or where one of them is NaN; shape (x, y)."""
-    rows, columns = np.asarray(x)[:, None], np.asarray(y)[None, :]
-    signs: Signs = (rows > columns).view(np.int8)
-    signs -= (rows < columns).view(np.int8)
-    return signs
+def _dominance(values: Values, others: Values) -> Whole:
+    """For each value how many others it is larger than, less how many are larger than it; the shape of ``values``."""
+    ordered = np.sort(others)
+    below, to = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
+    return np.asarray(below + to - ordered.size)
 
 
 def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, float]]], confidence: float) -> Estimate:
-    """Cliff's δ within strata: like is compared with like, and the strata's dominance averaged.
+    """Cliff's δ within strata: like is compared with like, and the strata's δ averaged.
 
     Two platforms that are measured with several functions under several loads are compared within each function and
-    load.  The repetitions stay the units: for repetition i of one and j of the other, the dominance is the mean over
-    all strata that both have, and the variance is taken over those means.  So whatever a repetition's values have
-    in common is counted once.  With a single stratum this is Cliff's δ of two samples.
+    load.  The repetitions stay the units: what one adds to δ is the sum of what its values add in all strata, and the
+    variance is taken over those sums.  So whatever a repetition's values have in common is counted once.  With a
+    single stratum this is Cliff's δ of two samples.  A stratum that one side lacks is left out.
 
     Args:
         strata: for each, the values of the two sides by repetition.
     """
-    first = sorted({unit for x, _ in strata for unit in x})
-    second = sorted({unit for _, y in strata for unit in y})
-    if not first or not second:
-        return Estimate.missing("delta", "nothing to compare")
-    # Small integers: with thousands of repetitions, these matrices are what a report takes its time and memory for.
-    total, known = np.zeros((len(first), len(second)), np.int32), np.zeros((len(first), len(second)), np.int32)
-    whole = 0
-    for one, other in strata:
-        x = np.array([one.get(unit, math.nan) for unit in first])
-        y = np.array([other.get(unit, math.nan) for unit in second])
-        total += dominance(x, y)
-        x_there, y_there = ~np.isnan(x), ~np.isnan(y)
-        if x_there.all() and y_there.all():
-            whole += 1
-        else:
-            known += np.logical_and.outer(x_there, y_there)
-    if whole == len(strata):
-        return _delta_of(total, whole, confidence)
-    known += whole
-    # A repetition that shares no stratum with some repetition of the other side cannot be averaged over it.  Those with
-    # the most gaps are left out on both sides at once, so that the two can change places.
-    while not known.all():
-        gaps = [(known == 0).mean(axis=axis) for axis in (1, 0)]
-        rows, columns = (one < max(map(np.max, gaps)) for one in gaps)
-        total, known = total[rows][:, columns], known[rows][:, columns]
-    if not known.size:
+    whole = [sides for sides in strata if all(sides)]
+    if not whole:
         return Estimate.missing("delta", "the two have no cell in common")
-    return _delta_of(total / known, 1, confidence)
+    deltas: list[float] = []
+    units: tuple[list[Whole], list[Whole]] = ([], [])  # of each side, in each stratum
+    parts: tuple[list[Values], list[Values]] = ([], [])  # that each unit there adds to δ, less what all of them do
+    for sides in whole:
+        x, y = (np.fromiter(side.values(), dtype=np.float64, count=len(side)) for side in sides)
+        signs, pairs = (_dominance(x, y), -_dominance(y, x)), x.size * y.size
+        deltas.append(int(signs[0].sum()) / pairs)
+        for own, side, known, added in zip(signs, sides, units, parts, strict=True):
+            known.append(np.fromiter(side, dtype=np.int64, count=len(side)))
+            added.append((own / pairs - deltas[-1] / own.size) / len(whole))
+    delta = math.fsum(deltas) / len(deltas)
+    each = [_sums_by_unit(known, added) for known, added in zip(units, parts, strict=True)]
+    n = min(one.size for one in each)
+    if n < 2:
+        return Estimate.bare(delta, "delta", "a single repetition: no interval", n)
+    variance = sum(float((one**2).sum()) * one.size / (one.size - 1) for one in each)
+    smaller = min(len(deltas) / sum(1 / one.size for one in known) for known in units)
+    independent = _independent_pairs(delta, variance, smaller)
+    tail, greater = (1 - confidence) / 2, (1 + delta) / 2 * independent
+    low = -_highest_delta(independent - greater, greater, tail)
+    high = _highest_delta(greater, independent - greater, tail)
+    return Estimate(delta, low, high, confidence, n, "delta", "Clopper–Pearson, of the pairs that the variance is of")
 
 
-def _delta_of(signs: npt.NDArray[Any], of: int, confidence: float) -> Estimate:
-    """δ and its interval from a matrix of dominance, which is ``signs`` divided by ``of``; shape (n₁, n₂)."""
-    n1, n2 = signs.shape
-    delta, units = float(signs.mean(dtype=np.float64)) / of, min(n1, n2)
-    if units < 2:
-        return Estimate.bare(delta, "delta", "a single repetition: no interval", units)
-    pairs = _independent_pairs(signs, of, delta)
-    tail, greater = (1 - confidence) / 2, (1 + delta) / 2 * pairs
-    low, high = -_highest_delta(pairs - greater, greater, tail), _highest_delta(greater, pairs - greater, tail)
-    return Estimate(
-        delta, low, high, confidence, units, "delta", "Clopper–Pearson, of the pairs that the variance is of"
-    )
+def _sums_by_unit(units: Sequence[Whole], parts: Sequence[Values]) -> Values:
+    _, places = np.unique(np.concatenate(units), return_inverse=True)
+    return np.bincount(places, np.concatenate(parts)).astype(np.float64)
 
 
-def _independent_pairs(signs: npt.NDArray[Any], of: int, delta: float) -> float:
+def _independent_pairs(delta: float, variance: float, smaller: float) -> float:
     """So many pairs, drawn by themselves, would give δ its variance; of samples wholly apart, the smaller one's size.
 
-    The variance is that of rows and columns as independent means, and the greatest possible one (see the module).
+    The variance is the estimated one, of rows and columns as independent means, and the greatest possible one (see the
+    module): of a smaller sample of that size, the harmonic mean where strata have different ones.
     """
-    room, smaller = 1 - delta * delta, float(min(signs.shape))
-    if room < 1e-12:
-        return smaller
-    means = (signs.mean(axis=axis, dtype=np.float64) / of for axis in (0, 1))
-    estimated = sum(float(mean.var(ddof=1) / mean.size) for mean in means)
-    return room / ((1 - _GREATEST) * estimated + _GREATEST * room / smaller)
+    room = 1 - delta * delta
+    return smaller if room < 1e-12 else room / ((1 - _GREATEST) * variance + _GREATEST * room / smaller)
 
 
 def _highest_delta(greater: float, smaller: float, tail: float) -> float:
