@@ -13,10 +13,9 @@ from virtgauge.compare.model import ArmPair, SetAside
 from virtgauge.compare.runs import ReadRun
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.model import row_labels
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
-from virtgauge.specs.suites import cell_name
+from virtgauge.specs.suites import cell_name, row_labels
 from virtgauge.suites.cell_settings import differing, plan_of, settings_of
 
 

@@ -129,9 +129,9 @@ def _judge_settings(guest: bool, runs: Sequence[Path], *, as_json: bool) -> None
 def _bought(folder: Path) -> list[Bought]:
     """What a run has measured of settings, as its report tells it: what helps first."""
     from virtgauge.ledger.read_only import ReadOnlyLedger
-    from virtgauge.report.model import row_labels
     from virtgauge.results.table import ResultTable
     from virtgauge.specs.context import Context
+    from virtgauge.specs.suites import row_labels
     from virtgauge.specs.timing import TIMING
     from virtgauge.specs.timing_settings import bought
 

@@ -265,9 +265,9 @@ def verdict(
     0: all are met; 4: one is not; 5: none failed, and one is undecided.
     """
     from virtgauge.ledger.read_only import ReadOnlyLedger
-    from virtgauge.report.model import row_labels
     from virtgauge.report.requirements import decisions_of, print_decisions
     from virtgauge.results.table import ResultTable
+    from virtgauge.specs.suites import row_labels
 
     with ReadOnlyLedger.for_command(folder) as ledger:
         table = ResultTable(ledger)

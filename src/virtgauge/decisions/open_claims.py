@@ -8,8 +8,7 @@ from virtgauge.claims.verdicts import CheckedClaim, Verdict
 from virtgauge.decisions.verdicts import Needed
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.context import Context
-from virtgauge.specs.suites import SPECS
+from virtgauge.specs.suites import contexts_of
 
 Names = dict[str, list[str]]  # of conclusions, by suite; suites without any are left out
 
@@ -18,14 +17,13 @@ def open_claims(ledger: Ledger, most: int = sys.maxsize) -> tuple[Names, Names]:
     """Those that so many repetitions may decide, and those that stay undecided however often is repeated."""
     table = ResultTable(ledger)
     found: tuple[Names, Names] = ({}, {})
-    for spec in SPECS:
-        if spec.name in table.suites:
-            table.read(spec.measures)
-            for one in spec.claims(Context(spec, table, table.arms, {})):
-                heard = [hearing.checked for hearing in one.run if hearing.checked.verdict in _NO_VERDICT]
-                is_open = any(_may_decide(checked, most) for checked in heard)
-                if is_open or (heard and len(heard) == len(one.run)):
-                    found[not is_open].setdefault(spec.name, []).append(one.paper.name)
+    for context in contexts_of(table):
+        table.read(context.spec.measures)
+        for one in context.spec.claims(context):
+            heard = [hearing.checked for hearing in one.run if hearing.checked.verdict in _NO_VERDICT]
+            is_open = any(_may_decide(checked, most) for checked in heard)
+            if is_open or (heard and len(heard) == len(one.run)):
+                found[not is_open].setdefault(context.spec.name, []).append(one.paper.name)
     return found
 
 

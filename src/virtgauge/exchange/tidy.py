@@ -19,6 +19,7 @@ from virtgauge.exchange.trials import reason_of, trials_of
 from virtgauge.report.requirements import Decisions, decisions_of
 from virtgauge.results.measure import Measure as Measured
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import contexts_of
 
 SCHEMA_VERSION = 3
 
@@ -262,14 +263,12 @@ def arms(table: ResultTable) -> Iterator[Arm]:
 
 def _claims(table: ResultTable) -> Iterator[Claim]:
     """What the run says of the papers' conclusions that its suites are about."""
-    from virtgauge import report
-
-    for suite in report.build(table.ledger).suites:
-        for checks in suite.claims:
+    for context in contexts_of(table):
+        for checks in context.spec.claims(context):
             leveled = [] if checks.at_one_level is None else [("", checks.at_one_level, True)]
             for arm, found, at_one_level in [*((one.arm, one.checked, False) for one in checks.run), *leveled]:
                 yield Claim(
-                    suite.suite, found.name, found.place, found.text, arm, at_one_level, found.verdict.value,
+                    context.spec.name, found.name, found.place, found.text, arm, at_one_level, found.verdict.value,
                     checks.paper.verdict.value, [evidence.text for evidence in found.evidence],
                 )  # fmt: skip
 

@@ -16,11 +16,11 @@ from virtgauge.errors import UsageError, printable
 from virtgauge.exchange.figures import Figure
 from virtgauge.exchange.trials import reason_of
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
-from virtgauge.report.model import row_labels
 from virtgauge.report.requirements import Decisions, ReportedRequirement, conditions_text, margin_text, more_text
 from virtgauge.results.columns import Cell, Tried, read_marks
 from virtgauge.results.measure import Better
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import row_labels
 
 
 def xml_text(text: str) -> str:

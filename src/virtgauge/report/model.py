@@ -27,7 +27,6 @@ from virtgauge.ledger.records import (
     has_finished,
 )
 from virtgauge.ledger.store import Ledger
-from virtgauge.plan.model import AA_SUFFIX, scopes_of
 from virtgauge.report.course import course_caveats
 from virtgauge.report.hosts import HostFindings, hosts_of
 from virtgauge.report.left_out import LeftOut, Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
@@ -40,7 +39,7 @@ from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.formatting import confidence
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Section
-from virtgauge.specs.suites import SPECS
+from virtgauge.specs.suites import contexts_of, facts_of, labelled
 
 CHANGED_HOST = "changed-host"  # The kind of the event that a run went on although its host had changed
 
@@ -96,15 +95,10 @@ class Report:
 
 def build(ledger: Ledger) -> Report:
     """Everything that the ledger of a run says; of one in progress or interrupted, the report says so."""
-    manifest, guests, events = ledger.manifest(), ledger.guests(), ledger.events()
-    labels = row_labels(manifest.arms)
-    labelled = (dataclasses.replace(arm, label=labels[arm.name]) for arm in manifest.arms)
-    manifest = dataclasses.replace(manifest, arms=tuple(labelled))
-    table = ResultTable(ledger)
-    arms = tuple(_arm_summary(arm, table, guests) for arm in manifest.arms)
-    facts = {arm.record.name: arm.facts for arm in arms}
-    tried = [spec for spec in SPECS if spec.name in table.suites]
-    suites = [suite_report(spec, table, arms_of(manifest, spec.name), facts) for spec in tried]
+    guests, events, table = ledger.guests(), ledger.events(), ResultTable(ledger)
+    manifest, facts = labelled(table.manifest), facts_of(guests)
+    arms = tuple(_arm_summary(arm, table, guests, facts) for arm in manifest.arms)
+    suites = [suite_report(context) for context in contexts_of(table)]
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
     valid = table.trials.status == STATUSES.index(TrialStatus.VALID)
     tallies = Tallies.of(table.accounts())
@@ -146,36 +140,9 @@ def _cell_name(suites: Sequence[SuiteReport], name: str, probe: str, factors: Ma
     return suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}"
 
 
-def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:
-    """A label for every arm, told apart by its name where two arms share one."""
-    labels = [arm.label for arm in arms]
-    return {arm.name: arm.label if labels.count(arm.label) == 1 else f"{arm.label} [{arm.name}]" for arm in arms}
-
-
-_LEFT_OUT = "left out by the plan: the figures of an emulated processor decide nothing, and it would take long"
-
-
-def arms_of(manifest: Manifest, suite: str) -> tuple[ArmRecord, ...]:
-    """Of a suite, in the manifest's order: all, unless its designs are for some only.
-
-    One that was left out as emulated is not usable here, and says why.
-    """
-    scopes = scopes_of(manifest.plan_text, suite)
-    if not scopes:
-        return manifest.arms
-    found = []
-    for arm in manifest.arms:
-        aa = arm.role == "aa"
-        platform = arm.name.removesuffix(AA_SUFFIX) if aa else arm.name
-        if any(scope.is_for(platform, aa=aa, emulated=arm.emulated) for scope in scopes):
-            found.append(arm)
-        elif any(scope.is_for(platform, aa=aa, emulated=False) for scope in scopes):
-            found.append(dataclasses.replace(arm, usable=False, reason=_LEFT_OUT) if arm.usable else arm)
-    return tuple(found)
-
-
-def _arm_summary(arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecord]) -> ArmSummary:
-    facts = next((guest.facts for guest in guests if guest.arm == arm.name and guest.facts), {})
+def _arm_summary(
+    arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecord], facts: Mapping[str, dict[str, Any]]
+) -> ArmSummary:
     own = [guest for guest in guests if guest.arm == arm.name]
     ready = [float(guest.ready_ns) for guest in own if guest.ready_ns is not None and guest.error is None]
     estimate = median_estimate(ready, "ns", table.confidence) if ready else Estimate.missing("ns", "no guest came up")
@@ -185,7 +152,7 @@ def _arm_summary(arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecor
         guests=len(own),
         failed_guests=sum(guest.error is not None for guest in own),
         trials=table.statuses(arm.name),
-        facts=facts,
+        facts=facts[arm.name],
     )
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims.verdicts import ClaimCheck
-from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import compose
 from virtgauge.results.columns import Cell
-from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Block, Section, Value, values_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import Headline
-from virtgauge.specs.model import SuiteSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +56,9 @@ class SuiteReport:
         return f"{spec.prefix}{spec.cell_name(Cell(spec.name, probe, tuple(factors.items())))}"
 
 
-def suite_report(
-    spec: SuiteSpec, table: ResultTable, arms: tuple[ArmRecord, ...], facts: Mapping[str, Mapping[str, Any]]
-) -> SuiteReport:
-    """What a run says of a suite.
-
-    ``facts`` are by arm, as the agent of its first guest saw them; empty where no guest came up.
-    """
-    context = Context(spec, table, arms, facts)
+def suite_report(context: Context) -> SuiteReport:
+    """What a run says of a suite."""
+    spec, table = context.spec, context.table
     table.read(spec.measures)
     ratios = [
         table.aa_ratio(spec.measure(one.measure), cell) for one in spec.agreement for cell in context.where(one.where)

@@ -1,10 +1,19 @@
-"""The declarations of all suites."""
+"""The declarations of all suites, and what those that a run tried are told from."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from virtgauge.ledger.records import ArmRecord, GuestRecord, Manifest
+from virtgauge.plan.model import AA_SUFFIX, scopes_of
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import probe_title
+from virtgauge.results.table import ResultTable
 from virtgauge.specs.bandwidth import BANDWIDTH
+from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding import FORWARDING
 from virtgauge.specs.imported import IMPORTED
 from virtgauge.specs.isolation import ISOLATION
@@ -22,3 +31,51 @@ def cell_name(cell: Cell) -> str:
     )
     levels = next(spec for spec in SPECS if spec.name == cell.suite).cell_name(cell, without=("probe",))
     return f"{title}: {levels}" if levels else title
+
+
+def contexts_of(table: ResultTable) -> Iterator[Context]:
+    """What each suite that was tried is told from: with the arms that it is for, by labels that tell them apart."""
+    manifest, facts = labelled(table.manifest), facts_of(table.ledger.guests())
+    for spec in SPECS:
+        if spec.name in table.suites:
+            yield Context(spec, table, _arms_of(manifest, spec.name), facts)
+
+
+def labelled(manifest: Manifest) -> Manifest:
+    """The same, each arm with a label of its own."""
+    labels = row_labels(manifest.arms)
+    arms = (dataclasses.replace(arm, label=labels[arm.name]) for arm in manifest.arms)
+    return dataclasses.replace(manifest, arms=tuple(arms))
+
+
+def facts_of(guests: Sequence[GuestRecord]) -> Mapping[str, dict[str, Any]]:
+    """By arm, as the agent of its first guest that came up saw them; empty of others."""
+    return defaultdict(dict, {one.arm: one.facts for one in reversed(guests) if one.facts})
+
+
+def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:
+    """A label for every arm, told apart by its name where two arms share one."""
+    labels = [arm.label for arm in arms]
+    return {arm.name: arm.label if labels.count(arm.label) == 1 else f"{arm.label} [{arm.name}]" for arm in arms}
+
+
+_LEFT_OUT = "left out by the plan: the figures of an emulated processor decide nothing, and it would take long"
+
+
+def _arms_of(manifest: Manifest, suite: str) -> tuple[ArmRecord, ...]:
+    """Of a suite, in the manifest's order: all, unless its designs are for some only.
+
+    One that was left out as emulated is not usable here, and says why.
+    """
+    scopes = scopes_of(manifest.plan_text, suite)
+    if not scopes:
+        return manifest.arms
+    found = []
+    for arm in manifest.arms:
+        aa = arm.role == "aa"
+        platform = arm.name.removesuffix(AA_SUFFIX) if aa else arm.name
+        if any(scope.is_for(platform, aa=aa, emulated=arm.emulated) for scope in scopes):
+            found.append(arm)
+        elif any(scope.is_for(platform, aa=aa, emulated=False) for scope in scopes):
+            found.append(dataclasses.replace(arm, usable=False, reason=_LEFT_OUT) if arm.usable else arm)
+    return tuple(found)
