@@ -138,14 +138,19 @@ def _standardized(ranks: Values, sizes: tuple[int, ...]) -> Values:
     """Of every row of values, the standardized difference of every stretch from its rest; 0 where all are tied."""
     n = ranks.shape[1]
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    sums = np.concatenate([np.zeros((ranks.shape[0], 1)), np.cumsum(ranks, axis=1)], axis=1)[:, ends]
+    sums = np.zeros((ranks.shape[0], ends.size))
+    np.cumsum(np.add.reduceat(ranks, ends[:-1], axis=1), axis=1, out=sums[:, 1:])
     starts, stops = _stretches(len(sizes))
     within = ends[stops] - ends[starts]
     variance = float(np.var(ranks[0], ddof=1))  # the same in every row
     if variance <= 0:
         return np.zeros((ranks.shape[0], within.size))
     spread = np.sqrt(within * (n - within) / n * variance)
-    return np.asarray((sums[:, stops] - sums[:, starts] - within * np.mean(ranks[0])) / spread, dtype=np.float64)
+    found: Values = sums[:, stops]
+    found -= sums[:, starts]
+    found -= within * np.mean(ranks[0])
+    found /= spread
+    return found
 
 
 @functools.lru_cache(maxsize=256)

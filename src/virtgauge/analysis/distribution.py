@@ -129,9 +129,11 @@ def merge(distributions: Iterable[Distribution]) -> Distribution:
         raise ValueError("nothing to merge")
     if len(parts) == 1:
         return parts[0]
-    values, place = np.unique(np.concatenate([part.values for part in parts]), return_inverse=True)
-    counts = np.zeros(values.size, dtype=np.uint64)
-    np.add.at(counts, place, np.concatenate([part.counts for part in parts]))
+    values = np.concatenate([part.values for part in parts])
+    order = np.argsort(values, kind="stable")  # merges what is in order already
+    values = values[order]
+    first = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
+    values, counts = values[first], np.add.reduceat(np.concatenate([part.counts for part in parts])[order], first)
     weights = np.array([part.n for part in parts], dtype=np.float64)
     return Distribution(
         values,

@@ -225,7 +225,16 @@ def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
         factor = context.spec.factor(spec.x)
         along = Axis(factor.title.lower(), factor.quantity, "linear" if factor.quantity is SHARE else "log")
     across = {"ccdf": (figures, Axis("share that is longer")), "dots": (figures, Axis(""))}
-    yield from chart_of(spec.kind, spec.title, spec.caption, across.get(spec.kind, (along, figures)), panels)
+    caption = spec.caption
+    if spec.kind == "ccdf" and any(_in_part(context, spec, cell, arm) for cell in cells for arm in context.arms):
+        caption += " Of many repetitions some are drawn, evenly spread over the run."
+    yield from chart_of(spec.kind, spec.title, caption, across.get(spec.kind, (along, figures)), panels)
+
+
+def _in_part(context: Context, spec: ChartSpec, cell: Cell, arm: ArmRecord) -> bool:
+    """Whether a curve is of some repetitions only."""
+    pools = (context.table.pooled(one, cell, arm.name) for one in spec.measures)
+    return any(places.size < of for places, of in pools)
 
 
 PointRow = dict[str, Any]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from virtgauge.analysis.comparison import (
     Comparison,
@@ -39,6 +40,7 @@ Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in th
 _Place = tuple[str, frozenset[str], Source]
 Made = TypeVar("Made")
 _CellPlace = tuple[str, str, frozenset[tuple[str, str]]]
+_FEWEST_POOLED, _MOST_POOLED = 200, 10_000_000  # Repetitions, and values of them, that are taken together at least
 
 
 class ResultTable:
@@ -348,14 +350,30 @@ class ResultTable:
     # -- distributions -----------------------------------------------------------------------------------
 
     def distribution(self, histogram: str, cell: Cell, arm: str) -> tuple[Distribution, float] | None:
-        """The values of all repetitions together, and how many nanoseconds their unit has; None without any."""
+        """The values of all repetitions together, and how many nanoseconds their unit has; None without any.
+
+        Of many repetitions those of some, evenly spread over the run, as :meth:`pooled` tells.
+        """
         key = histogram, cell, arm
         if key not in self._pooled:
-            known = self.ledger.histograms(self.numbers(cell, arm).values(), histogram)
-            found = [one for _, one in known if one.n and one.unit in NS_PER_UNIT]
+            numbers = self.trials.number[self.pooled(histogram, cell, arm)[0]].tolist()
+            found = [one for _, one in self.ledger.histograms(numbers, histogram)]
             alike = [distribution_of(one) for one in found if one.unit == found[0].unit]
             self._pooled[key] = (merge(alike), NS_PER_UNIT[found[0].unit]) if found else None
         return self._pooled[key]
+
+    def pooled(self, histogram: str, cell: Cell, arm: str) -> tuple[npt.NDArray[np.int64], int]:
+        """The trials, by place, whose values :meth:`distribution` takes together, and how many have values at all.
+
+        Of more than 200 they are as many, evenly spread, as have ten million values: a hundred beyond the quantile at
+        0.99999, and all of them would take minutes to decode.
+        """
+        rows = self.trials.counted[self.trials.counted_at(cell, arm)]
+        values = self._statistics_of(histogram)["n"][rows]
+        rows = rows[values > 0]
+        enough = max(_FEWEST_POOLED, math.ceil(_MOST_POOLED * rows.size / max(np.nansum(values), 1)))
+        some = rows if rows.size <= enough else rows[np.linspace(0, rows.size - 1, enough).astype(np.int64)]
+        return some, rows.size
 
     # -- how trials went ---------------------------------------------------------------------------------
 
@@ -451,12 +469,14 @@ class ResultTable:
 
     def accounts(self) -> Iterator[Account]:
         """What was counted beside every trial, valid or not, in ledger order."""
-        for *of, text in self.ledger.rows(
+        rows = self.ledger.rows(
             "SELECT suite, json_extract(factors, '$.load'), arm, block, status, elapsed_ns, accounting FROM trials "
             "WHERE block BETWEEN ? AND ? ORDER BY trial_id",
             self.ledger.blocks,
-        ):
-            yield Account._make((*of, json.loads(text)))
+        )
+        for some in chunks(rows):
+            for (*of, _), counted in zip(some, json.loads(f"[{','.join(row[-1] for row in some)}]"), strict=True):
+                yield Account._make((*of, counted))
 
     # -- whole results -----------------------------------------------------------------------------------
 

@@ -99,7 +99,8 @@ def _pooled_tail(context: Context, cell: Cell, arm: str, share: float, counts: M
     pooled = context.table.distribution(cell.probe, cell, arm)
     assert pooled is not None, "there are samples"
     point = pooled[0].quantile(share) * pooled[1]
-    reason = f"of all {samples:,} samples together; a repetition needs {needed:,} of its own for an interval"
+    of = f"all {samples:,}" if pooled[0].n == samples else f"{pooled[0].n:,} of {samples:,}"
+    reason = f"of {of} samples together; a repetition needs {needed:,} of its own for an interval"
     return Estimate.bare(point, "ns", reason, len(counts))
 
 
