@@ -186,7 +186,7 @@ def _clauses(
 
 
 def _listed(found: Sequence[HeadlineFigure]) -> str:
-    return ", ".join(figure.name.rstrip(":") for figure in found)
+    return ", ".join(dict.fromkeys(figure.name.rstrip(":") for figure in found))
 
 
 def _unresolved(figures: Sequence[HeadlineFigure]) -> Iterator[str]:
