@@ -176,12 +176,14 @@ def test_a_scheduler_that_is_killed_in_enrolment_between_batches_and_in_batches_
     wait_until("a moment between batches", lambda: lost.noted("next"))
     assert lost.noted("measures") == 0
     lost.kill_scheduler()
+    lost.linger_batch.write_text("2")  # workers come back at different moments, and all are to be in a batch
     lost.start_scheduler()
 
-    wait_until("the second batch of each", lambda: all(lost.noted("measures", name) == 2 for name in HOSTS))
+    wait_until("the second batch of each", lambda: all(lost.noted("measures", name) >= 2 for name in HOSTS))
     lost.kill_scheduler()
-    wait_until("its end, which nobody hears", lambda: all(lost.noted("measured", name) == 2 for name in HOSTS))
-    assert lost.noted("merged") < 4
+    lost.linger_batch.write_text("0.5")
+    wait_until("their end", lambda: lost.noted("measured") == lost.noted("measures"))
+    assert lost.noted("merged") < lost.noted("measures")  # which nobody hears
     lost.start_scheduler()
 
     out, err = run.communicate(timeout=120)

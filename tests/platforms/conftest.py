@@ -49,10 +49,19 @@ def left_behind(tag: str, within_s: float = 90.0) -> list[str]:
     A guest of another test that copied the mounts of this machine meanwhile holds a file system, and the loop device
     below it, until that guest ends: that may be a minute.
     """
+    return _staying(lambda: traces(tag), within_s)
+
+
+def kept_in_loops(*images: Path, within_s: float = 90.0) -> list[str]:
+    """Those images that stay behind loop devices, though nothing of the test uses them; see :func:`left_behind`."""
+    return _staying(lambda: sorted({*map(str, images)} & {*loop_files()}), within_s)
+
+
+def _staying(found: Callable[[], list[str]], within_s: float) -> list[str]:
     ends = time.monotonic() + within_s
-    while (found := traces(tag)) and time.monotonic() < ends:
+    while (stays := found()) and time.monotonic() < ends:
         time.sleep(0.1)
-    return found
+    return stays
 
 
 def loop_files() -> list[str]:

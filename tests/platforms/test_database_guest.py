@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from platforms.conftest import loop_files, require, running
+from platforms.conftest import kept_in_loops, require, running
 from platforms.disk_checks import PLATFORMS, disk, shell
 from sampled import sampled
 
@@ -133,10 +133,10 @@ async def test_postgresql_serves_fills_its_disk_and_survives_what_it_flushed(
             await database.guest.crash()
         else:
             await shell(database.guest, f"kill -9 $(head -1 {data.folder}/db/postmaster.pid)")
-    assert str(data.image) not in loop_files()
+    assert not kept_in_loops(data.image)
     async with server(platform, scope, spec, data, programs) as database:
         load = await database.start()
         assert await database.query("SELECT count(*) FROM kept") == (0, "1001\n")
         stopped = (await database.guest.channel.request("load_stop", load=load, timeout_s=60)).value
         assert stopped["ended_early"] is False
-    assert str(data.image) not in loop_files()
+    assert not kept_in_loops(data.image)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from platforms import guest_checks as check
-from platforms.conftest import loop_files, require, running, traces
+from platforms.conftest import kept_in_loops, require, running, traces
 from platforms.disk_checks import PLATFORMS as COMMON
 from platforms.disk_checks import disk, flushes_of_loop, shell
 from sampled import on, sampled
@@ -53,7 +53,7 @@ async def test_two_disks_are_each_an_image_of_its_own(platform: Platform, scope:
         assert code == 0, output
         first, second = map(int, output.split()[-2:])
         assert first > 1.5 * second
-    assert not {str(data.image), str(log.image)} & set(loop_files())
+    assert not kept_in_loops(data.image, log.image)
     async with running(platform, spec(disks=(log,), host_root=True)) as guest:
         assert await shell(guest, f"cat {log.folder}/file") == (0, "of-log\n")
 
@@ -68,7 +68,7 @@ async def test_what_is_written_stays_for_the_next_guest(platform: Platform, scop
         code, output = await shell(guest, f"cd {data.folder} && (sh -c '{script}'; stat -c %s file)")
         assert code == 0, output
         assert str(8 * 1024 * 1024 + 4) in output.splitlines()
-    assert str(data.image) not in loop_files()
+    assert not kept_in_loops(data.image)
     async with running(platform, spec(disks=(data,), host_root=True)) as guest:
         code, output = await shell(guest, f"cd {data.folder} && stat -c %s file && tail -c 4 file")
         assert (code, output) == (0, f"{8 * 1024 * 1024 + 4}\nend\n")
@@ -147,7 +147,7 @@ async def test_an_image_that_is_none_is_a_launch_error_and_nothing_is_left(
             await create(kind, settings).launch(asked)
         assert caught.value.stage == stage
         assert traces(f"{scope.tag}/{asked.name}") == []
-        assert str(image) not in loop_files()
+        assert not kept_in_loops(image)
 
 
 async def test_more_shares_than_the_kernel_can_be_told_of_are_refused(scope: Scope, spec: Spec, tmp_path: Path) -> None:

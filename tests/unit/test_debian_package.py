@@ -263,6 +263,9 @@ def test_systemd_runs_the_units_and_a_purge_leaves_nothing(bare: Path) -> None:
             active = run("systemctl", "is-active", *UNITS).stdout.split()
             assert active == ["active" if name == "postinst" else "inactive"] * 3, call
 
+        assert run("/var/lib/dpkg/info/virtgauge.postrm", "purge").returncode == 0
+        assert run("ls", "/var/lib/virtgauge/shown").returncode == 0, "runs are their owner's"
+        run("rm", "-r", "/var/lib/virtgauge/shown")
         purged = run("apt-get", "purge", "-y", "virtgauge")
         assert purged.returncode == 0, purged.stdout
         assert run("find", "/sys/fs/cgroup", "-name", "virtgauge-*").stdout == "", "control groups of its services"
