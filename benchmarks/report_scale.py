@@ -10,7 +10,6 @@ html`` would, and prints wall time, peak memory and size.
 from __future__ import annotations
 
 import argparse
-import io
 import sqlite3
 import subprocess
 import sys
@@ -82,17 +81,17 @@ def report(folder: Path) -> None:
     page = report.render_html(built)
     (folder / "report.html").write_text(page, encoding="utf-8")
     rendered, cpu = time.perf_counter(), time.process_time()
-    text = io.StringIO()
-    tidy.write(ResultTable(ledger), text)
-    written = time.perf_counter()
-    ledger.close()
     # Of this program: getrusage would count what the process was before it began, which had written the run.
     peak_mib = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    with (folder / "run.json").open("w", encoding="utf-8") as text:
+        tidy.write(ResultTable(ledger), text)
+    written, json_mb = time.perf_counter(), (folder / "run.json").stat().st_size / 1e6
+    ledger.close()
     print(f"imports           {imported - began:6.2f} s")
     print(f"analysis          {analysed - imported:6.2f} s")
     print(f"page              {rendered - analysed:6.2f} s   {len(page.encode()) / 1e6:.2f} MB")
     print(f"report.html total {rendered - began:6.2f} s   (CPU time of the process so far {cpu:.2f} s)")
-    print(f"(JSON besides     {written - rendered:6.2f} s   {len(text.getvalue().encode()) / 1e6:.2f} MB)")
+    print(f"(JSON besides     {written - rendered:6.2f} s   {json_mb:.2f} MB)")
     print(f"peak memory       {peak_mib:6.0f} MiB")
 
 

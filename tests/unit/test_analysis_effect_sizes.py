@@ -133,13 +133,14 @@ def test_a_stratum_that_one_side_lacks_changes_nothing() -> None:
     assert stratified_delta([whole, ({0: 1.0}, {})], 0.95) == stratified_delta([whole], 0.95)
 
 
+@pytest.mark.parametrize("n", [4, 10])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("common", [0.0, 1.0])
 def test_the_interval_holds_over_strata_whose_repetitions_have_much_in_common_and_gaps(
-    common: float, missing: float
+    common: float, missing: float, n: int
 ) -> None:
     """What a repetition's values share is counted once, whether or not it has a value in every stratum."""
-    rng, held, runs, n, shift = np.random.default_rng(7), 0, 600, 10, 0.7
+    rng, held, runs, shift = np.random.default_rng(7), 0, 600, 0.7
     truth = 2 * stats.norm.cdf(shift / np.sqrt(2 * (1 + common))) - 1
     for _ in range(runs):
         draws = rng.normal(0, 1, (2, 4, n)) + np.sqrt(common) * rng.normal(0, 1, (2, 1, n))
@@ -152,6 +153,25 @@ def test_the_interval_holds_over_strata_whose_repetitions_have_much_in_common_an
         estimate = stratified_delta(strata, 0.95)
         held += estimate.low <= truth <= estimate.high
     assert held / runs > 0.93
+
+
+def test_strata_of_other_repetitions_each_are_independent_samples() -> None:
+    """Their δ is a mean of two, whose variance is half that of one."""
+    rng, held = np.random.default_rng(5), 0
+    truth = 2 * stats.norm.cdf(0.7 / np.sqrt(2)) - 1
+    for _ in range(600):
+        x, y = rng.normal(0.7, 1, (2, 4)), rng.normal(0, 1, (2, 4))
+        strata = [(dict(enumerate(x[s], 4 * s)), dict(enumerate(y[s], 4 * s))) for s in (0, 1)]
+        estimate = stratified_delta(strata, 0.95)
+        held += estimate.low <= truth <= estimate.high
+    assert held / 600 > 0.93
+
+
+def test_a_single_repetition_in_each_stratum_has_no_interval() -> None:
+    side = {n: float(n) for n in range(20)}
+    estimate = stratified_delta([({0: 3.5}, side), ({1: 4.5}, side)], 0.95)
+    assert estimate.point == pytest.approx((-0.6 - 0.5) / 2)
+    assert not estimate.has_interval
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -225,6 +225,26 @@ def test_three_groups_in_more_blocks_than_can_be_dealt_out_have_the_p_of_friedma
     assert kruskal_wallis(groups, blocked=True).p == pytest.approx(stats.friedmanchisquare(*groups).pvalue)
 
 
+@pytest.mark.parametrize("blocks", [101, 400])
+def test_two_groups_in_many_blocks_are_the_exact_sign_test(blocks: int) -> None:
+    """Of more than a hundred it is found by transforms: no p is below what data can have."""
+    first = np.arange(float(blocks))
+    for less in (blocks // 2, blocks // 2 - 15, blocks // 3, 0):
+        second = first + np.where(np.arange(blocks) < less, -0.5, 0.5)
+        p, least = stats.binomtest(less, blocks).pvalue, least_attainable_p((blocks, blocks), blocked=True)
+        found = kruskal_wallis([first, second], blocked=True).p
+        assert found == pytest.approx(p, rel=1e-6, abs=1e-12)
+        assert found >= least * (1 - 1e-9)
+
+
+def test_ties_within_many_blocks_count_as_within_few() -> None:
+    rng = np.random.default_rng(2)
+    groups = list(rng.integers(0, 3, (4, 101)).astype(float))
+    many = dunn(groups, blocked=True)
+    normal = [float(2 * stats.norm.sf(abs(pair.z))) for pair in many]
+    assert [pair.p for pair in many] == pytest.approx(normal, abs=0.03)
+
+
 def test_the_p_of_a_pair_in_blocks_is_its_share_of_all_ways_to_deal_the_ranks_out() -> None:
     ways = [pair.p for groups in dealt(3, 3) for pair in dunn(groups, blocked=True)[:1]]
     for p in set(ways):

@@ -27,7 +27,7 @@ from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report.model import Report
-from virtgauge.specs.blocks import Text, Value
+from virtgauge.specs.blocks import Chart, Text, Value
 from virtgauge.specs.headline import Tone
 
 pytestmark = pytest.mark.slow
@@ -131,6 +131,22 @@ def test_pooled_tail_needs_all_repetitions_together(tmp_path: Path) -> None:
     assert tail.point is not None
     assert not tail.has_interval
     assert "together" in tail.method
+
+
+@pytest.mark.parametrize(
+    ("blocks", "samples", "said"), [(120, 20_000, "100 of 120"), (120, 2_000, ""), (50, 50_000, "")]
+)
+def test_a_curve_of_some_repetitions_says_of_how_many(tmp_path: Path, blocks: int, samples: int, said: str) -> None:
+    host, rng = arm_record("host", "host", "Host", "reference"), np.random.default_rng(1)
+    with Ledger.create(tmp_path / "run", manifest([host])) as ledger:
+        histogram = timer_histogram(rng, 20, samples=samples)
+        for block in range(blocks):
+            ledger.add_trial(trial(host, "timer_cost", CLOCK, block), {"timer_cost": histogram})
+        (suite,) = report.build(ledger).suites
+    (curves,) = [one for one in suite.blocks if isinstance(one, Chart) and one.kind == "ccdf"]
+    assert ("Of many repetitions" in curves.caption) == bool(said)
+    assert said in curves.caption
+    assert "drawn" not in curves.panels[0].rows[0]
 
 
 def test_identical_arms_agree(usual: Report) -> None:

@@ -235,6 +235,27 @@ def test_histograms_of_repetitions_are_merged_when_asked_for(tmp_path: Path) -> 
     assert whole.quantile(0.9) == expected.quantile(0.9)
 
 
+def test_of_many_repetitions_with_many_values_some_are_merged_of_every_part_of_the_run(tmp_path: Path) -> None:
+    """No step that repetitions have in common, such as two of each guest, is met each time; the mean is of all."""
+    blocks, values = 400, 5000
+    rng = np.random.default_rng(3)
+    with Ledger.create(tmp_path / "run", manifest(ARMS)) as ledger:
+        for block in range(blocks):
+            samples = np.full(values, 1000 + 2000 * (block % 2)) + rng.integers(0, 100, values)
+            ledger.add_trial(record("host", block, 1.0), {"service": hdr_bins(samples)})
+    table = ResultTable.open(tmp_path / "run")
+    places, of = table.pooled("service", CELL, "host")
+    assert (places.size, of) == (1_000_000 // values, blocks)
+    drawn = table.trials.block[places]
+    assert drawn.tolist() == sorted(set(drawn.tolist()))
+    assert [np.count_nonzero((drawn >= at) & (drawn < at + 40)) for at in range(0, blocks, 40)] == [20] * 10
+    assert all(np.unique(drawn % period).size == period for period in range(2, 11))
+    found = table.distribution("service", CELL, "host")
+    assert found is not None
+    assert found[0].n == places.size * values
+    assert found[0].mean == pytest.approx(2049.5, rel=1e-3)
+
+
 def test_a_host_of_a_fleet_is_its_own_blocks(tmp_path: Path) -> None:
     from virtgauge.ledger.records import BLOCKS_PER_HOST, HostRecord
 

@@ -22,7 +22,8 @@ Sport Sciences 1(21): 19-25.  Blocked, that share is Kendall's W.
 Psychological Bulletin 114(3): 494-509.  Its interval is the exact one of a proportion, C. J. Clopper & E. S. Pearson
 (1934), Biometrika 26: 404-413, of (1 + δ)/2 and of as many independent pairs as have the variance of δ, as E. L. Korn
 & B. I. Graubard (1998), "Confidence Intervals for Proportions with Small Expected Number of Positive Counts Estimated
-from Survey Data", Survey Methodology 24(2): 193-201, have it for correlated answers.  Cliff's own interval (1996, eq.
+from Survey Data", Survey Methodology 24(2): 193-201, have it for correlated answers; their factor for few degrees of
+freedom is left out, in place of which comes the quarter below.  Cliff's own interval (1996, eq.
 5.12, with Student's t) holds 81 to 93 % near ±1: where a side varies as bursts do, a few values say how often those
 come, and the estimated variance is too small as often as none came.  So the greatest variance that δ can have, (1 −
 δ²)/n of the smaller sample (D. Feng & N. Cliff 2004, Journal of Modern Applied Statistical Methods 3(2): 322-332, eq.
@@ -49,7 +50,7 @@ Whole = npt.NDArray[np.int64]
 Unit = TypeVar("Unit", bound=Hashable)
 
 _GREATEST = 0.25  # The part of the greatest possible variance in that of δ, found by simulation (docs/coverage.md)
-_MOST_DEALT = 100  # Values of two groups, and blocks of three: of more χ² is as good
+_MOST_DEALT = 100  # Values of two groups, and blocks: of more χ² is as good for three, and transforms for pairs
 _MOST_DEALT_BY_PAIRS = 36  # Likewise values of three groups and more
 _MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
 
@@ -200,12 +201,14 @@ def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[
     if len(blocks) <= _MOST_DEALT:
         dealt = itertools.chain.from_iterable(itertools.repeat(*kind) for kind in kinds)
         chances = functools.reduce(np.convolve, dealt, np.ones(1))
-    else:  # the product of as many transforms, to some 1e-16
+    else:  # the product of as many transforms, each chance to some 1e-16
         size = 2 * widest * len(blocks) + 1
-        chances = np.fft.irfft(math.prod(np.fft.rfft(one, size) ** times for one, times in kinds), size).clip(0)
+        chances = np.fft.irfft(math.prod(np.fft.rfft(one, size) ** times for one, times in kinds), size)
     middle = chances.size // 2
     reached = [round(2 * abs(float((parts[i] - parts[j]).sum()))) for i, j in pairs]
-    return [min(1.0, 2 * float(chances[: middle - by + 1].sum())) for by in reached]
+    found = [2 * float(chances[: middle - by + 1].sum()) for by in reached]
+    least = least_attainable_dunn_p([len(part) for part in parts], 0, 1, blocked=True)
+    return [min(1.0, max(p, least)) for p in found]
 
 
 def _enumerable(sizes: Sequence[int]) -> bool:
@@ -358,15 +361,17 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
         deltas.append(int(signs[0].sum()) / pairs)
         for own, side, known, added in zip(signs, sides, units, parts, strict=True):
             known.append(np.fromiter(side, dtype=np.int64, count=len(side)))
-            added.append((own / pairs - deltas[-1] / own.size) / len(whole))
+            unbiased = math.sqrt(own.size / max(own.size - 1, 1))  # for the stratum's own mean is taken off
+            added.append((own / pairs - deltas[-1] / own.size) / len(whole) * unbiased)
     delta = math.fsum(deltas) / len(deltas)
-    each = [_sums_by_unit(known, added) for known, added in zip(units, parts, strict=True)]
-    n = min(one.size for one in each)
-    if n < 2:
-        return Estimate.bare(delta, "delta", "a single repetition: no interval", n)
-    variance = sum(float((one**2).sum()) * one.size / (one.size - 1) for one in each)
-    smaller = min(len(deltas) / sum(1 / one.size for one in known) for known in units)
-    independent = _independent_pairs(delta, variance, smaller)
+    sums = [_sums_by_unit(known, added) for known, added in zip(units, parts, strict=True)]
+    sizes = [[one.size for one in known] for known in units]
+    n = min(one.size for one in sums)
+    if min(map(max, sizes)) < 2:
+        return Estimate.bare(delta, "delta", "a single repetition in each cell: no interval", n)
+    alone = sum(of.count(1) for of in sizes)  # of which nothing tells the variance, so that the greatest counts
+    variance = sum(float((one**2).sum()) for one in sums) + alone * (1 - delta**2) / len(whole) ** 2
+    independent = _independent_pairs(delta, variance, min(len(of) / sum(1 / size for size in of) for of in sizes))
     tail, greater = (1 - confidence) / 2, (1 + delta) / 2 * independent
     low = -_highest_delta(independent - greater, greater, tail)
     high = _highest_delta(greater, independent - greater, tail)

@@ -226,15 +226,12 @@ def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
         along = Axis(factor.title.lower(), factor.quantity, "linear" if factor.quantity is SHARE else "log")
     across = {"ccdf": (figures, Axis("share that is longer")), "dots": (figures, Axis(""))}
     caption = spec.caption
-    if spec.kind == "ccdf" and any(_in_part(context, spec, cell, arm) for cell in cells for arm in context.arms):
-        caption += " Of many repetitions some are drawn, evenly spread over the run."
+    drawn = [row.pop("drawn") for _, rows in panels for row in rows if "drawn" in row]
+    if drawn:
+        some, of = min(drawn, key=lambda one: one[0] / one[1])
+        caption += f" Of many repetitions some are drawn, evenly over the run ({some:,} of {of:,}): the largest values "
+        caption += "may be in others."
     yield from chart_of(spec.kind, spec.title, caption, across.get(spec.kind, (along, figures)), panels)
-
-
-def _in_part(context: Context, spec: ChartSpec, cell: Cell, arm: ArmRecord) -> bool:
-    """Whether a curve is of some repetitions only."""
-    pools = (context.table.pooled(one, cell, arm.name) for one in spec.measures)
-    return any(places.size < of for places, of in pools)
 
 
 PointRow = dict[str, Any]
@@ -285,10 +282,13 @@ def _curves(context: Context, spec: ChartSpec, cells: list[Cell], measures: Meas
     """Of each arm the cell that has the histogram; columns, for the page makes rows of them."""
     for arm in context.arms:
         for cell in cells:
-            found = next(filter(None, (context.table.distribution(one, cell, arm.name) for one in spec.measures)), None)
+            known = ((one, context.table.distribution(one, cell, arm.name)) for one in spec.measures)
+            name, found = next((one for one in known if one[1]), ("", None))
             if found is not None:
                 values, shares = ccdf(found[0], _CURVE_POINTS)
                 row = {"arm": arm.name, "label": arm.label, "mean": found[0].mean * found[1]}
+                places, of = context.table.pooled(name, cell, arm.name)
+                row |= {"drawn": (places.size, of)} if places.size < of else {}
                 yield row | {"x": (values * found[1]).tolist(), "y": shares.tolist()}
                 break
 

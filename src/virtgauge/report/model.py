@@ -96,7 +96,7 @@ class Report:
 def build(ledger: Ledger) -> Report:
     """Everything that the ledger of a run says; of one in progress or interrupted, the report says so."""
     guests, events, table = ledger.guests(), ledger.events(), ResultTable(ledger)
-    manifest, facts = labelled(table.manifest), facts_of(guests)
+    manifest, facts = labelled(table.manifest), facts_of(table.arms, guests)
     arms = tuple(_arm_summary(arm, table, guests, facts) for arm in manifest.arms)
     suites = [suite_report(context) for context in contexts_of(table)]
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])

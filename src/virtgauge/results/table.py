@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -40,7 +41,8 @@ Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in th
 _Place = tuple[str, frozenset[str], Source]
 Made = TypeVar("Made")
 _CellPlace = tuple[str, str, frozenset[tuple[str, str]]]
-_FEWEST_POOLED, _MOST_POOLED = 200, 10_000_000  # Repetitions, and values of them, that are taken together at least
+_FEWEST_POOLED, _ENOUGH_POOLED = 100, 1_000_000
+"""How many repetitions, and how many values, are taken together at least, where there are so many."""
 
 
 class ResultTable:
@@ -350,30 +352,40 @@ class ResultTable:
     # -- distributions -----------------------------------------------------------------------------------
 
     def distribution(self, histogram: str, cell: Cell, arm: str) -> tuple[Distribution, float] | None:
-        """The values of all repetitions together, and how many nanoseconds their unit has; None without any.
+        """The values of repetitions together, and how many nanoseconds their unit has; None without any.
 
-        Of many repetitions those of some, evenly spread over the run, as :meth:`pooled` tells.
+        Of which repetitions, :meth:`pooled` tells; the mean is that of all.
         """
         key = histogram, cell, arm
         if key not in self._pooled:
-            numbers = self.trials.number[self.pooled(histogram, cell, arm)[0]].tolist()
-            found = [one for _, one in self.ledger.histograms(numbers, histogram)]
-            alike = [distribution_of(one) for one in found if one.unit == found[0].unit]
-            self._pooled[key] = (merge(alike), NS_PER_UNIT[found[0].unit]) if found else None
+            places, of = self.pooled(histogram, cell, arm)
+            found = [one for _, one in self.ledger.histograms(self.trials.number[places].tolist(), histogram)]
+            self._pooled[key] = None
+            if found:
+                merged = merge(distribution_of(one) for one in found if one.unit == found[0].unit)
+                factor = NS_PER_UNIT[found[0].unit]
+                if places.size < of:
+                    rows = self.trials.counted[self.trials.counted_at(cell, arm)]
+                    n, means = (self._statistics_of(histogram, {"mean"})[name][rows] for name in ("n", "mean"))
+                    merged = dataclasses.replace(merged, mean=float(np.nansum(n * means) / np.nansum(n)) / factor)
+                self._pooled[key] = merged, factor
         return self._pooled[key]
 
     def pooled(self, histogram: str, cell: Cell, arm: str) -> tuple[npt.NDArray[np.int64], int]:
         """The trials, by place, whose values :meth:`distribution` takes together, and how many have values at all.
 
-        Of more than 200 they are as many, evenly spread, as have ten million values: a hundred beyond the quantile at
-        0.99999, and all of them would take minutes to decode.
+        They are all, or, as to decode them would take minutes, one drawn from each of as many equal stretches of the
+        run as have a million values on the average (a hundred beyond the quantile at 0.9999), and from 100 at least.
         """
         rows = self.trials.counted[self.trials.counted_at(cell, arm)]
-        values = self._statistics_of(histogram)["n"][rows]
+        values = self._statistics_of(histogram, {"mean"})["n"][rows]
         rows = rows[values > 0]
-        enough = max(_FEWEST_POOLED, math.ceil(_MOST_POOLED * rows.size / max(np.nansum(values), 1)))
-        some = rows if rows.size <= enough else rows[np.linspace(0, rows.size - 1, enough).astype(np.int64)]
-        return some, rows.size
+        enough = max(_FEWEST_POOLED, math.ceil(_ENOUGH_POOLED * rows.size / max(np.nansum(values), 1)))
+        if rows.size <= enough:
+            return rows, rows.size
+        # drawn, because a fixed step may meet one repetition of each guest only
+        stretches = np.linspace(0, rows.size, enough + 1).astype(np.int64)
+        return rows[np.random.default_rng(enough).integers(stretches[:-1], stretches[1:])], rows.size
 
     # -- how trials went ---------------------------------------------------------------------------------
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Manifest
@@ -35,7 +34,7 @@ def cell_name(cell: Cell) -> str:
 
 def contexts_of(table: ResultTable) -> Iterator[Context]:
     """What each suite that was tried is told from: with the arms that it is for, by labels that tell them apart."""
-    manifest, facts = labelled(table.manifest), facts_of(table.ledger.guests())
+    manifest, facts = labelled(table.manifest), facts_of(table.arms, table.ledger.guests())
     for spec in SPECS:
         if spec.name in table.suites:
             yield Context(spec, table, _arms_of(manifest, spec.name), facts)
@@ -48,9 +47,10 @@ def labelled(manifest: Manifest) -> Manifest:
     return dataclasses.replace(manifest, arms=tuple(arms))
 
 
-def facts_of(guests: Sequence[GuestRecord]) -> Mapping[str, dict[str, Any]]:
+def facts_of(arms: Sequence[ArmRecord], guests: Sequence[GuestRecord]) -> dict[str, dict[str, Any]]:
     """By arm, as the agent of its first guest that came up saw them; empty of others."""
-    return defaultdict(dict, {one.arm: one.facts for one in reversed(guests) if one.facts})
+    known = {one.arm: one.facts for one in reversed(guests) if one.facts}
+    return {arm.name: known.get(arm.name, {}) for arm in arms}
 
 
 def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:

@@ -147,7 +147,7 @@ def _tables() -> Iterator[TableSpec]:
             caption="Half IQR is what Kirova et al. 2019 call MAD; MAD here is the median absolute deviation. Where a "
             "clock advances in steps as coarse as the cost itself, the median is interpolated within the step that "
             "holds it. Every figure is the median over repetitions, of the minimum and the maximum too; a tail that is "
-            "too rare for any repetition is of all values together, and has neither interval nor ratio.",
+            "too rare for any repetition is of the values of many together, and has neither interval nor ratio.",
         )
 
 
@@ -265,9 +265,9 @@ TIMING = SuiteSpec(
     missing=("function", "load"),
     glossary={
         "Distribution figures": "The height of a line says how often a value larger than the one below occurs. They "
-        "hold all valid repetitions together. Dashed lines are emulated platforms, dotted the A/A arm; vertical rules "
-        "are means. A wake-up before its deadline is negative and has no place on a logarithmic axis; the tables count "
-        "it.",
+        "hold the valid repetitions together; of very many some, and then the caption says of how many. Dashed lines "
+        "are emulated platforms, dotted the A/A arm; vertical rules are means of all. A wake-up before its deadline is "
+        "negative and has no place on a logarithmic axis; the tables count it.",
         "Factors": "Guests are the units. Platforms: Kruskal–Wallis of each guest’s mean rank over its cells; ε² is "
         "the share of the ranks’ variance that the platform explains. Function and load: Friedman’s test, of the "
         "levels’ mean ranks within each guest; Kendall’s W is that share. An interaction (×): whether one factor’s "

@@ -99,9 +99,10 @@ def _pooled_tail(context: Context, cell: Cell, arm: str, share: float, counts: M
     pooled = context.table.distribution(cell.probe, cell, arm)
     assert pooled is not None, "there are samples"
     point = pooled[0].quantile(share) * pooled[1]
+    repetitions = context.table.pooled(cell.probe, cell, arm)[0].size
     of = f"all {samples:,}" if pooled[0].n == samples else f"{pooled[0].n:,} of {samples:,}"
     reason = f"of {of} samples together; a repetition needs {needed:,} of its own for an interval"
-    return Estimate.bare(point, "ns", reason, len(counts))
+    return Estimate.bare(point, "ns", reason, repetitions)
 
 
 def mean_of_all(context: Context, cell: Cell, arm: str) -> Shown:
