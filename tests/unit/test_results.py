@@ -229,7 +229,7 @@ def test_histograms_of_repetitions_are_merged_when_asked_for(tmp_path: Path) -> 
         ledger.add_trial(record("host", 3, 1.0, status=TrialStatus.INVALID), {"service": parts[0]})
     found = ResultTable.open(tmp_path / "run").distribution("service", CELL, "host")
     assert found is not None
-    whole, ns = found
+    whole, ns, *_ = found
     expected = merge(distribution_of(one) for one in parts)
     assert (whole.n, ns) == (1500, 1e-3)
     assert whole.quantile(0.9) == expected.quantile(0.9)
@@ -244,16 +244,16 @@ def test_of_many_repetitions_with_many_values_some_are_merged_of_every_part_of_t
             samples = np.full(values, 1000 + 2000 * (block % 2)) + rng.integers(0, 100, values)
             ledger.add_trial(record("host", block, 1.0), {"service": hdr_bins(samples)})
     table = ResultTable.open(tmp_path / "run")
-    places, of = table.pooled("service", CELL, "host")
-    assert (places.size, of) == (1_000_000 // values, blocks)
-    drawn = table.trials.block[places]
+    found = table.distribution("service", CELL, "host")
+    assert found is not None
+    assert (found.places.size, found.of) == (1_000_000 // values, blocks)
+    drawn = table.trials.block[found.places]
     assert drawn.tolist() == sorted(set(drawn.tolist()))
     assert [np.count_nonzero((drawn >= at) & (drawn < at + 40)) for at in range(0, blocks, 40)] == [20] * 10
     assert all(np.unique(drawn % period).size == period for period in range(2, 11))
-    found = table.distribution("service", CELL, "host")
-    assert found is not None
-    assert found[0].n == places.size * values
-    assert found[0].mean == pytest.approx(2049.5, rel=1e-3)
+    assert found.values.n == drawn.size * values
+    mean_ns = table.mean_ns("service", CELL, "host")
+    assert mean_ns is not None and mean_ns / found.ns == pytest.approx(2049.5, rel=1e-3)
 
 
 def test_a_host_of_a_fleet_is_its_own_blocks(tmp_path: Path) -> None:

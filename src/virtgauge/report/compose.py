@@ -285,11 +285,11 @@ def _curves(context: Context, spec: ChartSpec, cells: list[Cell], measures: Meas
             known = ((one, context.table.distribution(one, cell, arm.name)) for one in spec.measures)
             name, found = next((one for one in known if one[1]), ("", None))
             if found is not None:
-                values, shares = ccdf(found[0], _CURVE_POINTS)
-                row = {"arm": arm.name, "label": arm.label, "mean": found[0].mean * found[1]}
-                places, of = context.table.pooled(name, cell, arm.name)
-                row |= {"drawn": (places.size, of)} if places.size < of else {}
-                yield row | {"x": (values * found[1]).tolist(), "y": shares.tolist()}
+                values, shares = ccdf(found.values, _CURVE_POINTS)
+                mean_ns = context.table.mean_ns(name, cell, arm.name)
+                row: PointRow = {"arm": arm.name, "label": arm.label, "mean": mean_ns}
+                row |= {"drawn": (found.places.size, found.of)} if found.places.size < found.of else {}
+                yield row | {"x": (values * found.ns).tolist(), "y": shares.tolist()}
                 break
 
 

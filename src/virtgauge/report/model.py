@@ -98,7 +98,7 @@ def build(ledger: Ledger) -> Report:
     guests, events, table = ledger.guests(), ledger.events(), ResultTable(ledger)
     manifest, facts = labelled(table.manifest), facts_of(table.arms, guests)
     arms = tuple(_arm_summary(arm, table, guests, facts) for arm in manifest.arms)
-    suites = [suite_report(context) for context in contexts_of(table)]
+    suites = [suite_report(context) for context in contexts_of(table, facts)]
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
     valid = table.trials.status == STATUSES.index(TrialStatus.VALID)
     tallies = Tallies.of(table.accounts())

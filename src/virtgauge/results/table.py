@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import json
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +44,15 @@ _FEWEST_POOLED, _ENOUGH_POOLED = 100, 1_000_000
 """How many repetitions, and how many values, are taken together at least, where there are so many."""
 
 
+class Pooled(NamedTuple):
+    """The values of repetitions together."""
+
+    values: Distribution
+    ns: float  # that their unit has
+    places: npt.NDArray[np.int64]  # of their trials in :class:`Trials`
+    of: int  # so many repetitions as have values
+
+
 class ResultTable:
     """The figures of one run: of valid trials, the last of each block.
 
@@ -60,7 +68,7 @@ class ResultTable:
         self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
         self._comparisons: dict[tuple[str, Cell, str, tuple[Cell, str]], Comparison] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
-        self._pooled: dict[tuple[str, Cell, str], tuple[Distribution, float] | None] = {}
+        self._pooled: dict[tuple[str, Cell, str], Pooled | None] = {}
 
     @classmethod
     def open(cls, folder: Path, host: str | None = None) -> ResultTable:
@@ -351,41 +359,37 @@ class ResultTable:
 
     # -- distributions -----------------------------------------------------------------------------------
 
-    def distribution(self, histogram: str, cell: Cell, arm: str) -> tuple[Distribution, float] | None:
-        """The values of repetitions together, and how many nanoseconds their unit has; None without any.
+    def distribution(self, histogram: str, cell: Cell, arm: str) -> Pooled | None:
+        """The values of repetitions together; None without any.
 
-        Of which repetitions, :meth:`pooled` tells; the mean is that of all.
+        They are those of all repetitions, or, as to decode them would take minutes, of one drawn from each of as many
+        equal stretches of the run as have a million values on the average (a hundred beyond the quantile at 0.9999),
+        and from 100 at least.  Drawn, because a fixed step may meet one repetition of each guest only.
         """
         key = histogram, cell, arm
         if key not in self._pooled:
-            places, of = self.pooled(histogram, cell, arm)
-            found = [one for _, one in self.ledger.histograms(self.trials.number[places].tolist(), histogram)]
+            rows = self.trials.counted[self.trials.counted_at(cell, arm)]
+            values = self._statistics_of(histogram, {"n"})["n"][rows]
+            rows, enough = rows[values > 0], _FEWEST_POOLED
+            of = rows.size
+            if of > enough:
+                enough = max(enough, math.ceil(_ENOUGH_POOLED * of / np.nansum(values)))
+            if of > enough:
+                stretches = np.linspace(0, of, enough + 1).astype(np.int64)
+                rows = rows[np.random.default_rng(enough).integers(stretches[:-1], stretches[1:])]
+            found = [one for _, one in self.ledger.histograms(self.trials.number[rows].tolist(), histogram)]
             self._pooled[key] = None
             if found:
-                merged = merge(distribution_of(one) for one in found if one.unit == found[0].unit)
-                factor = NS_PER_UNIT[found[0].unit]
-                if places.size < of:
-                    rows = self.trials.counted[self.trials.counted_at(cell, arm)]
-                    n, means = (self._statistics_of(histogram, {"mean"})[name][rows] for name in ("n", "mean"))
-                    merged = dataclasses.replace(merged, mean=float(np.nansum(n * means) / np.nansum(n)) / factor)
-                self._pooled[key] = merged, factor
+                whole = merge(distribution_of(one) for one in found if one.unit == found[0].unit)
+                self._pooled[key] = Pooled(whole, NS_PER_UNIT[found[0].unit], rows, of)
         return self._pooled[key]
 
-    def pooled(self, histogram: str, cell: Cell, arm: str) -> tuple[npt.NDArray[np.int64], int]:
-        """The trials, by place, whose values :meth:`distribution` takes together, and how many have values at all.
-
-        They are all, or, as to decode them would take minutes, one drawn from each of as many equal stretches of the
-        run as have a million values on the average (a hundred beyond the quantile at 0.9999), and from 100 at least.
-        """
+    def mean_ns(self, histogram: str, cell: Cell, arm: str) -> float | None:
+        """The mean of all values of all repetitions, in nanoseconds; None without any."""
         rows = self.trials.counted[self.trials.counted_at(cell, arm)]
-        values = self._statistics_of(histogram, {"mean"})["n"][rows]
-        rows = rows[values > 0]
-        enough = max(_FEWEST_POOLED, math.ceil(_ENOUGH_POOLED * rows.size / max(np.nansum(values), 1)))
-        if rows.size <= enough:
-            return rows, rows.size
-        # drawn, because a fixed step may meet one repetition of each guest only
-        stretches = np.linspace(0, rows.size, enough + 1).astype(np.int64)
-        return rows[np.random.default_rng(enough).integers(stretches[:-1], stretches[1:])], rows.size
+        n, means = (self._statistics_of(histogram, {"mean"})[name][rows] for name in ("n", "mean"))
+        total = np.nansum(n)
+        return float(np.nansum(n * means) / total) if total else None
 
     # -- how trials went ---------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Manifest
@@ -32,9 +32,12 @@ def cell_name(cell: Cell) -> str:
     return f"{title}: {levels}" if levels else title
 
 
-def contexts_of(table: ResultTable) -> Iterator[Context]:
-    """What each suite that was tried is told from: with the arms that it is for, by labels that tell them apart."""
-    manifest, facts = labelled(table.manifest), facts_of(table.arms, table.ledger.guests())
+def contexts_of(table: ResultTable, facts: Mapping[str, Mapping[str, Any]] = {}) -> Iterator[Context]:
+    """What each suite that was tried is told from: with the arms that it is for, by labels that tell them apart.
+
+    ``facts`` are those of :func:`facts_of`, which no claim needs.
+    """
+    manifest = labelled(table.manifest)
     for spec in SPECS:
         if spec.name in table.suites:
             yield Context(spec, table, _arms_of(manifest, spec.name), facts)

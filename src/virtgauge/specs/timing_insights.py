@@ -98,21 +98,17 @@ def _pooled_tail(context: Context, cell: Cell, arm: str, share: float, counts: M
         return Estimate.missing("ns", f"needs {needed:,} samples, has {samples:,}", len(counts))
     pooled = context.table.distribution(cell.probe, cell, arm)
     assert pooled is not None, "there are samples"
-    point = pooled[0].quantile(share) * pooled[1]
-    repetitions = context.table.pooled(cell.probe, cell, arm)[0].size
-    of = f"all {samples:,}" if pooled[0].n == samples else f"{pooled[0].n:,} of {samples:,}"
+    values, ns, places, _ = pooled
+    of = f"all {samples:,}" if values.n == samples else f"{values.n:,} of {samples:,}"
     reason = f"of {of} samples together; a repetition needs {needed:,} of its own for an interval"
-    return Estimate.bare(point, "ns", reason, repetitions)
+    return Estimate.bare(values.quantile(share) * ns, "ns", reason, places.size)
 
 
 def mean_of_all(context: Context, cell: Cell, arm: str) -> Shown:
     """The mean of all values, whatever their repetition."""
-    counts, means = _counts(context, cell, arm), context.values(f"{cell.probe}.mean", cell, arm)
-    total = sum(counts.values())
-    if not total:
-        return None
-    mean = sum(counts[block] * mean for block, mean in means.items()) / total
-    return Value.count(f"{cell.probe}.curve.mean", context.place(cell, arm), mean, DURATION)
+    mean = context.table.mean_ns(cell.probe, cell, arm)
+    place = context.place(cell, arm)
+    return None if mean is None else Value.count(f"{cell.probe}.curve.mean", place, mean, DURATION)
 
 
 def samples(context: Context, cell: Cell, arm: str) -> Shown:
