@@ -144,7 +144,7 @@ def test_a_curve_of_some_repetitions_says_of_how_many(tmp_path: Path, blocks: in
             ledger.add_trial(trial(host, "timer_cost", CLOCK, block), {"timer_cost": histogram})
         (suite,) = report.build(ledger).suites
     (curves,) = [one for one in suite.blocks if isinstance(one, Chart) and one.kind == "ccdf"]
-    assert ("Of many repetitions" in curves.caption) == bool(said)
+    assert ("Of very many repetitions" in curves.caption) == bool(said)
     assert said in curves.caption
     assert "drawn" not in curves.panels[0].rows[0]
 

@@ -229,8 +229,8 @@ def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
     drawn = [row.pop("drawn") for _, rows in panels for row in rows if "drawn" in row]
     if drawn:
         some, of = min(drawn, key=lambda one: one[0] / one[1])
-        caption += f" Of many repetitions some are drawn, evenly over the run ({some:,} of {of:,}): the largest values "
-        caption += "may be in others."
+        caption += f" Of very many repetitions a curve has a random sample, spread over the run (of one, {some:,} of "
+        caption += f"{of:,}): rare extremes may be in others. Means, and extremes in tables, are of all."
     yield from chart_of(spec.kind, spec.title, caption, across.get(spec.kind, (along, figures)), panels)
 
 

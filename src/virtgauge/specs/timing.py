@@ -265,7 +265,7 @@ TIMING = SuiteSpec(
     missing=("function", "load"),
     glossary={
         "Distribution figures": "The height of a line says how often a value larger than the one below occurs. They "
-        "hold the valid repetitions together; of very many some, and then the caption says of how many. Dashed lines "
+        "hold the valid repetitions together, or of very many a sample, which the caption then says. Dashed lines "
         "are emulated platforms, dotted the A/A arm; vertical rules are means of all. A wake-up before its deadline is "
         "negative and has no place on a logarithmic axis; the tables count it.",
         "Factors": "Guests are the units. Platforms: Kruskal–Wallis of each guest’s mean rank over its cells; ε² is "
