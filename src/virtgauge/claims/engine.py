@@ -236,7 +236,7 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
     pairs: list[tuple[Figure, Figure]] = []
     for larger, smaller in itertools.pairwise(test.descending):
         named = [name for name in (larger, smaller) if name != "*"]
-        known: dict[str, list[Figure]] = {}
+        known: dict[str, Sequence[Figure]] = {}
         for name in named:
             known[name] = figures.select(test.measure, test.cells | {test.factor: name})
             if not known[name]:

@@ -74,6 +74,7 @@ class Figures:
         self.file, self._nominal = file, nominal
         self._figures = {group[0].measure: group for group in grouped(figures, lambda one: one.measure)}
         self.missing_reason = missing_reason
+        self._selected: dict[tuple[object, ...], list[Figure]] = {}
 
     @property
     def exact(self) -> bool:
@@ -92,8 +93,14 @@ class Figures:
         of_one_arm = "arm" in alike if alike is not None else not {*without} & {*self.file.of_arms}
         return (figure.arm if of_one_arm else "", *((name, figure.level(name)) for name in names if name != "arm"))
 
-    def select(self, measure: str, cells: Cells, which: str = "each") -> list[Figure]:
+    def select(self, measure: str, cells: Cells, which: str = "each") -> Sequence[Figure]:
         """Figures of a measure at some levels: all, or the ``lowest`` or ``highest`` alone."""
+        key = measure, which, *cells.items()
+        if key not in self._selected:
+            self._selected[key] = self._select(measure, cells, which)
+        return self._selected[key]
+
+    def _select(self, measure: str, cells: Cells, which: str) -> list[Figure]:
         wanted = self.file.default | cells
         found = [
             one
