@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,11 @@ from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
 from virtgauge.analysis.factor_tests import (
+    PARAMETERS,
     FactorTest,
     ParameterFactors,
     Place,
     ProbeFactors,
-    Repetitions,
     probe_factors,
 )
 from virtgauge.specs.blocks import Chart, Text, Value
@@ -28,6 +29,7 @@ from virtgauge.specs.timing_factors import factors_of
 pytestmark = pytest.mark.slow
 
 EMULATED = ("tcg",)
+Guests = dict[int, dict[str, float]]  # A cell's figures by repetition and statistic
 
 
 def cells(
@@ -36,13 +38,13 @@ def cells(
     loads: tuple[str, ...] = ("idle", "cpu"),
     seed: int = 1,
     **factors: float,
-) -> dict[Place, Repetitions]:
+) -> dict[Place, Guests]:
     """Values of 10 ns for the first function and 40 for the others, times an arm's factor, with 3 % of chance.
 
     ``gvisor_under_cpu`` is by how much more gVisor costs under load.
     """
     rng = np.random.default_rng(seed)
-    found: dict[Place, Repetitions] = {}
+    found: dict[Place, Guests] = {}
     for function in functions:
         for arm in ("host", "runc", "gvisor", "tcg"):
             for load in loads:
@@ -60,8 +62,16 @@ def cells(
     return found
 
 
+def factors_in(cells: Mapping[Place, Guests]) -> ProbeFactors | None:
+    by_statistic = {
+        place: {name: {block: figures[name] for block, figures in guests.items()} for name in PARAMETERS}
+        for place, guests in cells.items()
+    }
+    return probe_factors(by_statistic, EMULATED, 0.95)
+
+
 def analysed(**options: float | int) -> ProbeFactors:
-    found = probe_factors(cells(**options), EMULATED, 0.95)
+    found = factors_in(cells(**options))
     assert found is not None
     return found
 
@@ -103,7 +113,7 @@ def test_what_guests_have_in_common_in_a_function_or_a_load_shows_no_effect_and_
     rng, shown = np.random.default_rng(3), Counter[str]()
     for _ in range(100):
         guests = {(arm, block): rng.normal(0, 0.3, 5) for arm in ("host", "runc", "gvisor") for block in range(6)}
-        values: dict[Place, Repetitions] = {
+        values: dict[Place, Guests] = {
             (function, arm, load): {
                 block: dict.fromkeys(
                     ("p50", "half_iqr", "max", "min"),
@@ -115,7 +125,7 @@ def test_what_guests_have_in_common_in_a_function_or_a_load_shows_no_effect_and_
             for j, load in enumerate(("idle", "cpu"))
             for arm in ("host", "runc", "gvisor")
         }
-        found = probe_factors(values, EMULATED, 0.95)
+        found = factors_in(values)
         assert found is not None
         median = of(found, "p50")
         shown.update(test.factor for test in median.tests if test.p < 0.05)
@@ -133,7 +143,7 @@ def test_platforms_are_compared_by_guests_so_that_one_without_effect_is_rarely_s
         for (_, arm, _), blocks in values.items():
             for block, figures in blocks.items():
                 figures["p50"] *= guests[arm, block]
-        found = probe_factors(values, EMULATED, 0.95)
+        found = factors_in(values)
         assert found is not None
         test = of_factor(of(found, "p50"), "platform")
         assert test is not None and test.n == 3 * 6
@@ -187,13 +197,13 @@ def test_too_few_repetitions_test_nothing_and_say_so(blocks: int) -> None:
 
 def test_a_design_without_factors_has_nothing_to_test() -> None:
     only = {place: values for place, values in cells().items() if place == ("rdtscp", "host", "idle")}
-    assert probe_factors(only, EMULATED, 0.95) is None
+    assert factors_in(only) is None
 
 
 def test_what_was_not_measured_everywhere_is_left_out_of_interactions_by_name() -> None:
     values = cells(functions=("rdtscp", "clock_gettime", "rdtsc"))
     del values["rdtsc", "gvisor", "cpu"]
-    found = probe_factors(values, EMULATED, 0.95)
+    found = factors_in(values)
     assert found is not None
     assert any("left out of the interactions: rdtsc." in note for note in found.notes)
     function = next(one for one in of(found, "p50").effects if one.factors == ("function",))
@@ -203,7 +213,7 @@ def test_what_was_not_measured_everywhere_is_left_out_of_interactions_by_name() 
 def test_a_missing_repetition_takes_the_same_number_from_every_platform() -> None:
     values = cells()
     values["rdtscp", "runc", "idle"] = {b: f for b, f in values["rdtscp", "runc", "idle"].items() if b != 2}
-    found = probe_factors(values, EMULATED, 0.95)
+    found = factors_in(values)
     assert found is not None
     assert found.repetitions == 5
     assert any("first 5 whole repetitions" in note for note in found.notes)
@@ -212,7 +222,7 @@ def test_a_missing_repetition_takes_the_same_number_from_every_platform() -> Non
 def test_too_few_whole_repetitions_leave_the_factors_but_no_interactions() -> None:
     values = cells(blocks=4)
     values["rdtscp", "runc", "idle"] = {0: values["rdtscp", "runc", "idle"][0]}
-    found = probe_factors(values, EMULATED, 0.95)
+    found = factors_in(values)
     assert found is not None
     assert of(found, "p50").tests and not of(found, "p50").effects
     assert any("a platform has 1" in note for note in found.notes)
@@ -223,7 +233,7 @@ def test_what_has_no_logarithm_has_no_interactions_and_the_rest_has() -> None:
         place: {block: dict(figures) | {"min": 0.0} for block, figures in blocks.items()}
         for place, blocks in cells().items()
     }
-    found = probe_factors(values, EMULATED, 0.95)
+    found = factors_in(values)
     assert found is not None
     assert of(found, "p50").effects and not of(found, "min").effects
     assert any(note.startswith("A minimum of 0") for note in found.notes)
@@ -231,7 +241,7 @@ def test_what_has_no_logarithm_has_no_interactions_and_the_rest_has() -> None:
 
 def test_a_single_platform_still_has_the_factors_function_and_load() -> None:
     values = {place: blocks for place, blocks in cells().items() if place[1] == "host"}
-    found = probe_factors(values, EMULATED, 0.95)
+    found = factors_in(values)
     assert found is not None
     assert [test.factor for test in of(found, "p50").tests] == ["function", "load"]
     assert {effect.factors for effect in of(found, "p50").effects} == {("function",), ("load",), ("function", "load")}

@@ -36,7 +36,7 @@ MOST_PAIRED_LEVELS = 8
 """Of a factor with more levels no pairs are tested: there would be more of them than anyone reads."""
 
 Place = tuple[str, str, str]  # Function, platform (an arm's name) and load
-Repetitions = Mapping[int, Mapping[str, float | None]]  # A cell's figures by repetition and statistic
+Repetitions = Mapping[str, Mapping[int, float]]  # A cell's figures by statistic and repetition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ def probe_factors(
     levels = {factor: tuple(dict.fromkeys(place[axis] for place in ranked)) for axis, factor in enumerate(FACTORS)}
     if not any(len(found) > 1 for found in levels.values()):
         return None
-    most = max((len(values) for values in ranked.values()), default=0)
+    most = max((len(values["p50"]) for values in ranked.values()), default=0)
     if most < FEWEST_REPETITIONS:
         some = f"{most} repetition{'' if most == 1 else 's'}"
         note = f"{some} cannot estimate chance: these tests need {FEWEST_REPETITIONS} or more."
@@ -163,11 +163,12 @@ class _Values:
         confidence: float,
     ) -> None:
         self._levels, self._unranked, self._confidence = levels, unranked, confidence
-        self._all = {
-            place: {block: value for block, figures in found.items() if (value := figures[parameter]) is not None}
-            for place, found in cells.items()
-        }
+        self._all = {place: found[parameter] for place, found in cells.items()}
         self._ranked = {place: values for place, values in self._all.items() if place[1] not in unranked}
+        self._guests = {
+            place: dict(zip(zip(itertools.repeat(place[1]), values), values.values(), strict=False))
+            for place, values in self._ranked.items()
+        }
 
     def test(self, factor: str, notes: list[str]) -> FactorTest | None:
         axis, levels = FACTORS.index(factor), self._levels[factor]
@@ -196,9 +197,9 @@ class _Values:
     def _groups(self, axis: int, levels: Sequence[str]) -> list[ranks.Values]:
         """The values to rank at each level: of every guest one, over the cells that all levels have."""
         cells: list[dict[tuple[str, ...], dict[tuple[str, int], float]]] = [{} for _ in levels]
-        for place, found in self._ranked.items():
+        for place, found in self._guests.items():
             cell = tuple(level for factor, level in zip(FACTORS, place, strict=True) if factor != FACTORS[axis])
-            cells[levels.index(place[axis])][cell] = {(place[1], block): value for block, value in found.items()}
+            cells[levels.index(place[axis])][cell] = found
         common = [cell for cell in cells[0] if all(by_cell.get(cell) for by_cell in cells)]
         rank = ranks.unit_ranks if FACTORS[axis] == "platform" else ranks.ranks_within_units
         return rank([[by_cell[cell] for cell in common] for by_cell in cells])
@@ -239,9 +240,7 @@ def _effects(
 
     def whole(platform: str) -> list[int]:
         found = [cells[function, platform, load] for function in levels["function"] for load in levels["load"]]
-        return sorted(
-            block for block in found[0] if all(None not in map(one.get(block, {}).get, PARAMETERS) for one in found)
-        )
+        return sorted(set.intersection(*(set(one[parameter]) for one in found for parameter in PARAMETERS)))
 
     complete = {platform: whole(platform) for platform in levels["platform"]}
     n = min(len(blocks) for blocks in complete.values())
@@ -259,7 +258,7 @@ def _effects(
     for parameter in PARAMETERS:
         values: npt.NDArray[np.float64] = np.array(
             [
-                cells[function, platform, load][block][parameter]
+                cells[function, platform, load][parameter][block]
                 for function in levels["function"]
                 for platform in levels["platform"]
                 for load in levels["load"]

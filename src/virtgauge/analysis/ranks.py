@@ -112,10 +112,10 @@ def unit_ranks(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]
     places = [{unit: place for place, unit in enumerate(dict.fromkeys(itertools.chain(*cells)))} for cells in levels]
     found = [np.zeros((2, len(units))) for units in places]  # the sum of shares, and their number
     for cell in zip(*levels, strict=True):
-        ranks = midranks(np.array([value for values in cell for value in values.values()]))
+        ranks = midranks(np.array([*itertools.chain.from_iterable(values.values() for values in cell)]))
         parts = np.split(ranks / (ranks.size + 1), np.cumsum([len(values) for values in cell])[:-1])
         for units, sums, values, shares in zip(places, found, cell, parts, strict=True):
-            sums[:, [units[unit] for unit in values]] += (shares, np.ones_like(shares))
+            sums[:, [*map(units.__getitem__, values)]] += (shares, np.ones_like(shares))
     # rounded, for units that tie would else be put in order by how their shares happen to be added up
     return [(sums[0] / sums[1]).round(12) for sums in found]
 
@@ -129,9 +129,10 @@ def ranks_within_units(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list
     places = {unit: place for place, unit in enumerate(dict.fromkeys(itertools.chain(*itertools.chain(*levels))))}
     sums, cells = np.zeros((len(places), len(levels))), np.zeros((len(places), 1))
     for cell in zip(*levels, strict=True):
-        if whole := [unit for unit in cell[0] if all(unit in values for values in cell)]:
-            at = [places[unit] for unit in whole]
-            sums[at] += _midranks_of_rows(np.array([[values[unit] for unit in whole] for values in cell]).T)
+        alike = all(values.keys() == cell[0].keys() for values in cell[1:])
+        if whole := [unit for unit in cell[0] if alike or all(unit in values for values in cell)]:
+            at = [*map(places.__getitem__, whole)]
+            sums[at] += _midranks_of_rows(np.array([[*map(values.__getitem__, whole)] for values in cell]).T)
             cells[at] += 1
     there = cells[:, 0] > 0
     return list((sums[there] / cells[there]).T)
@@ -203,7 +204,9 @@ def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[
         chances = functools.reduce(np.convolve, dealt, np.ones(1))
     else:  # the product of as many transforms, each chance to some 1e-16
         size = 2 * widest * len(blocks) + 1
-        chances = np.fft.irfft(math.prod(np.fft.rfft(one, size) ** times for one, times in kinds), size)
+        longer = 1 << size.bit_length()  # a power of two, for which transforms are fast
+        product = math.prod(np.fft.rfft(one, longer) ** times for one, times in kinds)
+        chances = np.fft.irfft(product, longer)[:size]
     middle = chances.size // 2
     reached = [round(2 * abs(float((parts[i] - parts[j]).sum()))) for i, j in pairs]
     found = [2 * float(chances[: middle - by + 1].sum()) for by in reached]

@@ -114,10 +114,7 @@ def factors_of(context: Context) -> Iterator[tuple[str, ProbeFactors]]:
             for arm in context.arms:
                 values = {name: context.values(f"{probe}.{name}", cell, arm.name) for name in PARAMETERS}
                 if values["p50"] and arm.role != "aa":
-                    repetitions = {
-                        block: {name: values[name].get(block) for name in PARAMETERS} for block in values["p50"]
-                    }
-                    cells[function_label(cell.factors), arm.name, context.level(cell, "load")] = repetitions
+                    cells[function_label(cell.factors), arm.name, context.level(cell, "load")] = values
         found = probe_factors(cells, unranked, context.table.confidence)
         if found is not None:
             yield probe, found
