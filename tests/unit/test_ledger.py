@@ -15,19 +15,22 @@ import numpy as np
 import pytest
 import synthetic
 
+from virtgauge.analysis.distribution import merge
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.ledger import files, store
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
+from virtgauge.ledger.rows import RowError
+from virtgauge.ledger.statistics import distribution_of, pack
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, LedgerWriteError, UnfitError
 
 HOST = synthetic.arm_record("host", "host", "host", role="reference")
 MANIFEST = synthetic.manifest([HOST])
 
 
-def a_trial(**fields):
-    return synthetic.trial(HOST, "timer_cost", {"function": "rdtsc", "load": "idle"}, 0, **fields)
+def a_trial(block=0, **fields):
+    return synthetic.trial(HOST, "timer_cost", {"function": "rdtsc", "load": "idle"}, block, **fields)
 
 
 HISTOGRAM = Histogram(
@@ -63,6 +66,48 @@ def test_a_trial_comes_back_with_histogram_and_samples(ledger):
     assert (histogram.minimum, histogram.maximum, histogram.mean) == (-5, 4_000_000_123, 12.5)
     assert ledger.samples(number, "reservoir").tolist() == samples.tolist()
     assert ledger.samples(number, "no such series").tolist() == []
+
+
+def test_values_of_several_trials_come_back_together(ledger):
+    """As one merged after the other; a trial in another unit, and one without any value, are in none."""
+    other = dataclasses.replace(HISTOGRAM, values=HISTOGRAM.values + np.array([0, 5, 0, 1]), minimum=-7, mean=20.0)
+    empty = Histogram("ps", np.empty(0, np.int64), np.empty(0, np.uint64), 0, 0, 0.0)
+    kept = [empty, HISTOGRAM, other, dataclasses.replace(HISTOGRAM, unit="ns")]
+    numbers = [ledger.add_trial(a_trial(block=n), {"timer_cost": one}) for n, one in enumerate(kept)]
+    found = ledger.pooled(numbers, "timer_cost")
+    wanted = merge(map(distribution_of, kept[1:3]))
+    assert (
+        distribution_of(found).values.tolist()
+        == wanted.values.tolist()
+        == [-5, 10, 15, 20, 4_000_000_000, 4_000_000_001]
+    )
+    assert found.counts.tolist() == wanted.counts.tolist()
+    assert (found.unit, found.minimum, found.maximum) == ("ps", wanted.minimum, wanted.maximum)
+    assert found.mean == pytest.approx(wanted.mean)
+    assert ledger.pooled(numbers[:1], "timer_cost") is None
+    assert ledger.pooled(numbers, "sleep_lateness") is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("bins = x'00'", "bins: "),
+        ("bins = :falling", "bins do not ascend"),
+        ("maximum = -6", "the least value is above the largest"),
+        ("maximum = 4611686018427387905", "maximum is 4611686018427387905"),
+        ("maximum = 9000000000000000000", "maximum is 9000000000000000000"),
+        ("maximum = 4000000000000000000, unit = 's'", "a value is 4000000000000000000 's'"),
+        ("mean = 1e300", "mean is 1e"),
+    ],
+)
+def test_one_histogram_among_several_that_is_none_is_refused_as_by_itself(ledger, damage, said):
+    for n in range(2):
+        ledger.add_trial(a_trial(block=n), {"timer_cost": HISTOGRAM})
+    falling = pack(dataclasses.replace(HISTOGRAM, values=HISTOGRAM.values[::-1]))
+    ledger._db.execute(f"UPDATE histograms SET {damage} WHERE trial_id = 2", {"falling": falling})
+    for read in (ledger.histogram, lambda number, name: ledger.pooled([1, number], name)):
+        with pytest.raises(RowError, match=said):
+            read(2, "timer_cost")
 
 
 def test_a_missing_histogram_is_missing(ledger):

@@ -1,9 +1,10 @@
 """What was left out is compared between arms where they measured the same."""
 
+import numpy as np
 import pytest
 
 from virtgauge.report.left_out import Tallies, left_out_caveats, left_out_differing, untold_steal_caveats
-from virtgauge.results.columns import Account
+from virtgauge.results.columns import Account, Cell
 
 SECOND = 1_000_000_000
 
@@ -12,14 +13,9 @@ def trial(arm, load, *, kept_s, left_out_s=0.0, suite="timing", takes_s=0.1):
     """Left out and kept in takes of so many seconds."""
     one = {"reason": "steal", "share": 0.1, "elapsed_ns": int(takes_s * SECOND)}
     left_out = [one] * round(left_out_s / takes_s)
-    counted = {
-        "left_out": left_out,
-        "waited_ns": 0,
-        "steal_at_most_ns": 0,
-        "processors": 2,
-        "kept": round(kept_s / takes_s),
-    }
-    return Account(suite, load, arm, 0, "valid", int(kept_s * SECOND), counted)
+    levels = () if load is None else (("load", load),)
+    told = Account.of([(int(kept_s * SECOND), 2, None, None, None, 0, round(kept_s / takes_s), 0, left_out)])
+    return Cell(suite, "probe", levels), arm, np.array([0]), told
 
 
 def test_arms_that_lose_the_same_of_each_load_do_not_differ_by_how_long_each_load_takes():

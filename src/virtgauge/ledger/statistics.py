@@ -6,8 +6,10 @@ Statistics are recorded beside each histogram, so that a report over many trials
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from virtgauge.analysis import distribution as dist
 from virtgauge.analysis.distribution import Distribution
@@ -51,16 +53,25 @@ def pack(histogram: Histogram) -> bytes:
 
 def unpack(unit: str, bins: bytes, minimum: int, maximum: int, mean: float) -> Histogram:
     """The inverse of :func:`pack`. Raises ValueError or zlib.error: the bytes are none of its, or are too many."""
-    unpacking = zlib.decompressobj()
-    raw = unpacking.decompress(bins, 16 * MOST_BINS)
-    if not unpacking.eof or len(raw) % 16:
-        raise ValueError(f"{len(bins)} bytes are not those of a histogram of {MOST_BINS} bins at most")
-    half = len(raw) // 2
-    return Histogram(
-        unit=unit,
-        values=np.cumsum(np.frombuffer(raw[:half], dtype="<i8")),
-        counts=np.frombuffer(raw[half:], dtype="<u8"),
-        minimum=minimum,
-        maximum=maximum,
-        mean=mean,
-    )
+    values, counts, _ = unpack_all([bins])
+    return Histogram(unit, values, counts, minimum, maximum, mean)
+
+
+def unpack_all(packed: Iterable[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Bins and counts of several, one after the other, and how many bins each has. Raises as :func:`unpack`."""
+    steps, counts, sizes = [], [], []
+    for one in packed:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(one, 16 * MOST_BINS)
+        if not unpacking.eof or len(raw) % 16:
+            raise ValueError(f"{len(one)} bytes are not those of a histogram of {MOST_BINS} bins at most")
+        half = len(raw) // 2
+        steps.append(raw[:half])
+        counts.append(raw[half:])
+        sizes.append(half // 8)
+    size = np.array(sizes, dtype=np.int64)
+    sums = np.zeros(int(size.sum()) + 1, dtype=np.int64)
+    np.cumsum(np.frombuffer(b"".join(steps), dtype="<i8"), out=sums[1:])
+    # What went before is taken off; sums that exceed 64 bits wrap around, and back.
+    values = sums[1:] - np.repeat(sums[np.cumsum(size) - size], size)
+    return values, np.frombuffer(b"".join(counts), dtype="<u8"), size

@@ -46,6 +46,7 @@ from virtgauge.ledger.rows import (
     PROMISE,
     RowError,
     guest_row,
+    pooled_histogram,
     read_event,
     read_guest,
     read_histogram,
@@ -412,6 +413,14 @@ class Ledger:
         )
         for row in rows:
             yield row["trial_id"], read_histogram(dict(row))
+
+    def pooled(self, trial_ids: Iterable[int], measure: str) -> Histogram | None:
+        """All values of these trials together, in the unit of the first one; None where none has any."""
+        asked = (
+            "SELECT trial_id, measure, unit, bins, minimum, maximum, mean FROM histograms WHERE measure = ? "
+            "AND trial_id IN (SELECT value FROM json_each(?)) ORDER BY trial_id"
+        )
+        return pooled_histogram(self.rows(asked, (measure, json.dumps(sorted(trial_ids)))).fetchall())
 
     def histograms_of(self, trial_id: int) -> dict[str, Histogram]:
         """All histograms of one trial, by measure."""

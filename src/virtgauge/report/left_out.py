@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.results.columns import Account
+from virtgauge.results.columns import Account, Cell, Integers
 from virtgauge.results.formatting import share
 
 _DIFFERS = 0.05  # Shares that are further apart can make a difference between arms
@@ -47,17 +47,18 @@ class LeftOut:
         """Share of the machine's CPU time in what counts that can have been stolen unnoticed; None where untold."""
         return min(self.stolen_ns / self.told_ns, 1.0) if self.told_ns else None
 
-    def add(self, elapsed_ns: int, counted: Mapping[str, Any]) -> None:
-        """One trial more."""
-        self.reasons.update(one["reason"] for one in counted["left_out"])
-        self.left_out_ns += sum(one["elapsed_ns"] for one in counted["left_out"])
-        self.kept_takes += counted.get("kept", 1)
-        self.waited_ns += counted["waited_ns"]
-        if processors := counted.get("processors"):
-            self.kept_ns += elapsed_ns
-            if (stolen_ns := counted["steal_at_most_ns"]) is not None:
-                self.told_ns += elapsed_ns * processors
-                self.stolen_ns += stolen_ns
+    def add(self, told: Account) -> None:
+        """Some trials more, of which all tell what was left out."""
+        for one in itertools.chain.from_iterable(told.left_out):
+            self.reasons[one["reason"]] += 1
+            self.left_out_ns += one["elapsed_ns"]
+        self.kept_takes += int(np.where(np.isnan(told.kept), 1, told.kept).sum())
+        self.waited_ns += int(told.waited_ns.sum())
+        kept = told.processors > 0
+        self.kept_ns += int(told.elapsed_ns[kept].sum())
+        bounded = kept & ~np.isnan(told.steal_at_most_ns)
+        self.told_ns += float((told.elapsed_ns * told.processors)[bounded].sum())
+        self.stolen_ns += float(told.steal_at_most_ns[bounded].sum())
 
     def __add__(self, other: LeftOut) -> LeftOut:
         mine, theirs = vars(self), vars(other)
@@ -81,14 +82,16 @@ class Tallies:
     steal: bool
 
     @classmethod
-    def of(cls, accounts: Iterable[Account]) -> Tallies:
-        """Sum up what was counted beside trials."""
+    def of(cls, accounts: Iterable[tuple[Cell, str, Integers, Account]]) -> Tallies:
+        """Sum up what was counted beside trials, by cell and arm."""
         groups: dict[tuple[str, str | None], dict[str, LeftOut]] = {}
         steal = False
-        for suite, load, arm, _, _, elapsed_ns, counted in accounts:
-            steal = steal or bool(counted.get("steal_ns"))
-            if "left_out" in counted:
-                groups.setdefault((suite, load), {}).setdefault(arm, LeftOut(arm)).add(elapsed_ns, counted)
+        for cell, arm, _, account in accounts:
+            steal = steal or bool(np.nansum(account.steal_ns))
+            known = np.flatnonzero([one is not None for one in account.left_out])
+            if known.size:
+                of_arms = groups.setdefault((cell.suite, cell.factors.get("load")), {})
+                of_arms.setdefault(arm, LeftOut(arm)).add(account.at(known))
         told = any(one.reasons["steal"] for of_arms in groups.values() for one in of_arms.values())
         return cls(groups, steal or told)
 

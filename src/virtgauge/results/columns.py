@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.results.measure import Column
 
 Integers = npt.NDArray[np.int64]
 STATUSES = tuple(TrialStatus)
@@ -50,15 +51,44 @@ class Tried(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What was counted beside one trial."""
+    """What was counted beside trials, each a place of the columns; NaN where it was not."""
 
-    suite: str
-    load: str | None  # the level of the factor; None in suites without it
-    arm: str
-    block: int
-    status: str  # of :class:`TrialStatus`, as in the ledger
-    elapsed_ns: int
-    counted: dict[str, Any]  # foreign load, steal, what was left out, as the ledger's ``accounting``
+    elapsed_ns: Column
+    # as in the ledger's ``accounting``
+    processors: Column
+    steal_ns: Column
+    guest_steal_ns: Column
+    foreign_ns: Column
+    waited_ns: Column
+    kept: Column
+    steal_at_most_ns: Column
+    left_out: npt.NDArray[np.object_]  # of each trial a list of what was left out; None where that was not counted
+
+    @classmethod
+    def read(cls, ledger: Ledger, last: int) -> Account:
+        """Of every trial, valid or not, up to the last one, in the order of :class:`Trials`."""
+        asked = [f"$.{name}" for name in cls._fields[1:]]
+        rows = ledger.rows(
+            f"SELECT elapsed_ns, json_extract(accounting{', ?' * len(asked)}) FROM trials "
+            "WHERE block BETWEEN ? AND ? AND trial_id <= ? ORDER BY trial_id",
+            (*asked, *ledger.blocks, last),
+        )
+        parts = [cls.of(())]
+        for some in chunks(rows):
+            told = json.loads(f"[{','.join(text for _, text in some)}]")
+            parts.append(cls.of([(elapsed_ns, *one) for (elapsed_ns, _), one in zip(some, told, strict=True)]))
+        return cls._make(np.concatenate(column) for column in zip(*parts, strict=True))
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[Any, ...]]) -> Account:
+        """Of trials as rows of the columns, None where one was not counted."""
+        *numbers, left_out = zip(*rows, strict=True) if rows else ((),) * len(cls._fields)
+        lists = np.fromiter(left_out, dtype=object, count=len(rows))
+        return cls._make([*(np.array(one, dtype=np.float64) for one in numbers), lists])
+
+    def at(self, places: Integers) -> Account:
+        """Of some of the trials."""
+        return Account._make(column[places] for column in self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,31 +108,30 @@ class Trials:
     @classmethod
     def read(cls, ledger: Ledger) -> Trials:
         """Read the columns of a ledger; of a host's view, those of its blocks."""
-        texts: dict[tuple[str, str, str], int] = {}
         cells: dict[Cell, int] = {}
+        known: dict[tuple[str, str, str], int] = {}
         arms: dict[str, int] = {}
-        places = {status.value: place for place, status in enumerate(STATUSES)}
-
-        def place_of(of: list[str]) -> int:
-            key = suite, probe, factors = of[0], of[1], of[2]
-            if key not in texts:
-                texts[key] = cells.setdefault(Cell(suite, probe, tuple(json.loads(factors).items())), len(cells))
-            return texts[key]
-
+        status_at = {status.value: place for place, status in enumerate(STATUSES)}
         rows = ledger.rows(
             "SELECT trial_id, suite, probe, factors, arm, block, attempt, status FROM trials "
             "WHERE block BETWEEN ? AND ? ORDER BY trial_id",
             ledger.blocks,
         )
-        parts = [np.empty((0, 6), dtype=np.int64)]
+        parts = [np.empty((6, 0), dtype=np.int64)]
         for some in chunks(rows):
-            told = [
-                (number, place_of(of), arms.setdefault(arm, len(arms)), block, attempt, places[how])
-                for number, *of, arm, block, attempt, how in some
-            ]
+            number, suite, probe, factors, arm, block, attempt, status = zip(*some, strict=True)
+            texts = list(zip(suite, probe, factors, strict=True))
+            for key in dict.fromkeys(texts):
+                if key not in known:
+                    cell = Cell(key[0], key[1], tuple(json.loads(key[2]).items()))
+                    known[key] = cells.setdefault(cell, len(cells))
+            for name in dict.fromkeys(arm):
+                arms.setdefault(name, len(arms))
+            places = ([*map(of.__getitem__, column)] for of, column in ((known, texts), (arms, arm)))
+            told = (number, *places, block, attempt, [*map(status_at.__getitem__, status)])
             parts.append(np.array(told, dtype=np.int64))
-        number, cell, arm_at, block, attempt, status = np.ascontiguousarray(np.concatenate(parts).T)
-        return cls(number, cell, arm_at, block, attempt, status, tuple(cells), tuple(arms))
+        number, cell_at, arm_at, block, attempt, status = np.ascontiguousarray(np.concatenate(parts, axis=1))
+        return cls(number, cell_at, arm_at, block, attempt, status, tuple(cells), tuple(arms))
 
     @functools.cached_property
     def _place(self) -> Integers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -56,6 +57,14 @@ class Field:
         if not isinstance(value, int | float) or isinstance(value, bool) != self.flag:
             return None
         return float(value) * self.factor
+
+    def numbers(self, values: Sequence[object]) -> Column:
+        """The same of many; NaN where there is none."""
+        plain = {bool, NoneType} if self.flag else {int, float, NoneType}
+        if self.where is None and {*map(type, values)} <= plain:
+            return np.array(values, dtype=np.float64) * self.factor
+        found = map(self.number, values)
+        return np.array([np.nan if one is None else one for one in found], dtype=np.float64)
 
 
 @dataclasses.dataclass(frozen=True)

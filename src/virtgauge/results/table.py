@@ -26,14 +26,25 @@ from virtgauge.analysis.comparison import (
     paired_difference,
     paired_ratio,
 )
-from virtgauge.analysis.distribution import Distribution, merge
+from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
-from virtgauge.results.columns import STATUSES, Account, Cell, Trials, Tried, chunks, read_result, read_results
+from virtgauge.results.columns import (
+    AT_ONCE,
+    STATUSES,
+    Account,
+    Cell,
+    Integers,
+    Trials,
+    Tried,
+    chunks,
+    read_result,
+    read_results,
+)
 from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Source, Statistic
 
 Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in the measure's base unit
@@ -168,28 +179,34 @@ class ResultTable:
 
     def values(self, measure: Measure, cell: Cell, arm: str) -> dict[int, float]:
         """A figure of each repetition, by ascending block; blocks that have none are left out."""
+        blocks, figures = self._repetitions(measure, cell, arm)
+        return dict(zip(blocks.tolist(), figures.tolist(), strict=True))
+
+    def _repetitions(self, measure: Measure, cell: Cell, arm: str) -> tuple[Integers, Column]:
+        """The blocks that have a figure, and the figures."""
         at = self.trials.counted_at(cell, arm)
         if at.start == at.stop or cell.suite != measure.suite or cell.probe not in measure.probes:
-            return {}
-        found, blocks = self.column(measure)[at], self.trials.block[self.trials.counted[at]]
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        found = self.column(measure)[at]
         there = ~np.isnan(found)
-        return dict(zip(blocks[there].tolist(), found[there].tolist(), strict=True))
+        return self.trials.block[self.trials.counted[at][there]], found[there]
 
     def has(self, measure: Measure, cell: Cell, arm: str) -> bool:
         """Whether an arm has any figure in a cell."""
-        return bool(self.values(measure, cell, arm))
+        return bool(self._repetitions(measure, cell, arm)[0].size)
 
     def estimate(self, measure: Measure, cell: Cell, arm: str) -> Estimate:
         """The median over repetitions; one that is missing says why."""
         key = measure.full_name, cell, arm
         if key not in self._estimates:
-            unit, values = measure.quantity.unit, self.values(measure, cell, arm)
-            if not values:
+            unit, (blocks, values) = measure.quantity.unit, self._repetitions(measure, cell, arm)
+            if not values.size:
                 self._estimates[key] = Estimate.missing(unit, self.missing_reason(measure, cell, arm))
             elif isinstance(measure.source, Across) and measure.source.ratio:
-                self._estimates[key] = paired_ratio(values, dict.fromkeys(values, 1.0), self.confidence)
+                by_block = dict(zip(blocks.tolist(), values.tolist(), strict=True))
+                self._estimates[key] = paired_ratio(by_block, dict.fromkeys(by_block, 1.0), self.confidence)
             else:
-                self._estimates[key] = median_estimate([*values.values()], unit, self.confidence)
+                self._estimates[key] = median_estimate(values.tolist(), unit, self.confidence)
         return self._estimates[key]
 
     def compared(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Comparison:
@@ -280,20 +297,23 @@ class ResultTable:
         return np.where(fits[self.trials.cell[self.trials.counted]], column, np.nan) if column.size else column
 
     @functools.cached_property
-    def _counted_places(self) -> dict[int, int]:
-        """By trial number, its place among those that count; a run in progress has new trials meanwhile."""
-        return {number: place for place, number in enumerate(self.trials.number[self.trials.counted].tolist())}
+    def _counted_places(self) -> Integers:
+        """By trial number, its place among those that count; −1 of others, and in the end of any larger number."""
+        places = np.full(int(self.trials.number.max(initial=0)) + 2, -1, dtype=np.int64)
+        places[self.trials.number[self.trials.counted]] = np.arange(self.trials.counted.size)
+        return places
 
     def _empty(self) -> Column:
         return np.full(self.trials.counted.size, np.nan)
 
     def _read_fields(self, suite: str, probes: frozenset[str], fields: Sequence[Field]) -> None:
         columns = [self._empty() for _ in fields]
-        for number, values in read_results(self.ledger, suite, probes, [one.path for one in fields]):
-            if (place := self._counted_places.get(number)) is not None:
-                for column, one, value in zip(columns, fields, values, strict=True):
-                    if (known := one.number(value)) is not None:
-                        column[place] = known
+        found = read_results(self.ledger, suite, probes, [one.path for one in fields])
+        while some := [*itertools.islice(found, AT_ONCE)]:
+            numbers, rows = zip(*some, strict=True)
+            places = self._counted_places[np.minimum(numbers, self._counted_places.size - 1)]
+            for column, one, values in zip(columns, fields, zip(*rows, strict=True), strict=True):
+                column[places[places >= 0]] = one.numbers(values)[places >= 0]
         self._columns |= {(suite, probes, one): column for one, column in zip(fields, columns, strict=True)}
 
     def _statistics_of(self, histogram: str, wanted: AbstractSet[str] = frozenset()) -> dict[str, Column]:
@@ -377,11 +397,10 @@ class ResultTable:
             if of > enough:
                 stretches = np.linspace(0, of, enough + 1).astype(np.int64)
                 rows = rows[np.random.default_rng(enough).integers(stretches[:-1], stretches[1:])]
-            found = [one for _, one in self.ledger.histograms(self.trials.number[rows].tolist(), histogram)]
+            found = self.ledger.pooled(self.trials.number[rows].tolist(), histogram)
             self._pooled[key] = None
-            if found:
-                whole = merge(distribution_of(one) for one in found if one.unit == found[0].unit)
-                self._pooled[key] = Pooled(whole, NS_PER_UNIT[found[0].unit], rows, of)
+            if found is not None:
+                self._pooled[key] = Pooled(distribution_of(found), NS_PER_UNIT[found.unit], rows, of)
         return self._pooled[key]
 
     def mean_ns(self, histogram: str, cell: Cell, arm: str) -> float | None:
@@ -410,9 +429,17 @@ class ResultTable:
 
     def attempts(self, cell: Cell, arm: str) -> list[Tried]:
         """How every attempt of an arm in a cell ended, in the order of the ledger."""
-        trials, rows = self.trials, self.trials.tried_at(cell, arm).tolist()
-        ends = [self.endings.get(int(trials.number[row]), ((), None)) for row in rows]
-        return [Tried(STATUSES[int(trials.status[row])], *end) for row, end in zip(rows, ends, strict=True)]
+        return [*self._tried(self.trials.tried_at(cell, arm))]
+
+    def refused(self, cell: Cell, arm: str) -> str | None:
+        """The first error of attempts that an arm does not support; None without any."""
+        rows = self.trials.tried_at(cell, arm)
+        refused = rows[self.trials.status[rows] == STATUSES.index(TrialStatus.UNSUPPORTED)]
+        return next((one.error for one in self._tried(refused) if one.error), None)
+
+    def _tried(self, rows: Integers) -> Iterator[Tried]:
+        for status, number in zip(self.trials.status[rows].tolist(), self.trials.number[rows].tolist(), strict=True):
+            yield Tried(STATUSES[status], *self.endings.get(number, ((), None)))
 
     def flags(self, cells: Iterable[Cell], arm: str, *, counted: bool = False) -> dict[str, int]:
         """How many attempts of an arm in some cells, or those that count, have each flag, the most frequent first."""
@@ -432,8 +459,8 @@ class ResultTable:
 
     def missing_reason(self, measure: Measure, cell: Cell, arm: str) -> str:
         """Why an arm has no figure in a cell, as its last trial there tells."""
-        tried = self.attempts(cell, arm)
-        if not tried or tried[-1].status is not TrialStatus.VALID:
+        rows = self.trials.tried_at(cell, arm)[-1:]
+        if not rows.size or STATUSES[self.trials.status[rows[0]]] is not TrialStatus.VALID:
             return self.ending(cell, arm)
         if isinstance(measure.source, Across) and isinstance(why := measure.source.function(self, cell, arm), str):
             return why
@@ -443,10 +470,8 @@ class ResultTable:
 
     def ending(self, cell: Cell, arm: str) -> str:
         """How the last trial of an arm in a cell ended: ``failed: the guest died``."""
-        tried = self.attempts(cell, arm)
-        if not tried:
-            return "not tried"
-        return _ended(tried[-1])
+        last = next(self._tried(self.trials.tried_at(cell, arm)[-1:]), None)
+        return "not tried" if last is None else _ended(last)
 
     def in_vain(self, cell: Cell, arm: str) -> list[tuple[int, str]]:
         """Block and ending of attempts that were begun and do not count: nobody knows what happened meanwhile."""
@@ -475,24 +500,20 @@ class ResultTable:
         for place, cell in enumerate(trials.cells):
             own, told = trials.cell == place, self._statistics_of(cell.probe, {"p50"})
             samples[own], medians[own] = told["n"][own], told["p50"][own]
-        # Null where nothing was accounted, and of a trial that took no time.
-        shares = self.ledger.rows(
-            "SELECT json_extract(accounting, '$.foreign_ns') / (json_extract(accounting, '$.processors') * 1.0 "
-            "* elapsed_ns) FROM trials WHERE block BETWEEN ? AND ? AND trial_id <= ? ORDER BY trial_id",
-            (*self.ledger.blocks, self._span[1]),
-        )
-        return np.array(shares.fetchall(), dtype=np.float64).reshape(-1), samples, medians
+        counted = self._account
+        with np.errstate(divide="ignore", invalid="ignore"):  # of a trial that took no time
+            shares = counted.foreign_ns / (counted.processors * counted.elapsed_ns)
+        return np.where(np.isfinite(shares), shares, np.nan), samples, medians
 
-    def accounts(self) -> Iterator[Account]:
-        """What was counted beside every trial, valid or not, in ledger order."""
-        rows = self.ledger.rows(
-            "SELECT suite, json_extract(factors, '$.load'), arm, block, status, elapsed_ns, accounting FROM trials "
-            "WHERE block BETWEEN ? AND ? ORDER BY trial_id",
-            self.ledger.blocks,
-        )
-        for some in chunks(rows):
-            for (*of, _), counted in zip(some, json.loads(f"[{','.join(row[-1] for row in some)}]"), strict=True):
-                yield Account._make((*of, counted))
+    def accounts(self) -> Iterator[tuple[Cell, str, Integers, Account]]:
+        """By cell and arm the places in :attr:`trials` of every trial, valid or not, and what was counted beside it."""
+        for cell, arm in itertools.product(self.trials.cells, self.trials.arms):
+            if (places := self.trials.tried_at(cell, arm)).size:
+                yield cell, arm, places, self._account.at(places)
+
+    @functools.cached_property
+    def _account(self) -> Account:
+        return Account.read(self.ledger, self._span[1])
 
     # -- whole results -----------------------------------------------------------------------------------
 
@@ -523,9 +544,14 @@ class ResultTable:
             self._details[key] = {
                 number: make(*parts)
                 for number, parts in read_results(self.ledger, suite, [probe], paths)
-                if number in self._counted_places
+                if number in self._counted_numbers
             }
         return self._details[key]
+
+    @functools.cached_property
+    def _counted_numbers(self) -> frozenset[int]:
+        """A run in progress has new trials meanwhile."""
+        return frozenset(self.trials.number[self.trials.counted].tolist())
 
     def last_result(self, cell: Cell, arm: str) -> dict[str, Any]:
         """The whole result of the last repetition; empty where there is none."""

@@ -14,9 +14,12 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from virtgauge.analysis.comparison import paired_difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialStatus
+from virtgauge.results.columns import STATUSES
 from virtgauge.results.formatting import duration, exact_duration, load_label, share
 from virtgauge.results.quantities import DURATION, RATIO
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Text, Value, table_of
@@ -372,10 +375,9 @@ def _refusals(context: Context, arm: str) -> dict[tuple[str, str], str]:
     """The first error of trials that an arm does not support, by factor and level."""
     found: dict[tuple[str, str], str] = {}
     for one in context.cells:
-        for tried in context.table.attempts(one, arm):
-            if tried.status is TrialStatus.UNSUPPORTED and tried.error:
-                for factor in one.levels:
-                    found.setdefault(factor, tried.error)
+        if error := context.table.refused(one, arm):
+            for factor in one.levels:
+                found.setdefault(factor, error)
     return found
 
 
@@ -385,23 +387,36 @@ def steal_shares(context: Context) -> dict[str, tuple[float | None, float | None
     The median over repetitions; None where it was not told.
     """
     worst: dict[tuple[str, str], dict[int, float]] = {}
-    for suite, _, arm, block, status, elapsed_ns, accounting in context.table.accounts():
-        if suite != context.spec.name or status == TrialStatus.FAILED.value:
+    for cell, arm, places, told in context.table.accounts():
+        if cell.suite != context.spec.name:
             continue
+        trials = context.table.trials
+        went, blocks = trials.status[places] != STATUSES.index(TrialStatus.FAILED), trials.block[places]
+        # What was left out is no part of the figures, but of what happens on this machine.
+        left_out = np.zeros((blocks.size, 2))
+        for place, some in enumerate(told.left_out):
+            if some:
+                left_out[place] = _left_out(some)
         inside = (context.facts.get(arm, {}).get("cpu") or {}).get("count") or 1
-        for field, processors in (("steal_ns", accounting.get("processors")), ("guest_steal_ns", inside)):
-            steal = accounting.get(field)
-            if steal is None or not processors or not elapsed_ns:
-                continue
-            # What was left out is no part of the figures, but of what happens on this machine.
-            left_out = accounting.get("left_out", ()) if field == "steal_ns" else ()
-            stolen = sum(one["share"] * one["elapsed_ns"] for one in left_out if one["reason"] == "steal")
-            elapsed = elapsed_ns + sum(one["elapsed_ns"] for one in left_out)
-            blocks = worst.setdefault((arm, field), {})
-            blocks[block] = max(blocks.get(block, 0.0), (steal / processors + stolen) / elapsed)
+        for field, steal, processors, (stolen, more) in (
+            ("steal_ns", told.steal_ns, told.processors, left_out.T),
+            ("guest_steal_ns", told.guest_steal_ns, np.full(blocks.size, inside), np.zeros((2, 1))),
+        ):
+            usable = went & ~np.isnan(steal) & (processors > 0) & (told.elapsed_ns > 0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                shares = (steal / processors + stolen) / (told.elapsed_ns + more)
+            largest = worst.setdefault((arm, field), {}) if usable.any() else {}
+            for block, found in zip(blocks[usable].tolist(), shares[usable].tolist(), strict=True):
+                largest[block] = max(largest.get(block, 0.0), found)
     middle = {key: statistics.median(blocks.values()) for key, blocks in worst.items()}
     arms = dict.fromkeys(arm for arm, _ in middle)
     return {arm: (middle.get((arm, "steal_ns")), middle.get((arm, "guest_steal_ns"))) for arm in arms}
+
+
+def _left_out(some: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Of what was left out of a trial the time that was stolen of it, and how long it was."""
+    stolen = sum(one["share"] * one["elapsed_ns"] for one in some if one["reason"] == "steal")
+    return stolen, sum(one["elapsed_ns"] for one in some)
 
 
 def why(context: Context) -> Iterator[Block]:
