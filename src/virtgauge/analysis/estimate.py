@@ -112,14 +112,17 @@ def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     steps = np.diff(reach)
     with np.errstate(divide="ignore"):
         log_step = np.log(steps)
-    log_pairs = special.gammaln(n + 1) - 2 * special.gammaln(half + 1) + log_step[:, None] + log_step[::-1][None, :]
-    log_pairs[np.tri(n, dtype=bool)] = -np.inf  # i ≥ j cannot be
-    pairs = np.exp(log_pairs)
     lower = np.diff(special.bdtrc(half - 1, n, rank / n), prepend=0.0)  # P(the half-th draw is x(i))
-    np.fill_diagonal(pairs, np.clip(lower - pairs.sum(axis=1), 0, None))
+    near = np.flatnonzero(lower > _NEGLIGIBLE)  # no pair beside these, and their mirror images, is likelier
+    first = min(int(near[0]), n - 1 - int(near[-1]))
+    own = slice(first, n - first)
+    log_pairs = special.gammaln(n + 1) - 2 * special.gammaln(half + 1) + log_step[own, None] + log_step[::-1][own]
+    log_pairs[np.tri(n - 2 * first, dtype=bool)] = -np.inf  # i ≥ j cannot be
+    pairs = np.exp(log_pairs)
+    np.fill_diagonal(pairs, np.clip(lower[own] - pairs.sum(axis=1), 0, None))
     i, j = np.nonzero(pairs > _NEGLIGIBLE)
     weight = pairs[i, j]
-    return i, j, weight / weight.sum()
+    return i + first, j + first, weight / weight.sum()
 
 
 def median_estimate(values: Sequence[float], unit: str, nominal: float) -> Estimate:
