@@ -62,7 +62,7 @@ class Account(NamedTuple):
     waited_ns: Column
     kept: Column
     steal_at_most_ns: Column
-    left_out: npt.NDArray[np.object_]  # of each trial a list of what was left out; None where that was not counted
+    left_out: npt.NDArray[np.object_]  # of each trial what was left out; None where that was not counted
 
     @classmethod
     def read(cls, ledger: Ledger, last: int) -> Account:
@@ -83,7 +83,8 @@ class Account(NamedTuple):
     def of(cls, rows: Sequence[tuple[Any, ...]]) -> Account:
         """Of trials as rows of the columns, None where one was not counted."""
         *numbers, left_out = zip(*rows, strict=True) if rows else ((),) * len(cls._fields)
-        lists = np.fromiter(left_out, dtype=object, count=len(rows))
+        # An empty list for each of a million trials would take as much as three columns.
+        lists = np.fromiter((one if one or one is None else () for one in left_out), dtype=object, count=len(rows))
         return cls._make([*(np.array(one, dtype=np.float64) for one in numbers), lists])
 
     def at(self, places: Integers) -> Account:
