@@ -413,7 +413,7 @@ def _any_change(cells: Values) -> bool:
 def _platforms(run: Values, rng: np.random.Generator) -> bool:
     """Three equal platforms, four guests of each, two cells; a guest's cells share its level."""
     values = run.reshape(3, 2, 4) * np.exp(rng.normal(0, 0.2, (3, 1, 4)))
-    units = ranks.unit_ranks([[_blocks(cell) for cell in platform] for platform in values])
+    units = ranks.unit_ranks([[{"": _blocks(cell)} for cell in platform] for platform in values])
     return ranks.kruskal_wallis(units).p < LEVEL
 
 
@@ -450,7 +450,7 @@ def _within(run: Values, levels: int, rng: np.random.Generator) -> bool:
     values = run.reshape(levels, 2, -1)
     guests = values.shape[2]
     values = values * np.exp(rng.normal(0, 0.2, guests) + rng.normal(0, 0.2, (levels, 1, guests)))
-    units = ranks.ranks_within_units([[_blocks(cell) for cell in level] for level in values])
+    units = ranks.ranks_within_units([[{"": _blocks(cell)} for cell in level] for level in values])
     return ranks.kruskal_wallis(units, blocked=True).p < LEVEL
 
 

@@ -265,14 +265,14 @@ def test_blocks_that_are_not_whole_are_refused() -> None:
 
 
 def test_a_unit_that_lacks_a_level_in_every_cell_is_no_block() -> None:
-    first, second = {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 2.0, "b": 1.0}
-    ranks = ranks_within_units([[first, first], [second, {"a": 0.0}]])
+    first, second = {"a": {1: 1.0, 2: 2.0}, "b": {1: 3.0}}, {"a": {1: 2.0, 2: 1.0}}
+    ranks = ranks_within_units([[first, first], [second, {"a": {1: 0.0}}]])
     assert [sorted(one.tolist()) for one in ranks] == [[1.5, 2.0], [1.0, 1.5]]
 
 
 def test_guests_of_the_same_ranks_in_other_cells_tie() -> None:
     """As shares 0.2 + 0.4 + 0.6 and 0.4 + 0.6 + 0.2 differ in their last digit."""
-    first = [{"a": 1.0, "b": 2.0}, {"a": 2.0, "b": 3.0}, {"a": 3.0, "b": 1.0}]
-    second = [{"c": 3.0, "d": 4.0}, {"c": 1.0, "d": 4.0}, {"c": 2.0, "d": 4.0}]
+    first = [{"a": {1: 1.0, 2: 2.0}}, {"a": {1: 2.0, 2: 3.0}}, {"a": {1: 3.0, 2: 1.0}}]
+    second = [{"b": {1: 3.0, 2: 4.0}}, {"b": {1: 1.0, 2: 4.0}}, {"b": {1: 2.0, 2: 4.0}}]
     (a, b), (c, _) = unit_ranks([first, second])
     assert a == b == c

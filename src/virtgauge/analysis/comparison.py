@@ -34,6 +34,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from virtgauge.analysis.estimate import Estimate, median_estimate
@@ -119,17 +120,27 @@ class Resolution:
 
 def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nominal: float) -> Estimate:
     """The ratio test / reference over the blocks that have both."""
-    blocks = sorted(test.keys() & reference.keys())
-    if not blocks:
+    above, below = _paired(test, reference)
+    if not above.size:
         return Estimate.missing("ratio", "no block has a valid trial of both arms")
-    above, below = (np.array([of[block] for block in blocks], dtype=np.float64) for of in (test, reference))
     if min(above.min(), below.min()) <= 0:
-        return Estimate.missing("ratio", "a ratio needs positive figures; see the difference", len(blocks))
+        return Estimate.missing("ratio", "a ratio needs positive figures; see the difference", above.size)
     logs = np.log(above) - np.log(below)
     if np.abs(logs).max() > FARTHEST:
-        return Estimate.missing("ratio", "figures that far apart have no ratio", len(blocks))
-    estimate = median_estimate(logs.tolist(), "log", nominal).mapped(math.exp, "ratio")
+        return Estimate.missing("ratio", "figures that far apart have no ratio", above.size)
+    estimate = median_estimate(logs, "log", nominal).mapped(math.exp, "ratio")
     return dataclasses.replace(estimate, method=f"paired by block; {estimate.method}")
+
+
+def _paired(
+    test: Mapping[int, float], reference: Mapping[int, float]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The figures of both in the blocks that both have."""
+    if [*test] != [*reference]:
+        blocks = sorted(test.keys() & reference.keys())
+        test, reference = ({block: of[block] for block in blocks} for of in (test, reference))
+    own, other = (np.fromiter(of.values(), np.float64, len(of)) for of in (test, reference))
+    return own, other
 
 
 def unpaired_ratio(one: Estimate, other: Estimate) -> Estimate:
@@ -159,10 +170,10 @@ def unpaired_ratio(one: Estimate, other: Estimate) -> Estimate:
 
 def paired_difference(test: Mapping[int, float], reference: Mapping[int, float], unit: str, nominal: float) -> Estimate:
     """The difference test − reference over the blocks that have both, in ``unit``."""
-    blocks = sorted(test.keys() & reference.keys())
-    if not blocks:
+    own, other = _paired(test, reference)
+    if not own.size:
         return Estimate.missing(unit, "no block has a valid trial of both arms")
-    estimate = median_estimate([test[block] - reference[block] for block in blocks], unit, nominal)
+    estimate = median_estimate(own - other, unit, nominal)
     return dataclasses.replace(estimate, method=f"paired by block; {estimate.method}")
 
 

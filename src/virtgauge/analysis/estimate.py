@@ -125,7 +125,7 @@ def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     return i + first, j + first, weight / weight.sum()
 
 
-def median_estimate(values: Sequence[float], unit: str, nominal: float) -> Estimate:
+def median_estimate(values: Sequence[float] | npt.NDArray[np.float64], unit: str, nominal: float) -> Estimate:
     """The median over repetitions, with an interval of the nominal confidence (0…1) or of what they can give."""
     n = len(values)
     if n == 0:

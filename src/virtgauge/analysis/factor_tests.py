@@ -165,10 +165,6 @@ class _Values:
         self._levels, self._unranked, self._confidence = levels, unranked, confidence
         self._all = {place: found[parameter] for place, found in cells.items()}
         self._ranked = {place: values for place, values in self._all.items() if place[1] not in unranked}
-        self._guests = {
-            place: dict(zip(zip(itertools.repeat(place[1]), values), values.values(), strict=False))
-            for place, values in self._ranked.items()
-        }
 
     def test(self, factor: str, notes: list[str]) -> FactorTest | None:
         axis, levels = FACTORS.index(factor), self._levels[factor]
@@ -196,10 +192,10 @@ class _Values:
 
     def _groups(self, axis: int, levels: Sequence[str]) -> list[ranks.Values]:
         """The values to rank at each level: of every guest one, over the cells that all levels have."""
-        cells: list[dict[tuple[str, ...], dict[tuple[str, int], float]]] = [{} for _ in levels]
-        for place, found in self._guests.items():
+        cells: list[dict[tuple[str, ...], ranks.Guests]] = [{} for _ in levels]
+        for place, found in self._ranked.items():
             cell = tuple(level for factor, level in zip(FACTORS, place, strict=True) if factor != FACTORS[axis])
-            cells[levels.index(place[axis])][cell] = found
+            cells[levels.index(place[axis])][cell] = {place[1]: found} if found else {}
         common = [cell for cell in cells[0] if all(by_cell.get(cell) for by_cell in cells)]
         rank = ranks.unit_ranks if FACTORS[axis] == "platform" else ranks.ranks_within_units
         return rank([[by_cell[cell] for cell in common] for by_cell in cells])

@@ -36,8 +36,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,7 @@ from virtgauge.analysis.estimate import Estimate
 
 Values = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
-Unit = TypeVar("Unit", bound=Hashable)
+Guests = Mapping[str, Mapping[int, float]]  # A value of each guest, by arm and repetition
 
 _GREATEST = 0.25  # The part of the greatest possible variance in that of δ, found by simulation (docs/coverage.md)
 _MOST_DEALT = 100  # Values of two groups, and blocks: of more χ² is as good for three, and transforms for pairs
@@ -100,7 +99,7 @@ def _midranks_of_rows(values: Values) -> Values:
     return np.asarray(((others < own).sum(axis=2) + (others <= own).sum(axis=2) + 1) / 2)
 
 
-def unit_ranks(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]:
+def unit_ranks(levels: Sequence[Sequence[Guests]]) -> list[Values]:
     """One value for each unit, such as a guest: the mean, over its cells, of its rank within the cell.
 
     Values of one unit are correlated: pooled as if they were independent, they show a factor between units where there
@@ -109,33 +108,52 @@ def unit_ranks(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]
     Args:
         levels: for each level of the factor between units its values by unit, cell by cell, in the same order of cells.
     """
-    places = [{unit: place for place, unit in enumerate(dict.fromkeys(itertools.chain(*cells)))} for cells in levels]
-    found = [np.zeros((2, len(units))) for units in places]  # the sum of shares, and their number
+    owners: dict[str, int] = {}
+    found: list[list[tuple[Whole, Values]]] = [[] for _ in levels]
     for cell in zip(*levels, strict=True):
-        ranks = midranks(np.array([*itertools.chain.from_iterable(values.values() for values in cell)]))
-        parts = np.split(ranks / (ranks.size + 1), np.cumsum([len(values) for values in cell])[:-1])
-        for units, sums, values, shares in zip(places, found, cell, parts, strict=True):
-            sums[:, [*map(units.__getitem__, values)]] += (shares, np.ones_like(shares))
+        samples = [_sample(values, owners) for values in cell]
+        ranks = midranks(np.concatenate([values for _, values in samples]))
+        parts = np.split(ranks / (ranks.size + 1), np.cumsum([units.size for units, _ in samples])[:-1])
+        for of_level, (units, _), shares in zip(found, samples, parts, strict=True):
+            of_level.append((units, shares))
     # rounded, for units that tie would else be put in order by how their shares happen to be added up
-    return [(sums[0] / sums[1]).round(12) for sums in found]
+    return [_means(of_level, ()).round(12) for of_level in found]
 
 
-def ranks_within_units(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]:
+def ranks_within_units(levels: Sequence[Sequence[Guests]]) -> list[Values]:
     """For each level of a factor within units one value a unit: the mean, over its cells, of the level's rank there.
 
     What a unit's values have in common, of one level too, counts once.  Units that lack a level in every cell are left
     out.  To be tested with the units as blocks; ``levels`` as in :func:`unit_ranks`.
     """
-    places = {unit: place for place, unit in enumerate(dict.fromkeys(itertools.chain(*itertools.chain(*levels))))}
-    sums, cells = np.zeros((len(places), len(levels))), np.zeros((len(places), 1))
+    owners: dict[str, int] = {}
+    found = []
     for cell in zip(*levels, strict=True):
-        alike = all(values.keys() == cell[0].keys() for values in cell[1:])
-        if whole := [unit for unit in cell[0] if alike or all(unit in values for values in cell)]:
-            at = [*map(places.__getitem__, whole)]
-            sums[at] += _midranks_of_rows(np.array([[*map(values.__getitem__, whole)] for values in cell]).T)
-            cells[at] += 1
-    there = cells[:, 0] > 0
-    return list((sums[there] / cells[there]).T)
+        samples = [_sample(values, owners) for values in cell]
+        whole = functools.reduce(np.intersect1d, [units for units, _ in samples])
+        rows = np.array([values[np.searchsorted(units, whole)] for units, values in samples]).T
+        found.append((whole, _midranks_of_rows(rows)))
+    return list(_means(found, (len(levels),)).T)
+
+
+def _sample(guests: Guests, owners: dict[str, int]) -> tuple[Whole, Values]:
+    """Guests as numbers, ascending, and their values; ``owners`` gives each arm its own numbers."""
+    units, values = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+    for arm, of in guests.items():
+        units.append(np.fromiter(of, np.int64, len(of)) + (owners.setdefault(arm, len(owners)) << 32))
+        values.append(np.fromiter(of.values(), np.float64, len(of)))
+    unit = np.concatenate(units)
+    order = np.argsort(unit)
+    return unit[order], np.concatenate(values)[order]
+
+
+def _means(found: Sequence[tuple[Whole, Values]], width: tuple[int, ...]) -> Values:
+    """Of each unit the mean of its values, which have that shape, over all cells."""
+    known = np.concatenate([np.empty(0, dtype=np.int64), *(units for units, _ in found)])
+    units, places, counts = np.unique(known, return_inverse=True, return_counts=True)
+    sums = np.zeros((units.size, *width))
+    np.add.at(sums, places, np.concatenate([np.empty((0, *width)), *(values for _, values in found)]))
+    return np.asarray((sums.T / counts).T)
 
 
 def kruskal_wallis(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False) -> KruskalWallis:

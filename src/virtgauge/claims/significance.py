@@ -234,11 +234,11 @@ def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -
     """The values to rank at each level: of a run one a guest, over the cells that all levels have."""
     if figures.exact:
         return [np.array([value for one in found for value in one.values.values() or [one.point]]) for found in levels]
-    cells: list[dict[object, dict[tuple[str, int], float]]] = [{} for _ in levels]
+    cells: list[dict[object, dict[str, Mapping[int, float]]]] = [{} for _ in levels]
     for by_place, found in zip(cells, levels, strict=True):
         for one in found:
-            values = {(one.arm, block): value for block, value in one.values.items()}
-            by_place.setdefault(figures.place(one, (factor,)), {}).update(values)
+            guests = by_place.setdefault(figures.place(one, (factor,)), {})
+            guests[one.arm] = {**guests[one.arm], **one.values} if one.arm in guests else one.values
     common = [place for place in cells[0] if all(place in by_place for by_place in cells)]
     rank = ranks.unit_ranks if factor in figures.file.of_arms else ranks.ranks_within_units
     return rank([[by_place[place] for place in common] for by_place in cells])

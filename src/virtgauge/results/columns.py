@@ -210,8 +210,8 @@ def read_marks(ledger: Ledger) -> Iterator[Mark]:
 
 def read_results(
     ledger: Ledger, suite: str, probes: Iterable[str], paths: Sequence[tuple[str, ...]]
-) -> Iterator[tuple[int, list[Any]]]:
-    """What stands at some paths of the results of a suite's valid trials, with each trial's number.
+) -> Iterator[tuple[Sequence[int], Sequence[Sequence[Any]]]]:
+    """The numbers of a suite's valid trials, many at once, and of each path what stands there in their results.
 
     One SELECT reads them all, and no result is decoded beyond what is asked for.
     """
@@ -229,11 +229,12 @@ def read_results(
     for some in chunks(ledger.rows(f"SELECT trial_id, {whole} {where}", (*asked, *bound))):
         unread += [number for number, text in some if text is None]
         told = [one for one in some if one[1] is not None]
-        for (number, _), values in zip(told, json.loads(f"[{','.join(one[1] for one in told)}]"), strict=True):
-            yield number, values[: len(paths)]
+        if told:
+            rows = json.loads(f"[{','.join(text for _, text in told)}]")
+            yield [number for number, _ in told], [*zip(*rows, strict=True)][: len(paths)]
     for number in unread:
         result = read_result(ledger, number)
-        yield number, [_at_path(result, path) for path in paths]
+        yield [number], [[_at_path(result, path)] for path in paths]
 
 
 def read_result(ledger: Ledger, number: int) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
 from virtgauge.results.columns import (
-    AT_ONCE,
     STATUSES,
     Account,
     Cell,
@@ -211,7 +210,7 @@ class ResultTable:
                 by_block = dict(zip(blocks.tolist(), values.tolist(), strict=True))
                 self._estimates[key] = paired_ratio(by_block, dict.fromkeys(by_block, 1.0), self.confidence)
             else:
-                self._estimates[key] = median_estimate(values.tolist(), unit, self.confidence)
+                self._estimates[key] = median_estimate(values, unit, self.confidence)
         return self._estimates[key]
 
     def compared(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Comparison:
@@ -313,11 +312,9 @@ class ResultTable:
 
     def _read_fields(self, suite: str, probes: frozenset[str], fields: Sequence[Field]) -> None:
         columns = [self._empty() for _ in fields]
-        found = read_results(self.ledger, suite, probes, [one.path for one in fields])
-        while some := [*itertools.islice(found, AT_ONCE)]:
-            numbers, rows = zip(*some, strict=True)
+        for numbers, rows in read_results(self.ledger, suite, probes, [one.path for one in fields]):
             places = self._counted_places[np.minimum(numbers, self._counted_places.size - 1)]
-            for column, one, values in zip(columns, fields, zip(*rows, strict=True), strict=True):
+            for column, one, values in zip(columns, fields, rows, strict=True):
                 column[places[places >= 0]] = one.numbers(values)[places >= 0]
         self._columns |= {(suite, probes, one): column for one, column in zip(fields, columns, strict=True)}
 
@@ -548,7 +545,8 @@ class ResultTable:
         if key not in self._details:
             self._details[key] = {
                 number: make(*parts)
-                for number, parts in read_results(self.ledger, suite, [probe], paths)
+                for numbers, rows in read_results(self.ledger, suite, [probe], paths)
+                for number, parts in zip(numbers, zip(*rows, strict=True), strict=True)
                 if number in self._counted_numbers
             }
         return self._details[key]
