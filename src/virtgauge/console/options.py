@@ -32,10 +32,7 @@ Full = Annotated[bool, typer.Option("--full", help="The exhaustive form of a pre
 
 def writable_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
     """A file that a command will write: refused before the work, not after it.
-
-    Raises:
-        UsageError: it cannot be written.
-        VirtgaugeError: there is no room.
+    Raises UsageError: it cannot be written; VirtgaugeError: there is no room.
     """
     if value is not None and not ctx.resilient_parsing:
         with _refusal(param.opts[0], value, "choose a file in a folder that is there and can be written"):
@@ -53,10 +50,7 @@ def whole_file(out: Path, option: str = "--out", *, named: bool = True) -> Itera
 
     A device, pipe or link that the user has ``named`` is written to, and not replaced.  Nothing else is: a
     run's folder, which may come from anybody, may hold pipes and links of these names.
-
-    Raises:
-        UsageError: it cannot be written.
-        VirtgaugeError: there is no room.
+    Raises UsageError: it cannot be written; VirtgaugeError: there is no room.
     """
     partial = out.with_name(out.name + ".partial")
     try:
@@ -85,9 +79,7 @@ def makeable_folder(ctx: typer.Context, param: typer.CallbackParam, value: Path 
 
 def run_folder(out: Path | None, plan_name: str) -> Path:
     """The folder of a new run: the one that was named, else a new one below ``runs``.
-
-    Raises:
-        UsageError: it cannot be made.
+    Raises UsageError: it cannot be made.
     """
     from virtgauge.execution.run import new_run_folder
 

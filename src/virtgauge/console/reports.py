@@ -54,9 +54,7 @@ def write_report(
     By default HTML goes to the run's folder, text to standard output; ``full``: all figures as text.
 
     Returns the file written; None when it was printed.
-
-    Raises:
-        UsageError: the file cannot be written.
+    Raises UsageError: the file cannot be written.
     """
     from virtgauge import report
 

@@ -157,10 +157,8 @@ def _dropping(plan: Plan, source: str) -> Plan:
 
 def finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> None:
     """Write a run's report, and end the command by what came of it.
-
-    Raises:
-        VirtgaugeError: not a single trial is valid.
-        typer.Exit: the run is incomplete, or a requirement is not met or undecided.
+    Raises VirtgaugeError: not a single trial is valid; typer.Exit: the run is incomplete, or a requirement is not met
+    or undecided.
     """
     from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.ledger.records import TrialStatus

@@ -48,9 +48,7 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
     them after all others, for a line needs three; designs, the last one of a suite.  Each time it is the smallest that
     suffices, else the largest; and what there is room for in the end is put back, what went last
     before what went first.  What a requirement needs stays, and no repetition is added beyond that time.
-
-    Raises:
-        UsageError: even the least takes longer.
+    Raises UsageError: even the least takes longer.
     """
     search = _Search(plan, source, arms, 60 * minutes)
     for among in (search.emulated, search.levels, search.middle_levels, search.designs):

@@ -112,9 +112,7 @@ class Design:
 
 def check_plan(plan: Plan, source: str) -> Design:
     """Check every section of a plan; starts nothing.
-
-    Raises:
-        PlanError: all that is wrong, each with field, value and remedy.
+    Raises PlanError: all that is wrong, each with field, value and remedy.
     """
     problems = Problems(source)
     sections = _Sections(problems, [section.name for section in plan.platform])
@@ -142,10 +140,7 @@ def check_plan(plan: Plan, source: str) -> Design:
 
 def load_checked(preset_or_path: str) -> tuple[Plan, str, Design]:
     """A plan by preset or file, what to call its source, and its checked content.
-
-    Raises:
-        UsageError: it cannot be read.
-        PlanError: all that is wrong with its frame and with its sections.
+    Raises UsageError: it cannot be read; PlanError: all that is wrong with its frame and with its sections.
     """
     try:
         plan, source = load_plan(preset_or_path)
@@ -375,9 +370,7 @@ def _by_hand(cell: Cell) -> bool:
 
 def probe_platforms(plan: Plan, source: str) -> list[tuple[str, Platform, Availability]]:
     """Name, platform and availability of every platform of a plan (what `virtgauge doctor` shows).
-
-    Raises:
-        UsageError: the plan is refused.
+    Raises UsageError: the plan is refused.
     """
 
     async def probe_all() -> list[tuple[str, Platform, Availability]]:
@@ -389,9 +382,7 @@ def probe_platforms(plan: Plan, source: str) -> list[tuple[str, Platform, Availa
 
 async def probe_arms(plan: Plan, platforms: dict[str, Platform]) -> list[Arm]:
     """Find out which platforms can be used here; the A/A arm follows its reference.
-
-    Raises:
-        UnavailableError: the reference cannot be used.
+    Raises UnavailableError: the reference cannot be used.
     """
     arms = []
     for section in plan.platform:
@@ -414,9 +405,7 @@ def refuse_missing(arms: Sequence[Arm], named: Collection[str] = ()) -> None:
     """Refuse a run that could not answer what was asked.
 
     Platforms that the user named one by one must be usable; the others of a plan may be skipped.
-
-    Raises:
-        UnavailableError: a named platform cannot be used, or of several platforms only the reference can.
+    Raises UnavailableError: a named platform cannot be used, or of several platforms only the reference can.
     """
     records = [arm.record for arm in arms if arm.record.role != "aa"]
     for record in records:

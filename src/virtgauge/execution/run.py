@@ -68,14 +68,12 @@ def start_run(
     minutes: float | None = None,
 ) -> bool:
     """Check, probe, and execute a plan into a new run folder; True when it is complete.
+    Raises UsageError, UnavailableError: before anything is started; InterruptedRunError: by a signal; `resume_run` goes
+    on.
 
     Args:
         required: platforms without which nothing is started.
         minutes: what takes longer is left out of the plan, and told.
-
-    Raises:
-        UsageError, UnavailableError: before anything is started.
-        InterruptedRunError: by a signal; `resume_run` goes on.
     """
     if plan.fleet is not None:
         raise UsageError(
@@ -121,11 +119,8 @@ def start_run(
 
 def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: bool = False) -> bool:
     """Execute what is missing of a run; True when it is complete.
-
-    Raises:
-        UsageError: no run there, or this host or agent is no longer the one that the run began with.
-        UnavailableError: the reference cannot be used any more.
-        InterruptedRunError: by a signal; may be resumed again.
+    Raises UsageError: no run there, or this host or agent is no longer the one that the run began with;
+    UnavailableError: the reference cannot be used any more; InterruptedRunError: by a signal; may be resumed again.
     """
     with Ledger.open(folder) as ledger:
         manifest = ledger.manifest()
@@ -157,9 +152,7 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
 
 def _at_the_same_time(plan: Plan, arms: Iterable[ArmRecord]) -> str:
     """What measuring all of them at once leaves doubtful, in words; empty where a plan does not.
-
-    Raises:
-        UsageError: this machine has too few CPUs for it.
+    Raises UsageError: this machine has too few CPUs for it.
     """
     usable = [arm for arm in arms if arm.usable]
     if not plan.at_the_same_time or not usable:
@@ -336,9 +329,7 @@ def _locked(path: Path, refusal: str, remedy: str) -> Iterator[None]:
 
 async def interruptible(work: Coroutine[Any, Any, bool], folder: Path, resume: str = "virtgauge resume") -> bool:
     """Run until done; the first SIGINT or SIGTERM cancels it, and its clean-up is left to finish.
-
-    Raises:
-        InterruptedRunError: it was cancelled by a signal; names the command that goes on with the folder's run.
+    Raises InterruptedRunError: it was cancelled by a signal; names the command that goes on with the folder's run.
     """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()

@@ -119,9 +119,7 @@ class Runner:
 
     async def run(self) -> bool:
         """Execute what is not yet done; True when nothing remains.
-
-        Raises:
-            asyncio.CancelledError: interrupted; the guest under way was ended, all finished trials are kept.
+        Raises asyncio.CancelledError: interrupted; the guest under way was ended, all finished trials are kept.
         """
         started = time.monotonic()
         for turn in turns(self._batches, self._each):
@@ -219,9 +217,7 @@ class Runner:
         ``remote``: the other machine on which its testers are; None where they are here.
 
         Returns all of the batch's trials in this ledger, earlier attempts among them.
-
-        Raises:
-            RemoteHostLostError: that machine does not answer any more; what had finished is in the ledger.
+        Raises RemoteHostLostError: that machine does not answer any more; what had finished is in the ledger.
         """
         self._remote = remote
         for attempt in known:

@@ -126,18 +126,14 @@ class Cgroup:
 
     def add(self, pid: int) -> None:
         """Move a process into the group (its later children follow).
-
-        Raises:
-            OSError: the group was not created, or the process is gone.
+        Raises OSError: the group was not created, or the process is gone.
         """
         for folder in self._joined():
             (folder / "cgroup.procs").write_text(str(pid))
 
     def adopt(self, thread: int) -> None:
         """Move a kernel thread into the group, whoever made it: what the thread does is then the group's.
-
-        Raises:
-            OSError: the group is not there, or the kernel keeps the thread where it is.
+        Raises OSError: the group is not there, or the kernel keeps the thread where it is.
         """
         roots = [self.hierarchies.v1[name] for name in ("cpu", "cpuacct") if name in self.hierarchies.v1]
         folders = [root / self.name for root in dict.fromkeys([*roots, *filter(None, [self.hierarchies.v2])])]
@@ -322,11 +318,9 @@ def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:
 def group_times_ns(hierarchies: Hierarchies) -> dict[str, int] | None:
     """CPU time of the first groups of the v2 tree, and of each process in none of them, in ns; together the machine's.
 
-    v2's root group is no use: it repeats the ticks of /proc/stat, and many kernels add steal to them.
-
-    Returns:
-        by name or pid; None where the tree is a container's, or not all processes can be seen, or the machine's
-        processes are not in groups (the first process is in none): those that end would be missed.
+    v2's root group is no use: it repeats the ticks of /proc/stat, and many kernels add steal to them. Returns by name
+    or pid; None where the tree is a container's, or not all processes can be seen, or the machine's processes are not
+    in groups (the first process is in none): those that end would be missed.
     """
     root = hierarchies.v2
     if root is None or (root / "cgroup.events").exists() or not kernel_threads_visible():
@@ -340,9 +334,7 @@ def group_times_ns(hierarchies: Hierarchies) -> dict[str, int] | None:
 
 def times_below_ns(root: Path) -> dict[str, int]:
     """CPU time of a v2 group's groups by name, and of the processes in the group itself by pid, in ns.
-
-    Raises:
-        OSError: it is gone.
+    Raises OSError: it is gone.
     """
     with os.scandir(root) as entries:
         groups = {entry.name: _usage_ns(Path(entry.path)) for entry in entries if entry.is_dir()}

@@ -57,15 +57,13 @@ class CgroupPolicy:
 
     def apply(self, policy: Policy, device: str | None = None, within: Collection[int] | None = None) -> Applied:
         """Set what the policy asks for, and read it back; what an earlier one set beyond that is lifted.
+        Raises PolicyError: the kernel refuses, or has no such controller.
 
         Args:
             policy: a reservation is left to the weights of all guests together (see
                 :func:`~virtgauge.host.policy.weight_for_share`): control groups have none.
             device: ``major:minor`` of the guest's disk, for its bounds.
             within: the CPUs that the guest is confined to already; None is all.
-
-        Raises:
-            PolicyError: the kernel refuses, or has no such controller.
         """
         if policy.disk.given() and device is None:
             raise PolicyError(f"disk limits {policy.disk.given()}: the guest has no disk of its own")

@@ -29,9 +29,7 @@ class DomainRecord:
 
     def write(self, folder: Path) -> None:
         """Put it into a guest's folder, whole or not at all; before the domain is made.
-
-        Raises:
-            OSError: it cannot be written.
+        Raises OSError: it cannot be written.
         """
         partial = folder / f".{DOMAIN_FILE}"
         partial.write_text(json.dumps(dataclasses.asdict(self)))
@@ -39,10 +37,8 @@ class DomainRecord:
 
 
 def destroy_domains(folder: Path) -> list[str]:
-    """Destroy every domain recorded in a scope's folder.
-
-    Returns:
-        what was done, or could not be, a line for people each.
+    """Destroy every domain recorded in a scope's folder. Returns what was done, or could not be, a line for people
+    each.
     """
     return [line for record in _records(folder) if (line := _destroyed(record))]
 
@@ -51,9 +47,7 @@ def open_unattended(libvirt: Any, uri: str) -> Any:
     """A connection by libvirt's module; blocking.
 
     Passwords come from libvirt's own file of them (https://libvirt.org/auth.html), and nobody is asked for any.
-
-    Raises:
-        libvirt.libvirtError: it cannot be opened.
+    Raises libvirt.libvirtError: it cannot be opened.
     """
     kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE, libvirt.VIR_CRED_NOECHOPROMPT]
     return libvirt.openAuth(uri, [kinds, lambda *_: -1, None], 0)
@@ -132,10 +126,8 @@ def is_xen_host(capabilities: Path = CAPABILITIES) -> bool:
 
 
 def destroy_tagged_domains(tag: str) -> list[str]:
-    """Destroy every domain of a scope; on any other machine than a Xen host nothing is done.
-
-    Returns:
-        what was done, a line for people each.
+    """Destroy every domain of a scope; on any other machine than a Xen host nothing is done. Returns what was done, a
+    line for people each.
     """
     if not is_xen_host():
         return []

@@ -14,9 +14,7 @@ _CPUFREQ = Path("/sys/devices/system/cpu/cpufreq")
 
 def set_governor(name: str, scope_folder: Path, cpufreq: Path = _CPUFREQ) -> Callable[[], object]:
     """Let a governor choose the frequency of all processors; returns what puts back those that were in force.
-
-    Raises:
-        UnavailableError: this machine lets nobody choose, has no such governor, or had another one afterwards.
+    Raises UnavailableError: this machine lets nobody choose, has no such governor, or had another one afterwards.
     """
     policies = sorted(cpufreq.glob("policy*"))
     if not policies:

@@ -18,9 +18,8 @@ _held: dict[Path, list[str]] = {}  # By record: the value, once for each guest t
 
 def hold_value(file: Path, value: str, scope_folder: Path) -> Callable[[], object]:
     """Have a file of the kernel's say a value for one more guest of a scope; returns what ends that.
-
-    Raises:
-        UnavailableError: it cannot be set, had another value afterwards, or another guest of the scope needs another.
+    Raises UnavailableError: it cannot be set, had another value afterwards, or another guest of the scope needs
+    another.
     """
     record = scope_folder / _RECORD.format(str(file).replace("/", "-"))
     holders = _held.setdefault(record, [])

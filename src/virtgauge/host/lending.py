@@ -31,9 +31,7 @@ _Result = TypeVar("_Result")
 
 def ask_ethtool(interface: str, request: array.array[int]) -> None:
     """Hand a request to an interface of the calling thread's namespace; the answer is in its place.
-
-    Raises:
-        OSError: there is no such interface, or it cannot.
+    Raises OSError: there is no such interface, or it cannot.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode(), request.buffer_info()[0]))
@@ -131,9 +129,7 @@ class Loan:
 
     def give_back(self) -> list[str]:
         """A line for people.  A hardware interface whose laboratory is gone has come back by itself.
-
-        Raises:
-            OSError, NetlinkError: it could not be given back.
+        Raises OSError, NetlinkError: it could not be given back.
         """
         if not Path(self.lab).exists() and not Path(self.home).exists():
             return []  # the machine was started anew

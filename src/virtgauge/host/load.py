@@ -40,9 +40,7 @@ class CpuSnapshot:
     @classmethod
     def take(cls, stat: Path = Path("/proc/stat"), hierarchies: Hierarchies | None = None) -> CpuSnapshot:
         """Read the counters now.  ``hierarchies`` saves looking for the mounts at each call.
-
-        Raises:
-            OSError: /proc/stat cannot be read.
+        Raises OSError: /proc/stat cannot be read.
         """
         lines = stat.read_text().splitlines()
         taken_at = time.monotonic_ns()
@@ -112,9 +110,7 @@ class CpuLoad:
 
 def load_between(before: CpuSnapshot, after: CpuSnapshot) -> CpuLoad:
     """The difference of two snapshots.
-
-    Raises:
-        ValueError: they were taken by different methods or in the wrong order.
+    Raises ValueError: they were taken by different methods or in the wrong order.
     """
     if before.method != after.method:
         raise ValueError(f"snapshots by different methods cannot be compared: {before.method}, {after.method}")

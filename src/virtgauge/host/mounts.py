@@ -60,9 +60,7 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Mount]:
 
 def mount(source: Path, point: Path, fstype: str) -> None:
     """Attach a device's filesystem, without device files and set-user-id programs.
-
-    Raises:
-        OSError: the kernel refuses.
+    Raises OSError: the kernel refuses.
     """
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
     checked(LIBC.mount(os.fsencode(source), os.fsencode(point), fstype.encode(), flags, None), str(point))
@@ -70,27 +68,21 @@ def mount(source: Path, point: Path, fstype: str) -> None:
 
 def unmount(point: Path) -> None:
     """Unmount what nobody uses; all of it is written when this returns.
-
-    Raises:
-        OSError: EBUSY while a program uses it, EINVAL where nothing is mounted.
+    Raises OSError: EBUSY while a program uses it, EINVAL where nothing is mounted.
     """
     checked(LIBC.umount2(os.fsencode(point), 0), str(point))
 
 
 def detach(point: Path) -> None:
     """Take a mount out of sight at once; it ends with its last user.
-
-    Raises:
-        OSError: nothing is mounted there, or this user may not.
+    Raises OSError: nothing is mounted there, or this user may not.
     """
     checked(LIBC.umount2(os.fsencode(point), _MNT_DETACH), str(point))
 
 
 def detach_below(folder: Path) -> list[Path]:
-    """Lazily unmount everything mounted at or below ``folder``, the last mounted first.
-
-    Returns:
-        the mount points that were detached.  One that cannot be (not root) stays and is not listed.
+    """Lazily unmount everything mounted at or below ``folder``, the last mounted first. Returns the mount points that
+    were detached.  One that cannot be (not root) stays and is not listed.
     """
     points = [mount.point for mount in mounts() if mount.point.is_relative_to(folder)]
     detached = []
@@ -134,14 +126,12 @@ class DiskImageError(VirtgaugeError):
 
 def make_disk_image(image: Path, mib: int) -> None:
     """Make a file with an empty ext4 filesystem of that size, owned by root, with no blocks reserved for root.
+    Raises DiskImageError: no space, no mkfs.ext4, or an unwritable folder; nothing is left of it; ValueError: too
+    small.
 
     Args:
         image: must not exist; in a folder of the scope's scratch as a rule.
         mib: its size; at least 16.
-
-    Raises:
-        DiskImageError: no space, no mkfs.ext4, or an unwritable folder; nothing is left of it.
-        ValueError: too small.
     """
     if mib < _LEAST_MIB:
         raise ValueError(f"a disk image of {mib} MiB has no room for a filesystem; {_LEAST_MIB} MiB is the least")
@@ -164,13 +154,9 @@ def mount_disk_image(image: Path, folder: Path) -> str:
     """Mount an image on a folder, which is made where it is absent, by a loop device that goes with the mount.
 
     The device reads and writes past the host's page cache where the image's filesystem can, and hands on every flush.
-    The folder belongs below the scope's, where the reclaim finds the mount after a kill -9.
-
-    Returns:
-        how writes reach the image, in words: ``loop device, direct I/O`` or ``loop device, page cache``.
-
-    Raises:
-        DiskImageError: this user may not, there is no loop device, or the image is none.
+    The folder belongs below the scope's, where the reclaim finds the mount after a kill -9. Returns how writes reach
+    the image, in words: ``loop device, direct I/O`` or ``loop device, page cache``. Raises DiskImageError: this user
+    may not, there is no loop device, or the image is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     device, path = loop_device(image)
@@ -246,9 +232,7 @@ def loop_device(image: Path) -> tuple[int, Path]:
 
     It is free again when everybody has closed it and it is not mounted.  It reads and writes past the host's page cache
     where the image's filesystem can, and hands on every flush.
-
-    Raises:
-        DiskImageError: this user may not, there is no loop device, or the image cannot be opened.
+    Raises DiskImageError: this user may not, there is no loop device, or the image cannot be opened.
     """
     try:
         with image.open("r+b", buffering=0) as file, open("/dev/loop-control", "rb", buffering=0) as control:

@@ -50,9 +50,7 @@ class DiskLimits:
 @dataclasses.dataclass(frozen=True)
 class Policy:
     """What one guest may use; None is no bound, and what everybody gets.
-
-    Raises:
-        UsageError: a value that cannot be; the message names field, value and remedy.
+    Raises UsageError: a value that cannot be; the message names field, value and remedy.
     """
 
     # CPU time of all its processes and vCPUs together, in whole CPUs (0.5 is half of one)
@@ -117,13 +115,11 @@ class PolicyError(Exception):
 
 def weight_for_share(share: float, others_weight: int = PLAIN_WEIGHT) -> int:
     """The weight that entitles to a share of the processors beside neighbours of a weight: a reservation by weights.
+    Returns the nearest weight that there is.
 
     Args:
         share: of what is shared, above 0; 1 asks for all of it, which no weight gives.
         others_weight: of all neighbours together.
-
-    Returns:
-        The nearest weight that there is.
     """
     wanted = LARGEST_WEIGHT if share >= 1 else share / (1 - share) * others_weight
     return min(max(round(wanted), LEAST_WEIGHT), LARGEST_WEIGHT)
@@ -163,9 +159,7 @@ class Commands:
 
 def commands(policy: Policy, hypervisor: Hypervisor, target: Target) -> Commands:
     """The policy in a hypervisor's own words.
-
-    Raises:
-        UsageError: the hypervisor counts in megahertz, and those of a core are not given.
+    Raises UsageError: the hypervisor counts in megahertz, and those of a core are not given.
     """
     found = _WRITERS[hypervisor](policy, target)
     return dataclasses.replace(found, missing=(*_beyond(policy, target), *found.missing))

@@ -145,10 +145,8 @@ class ProcessIdentity:
         return self.boot_id != boot_id() or (self.namespace == _pid_namespace() and not self.alive())
 
     def kill(self) -> bool:
-        """SIGKILL this very process, through a pidfd so that its pid cannot change hands meanwhile.
-
-        Returns:
-            True when a signal was sent; False when the process is gone or belongs to someone else.
+        """SIGKILL this very process, through a pidfd so that its pid cannot change hands meanwhile. Returns True when a
+        signal was sent; False when the process is gone or belongs to someone else.
         """
         try:
             descriptor = os.pidfd_open(self.pid)
@@ -325,11 +323,9 @@ def threads_of(pid: int) -> list[int]:
 def tree_cpu_ns(root: int) -> int | None:
     """CPU time of a process, its live descendants, and the dead children they waited for, in ns.
 
-    The fallback where cgroups cannot be used.  Live processes are read by their CPU clocks, exact to the
-    nanosecond; waited-for children only in clock ticks; a descendant whose parent died is missed.
-
-    Returns:
-        None when the process is gone.
+    The fallback where cgroups cannot be used.  Live processes are read by their CPU clocks, exact to the nanosecond;
+    waited-for children only in clock ticks; a descendant whose parent died is missed. Returns None when the process is
+    gone.
     """
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     total, seen = 0, False
@@ -373,10 +369,8 @@ def child_setup(*steps: Callable[[], None], cpus: Iterable[int] | None = None) -
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """Wait for a child without a thread and without asyncio's child watcher, which would reap it for us.
-
-    Returns:
-        its return code; None when it still runs after ``timeout_s``.
+    """Wait for a child without a thread and without asyncio's child watcher, which would reap it for us. Returns its
+    return code; None when it still runs after ``timeout_s``.
     """
     if process.poll() is None:
         await _wait_readable(os.pidfd_open(process.pid), timeout_s)

@@ -208,10 +208,8 @@ _RUNTIME_S = 10.0
 
 
 def reclaim_dead(dead: Sequence[DeadScope] | None = None) -> list[str]:
-    """Remove everything that dead scopes left: the given ones, else those of this state folder.
-
-    Returns:
-        what was removed, a line for people each; empty when there was nothing.
+    """Remove everything that dead scopes left: the given ones, else those of this state folder. Returns what was
+    removed, a line for people each; empty when there was nothing.
     """
     lines: list[str] = []
     scopes = [scope for scope in find_dead_scopes() if scope.own] if dead is None else dead
@@ -245,10 +243,8 @@ def holdings(scope: DeadScope) -> list[str]:
 def reclaim_folder(folder: Path) -> list[str]:
     """Remove everything that belongs to one scope except its folder, which the caller may still want to read.
 
-    What it was lent and cannot give back stays in its namespaces; the folder has to stay then, too.
-
-    Returns:
-        what was removed, a line for people each.
+    What it was lent and cannot give back stays in its namespaces; the folder has to stay then, too. Returns what was
+    removed, a line for people each.
     """
     return _reclaim(folder.name.lstrip("."), folder)
 

@@ -63,21 +63,15 @@ class Scope:
 
     def guest_folder(self, name: str) -> Path:
         """A private folder for one guest.
-
-        Raises:
-            ValueError: a name that is not letters, digits, dots and dashes.
-            FileExistsError: the name is taken.
+        Raises ValueError: a name that is not letters, digits, dots and dashes; FileExistsError: the name is taken.
         """
         return _private_folder(self.folder, name)
 
     def scratch_folder(self, name: str) -> Path:
         """A private folder on a disk, which the scope's own, in memory as a rule, is not: for files that are large or
         whose writing is measured.  It goes with the scope at the latest.
-
-        Raises:
-            ValueError: a name that is not letters, digits, dots and dashes.
-            FileExistsError: the name is taken.
-            OSError: the user's cache cannot be written.
+        Raises ValueError: a name that is not letters, digits, dots and dashes; FileExistsError: the name is taken;
+        OSError: the user's cache cannot be written.
         """
         if self._scratch is None:
             self._scratch = self._owned_folder(scratch_root())

@@ -103,10 +103,8 @@ def state_root() -> Path:
 
 def make_state_root() -> None:
     """Make the folder of all scopes where it is missing.
-
-    Raises:
-        FileNotFoundError: it was removed meanwhile.
-        UsageError: it cannot be made, or belongs to another user, who could exchange what is in it and started from it.
+    Raises FileNotFoundError: it was removed meanwhile; UsageError: it cannot be made, or belongs to another user, who
+    could exchange what is in it and started from it.
     """
     root = state_root()
     try:
@@ -141,10 +139,8 @@ def is_own_file(path: Path) -> bool:
 @contextlib.contextmanager
 def open_word(path: Path) -> Iterator[tuple[TextIO, str]]:
     """A small file that anybody may have put there, and its text: no link is followed, no pipe or device waited for.
-
-    Raises:
-        OSError: it is not there, is no file, or may not be read.
-        ValueError: it is no text, or too long for a word of ours.
+    Raises OSError: it is not there, is no file, or may not be read; ValueError: it is no text, or too long for a word
+    of ours.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -73,13 +73,11 @@ def refused() -> str | None:
 @contextlib.contextmanager
 def traced(scope_folder: Path, cpus: Collection[int] = ()) -> Iterator[Trace]:
     """Record this machine's kernel during the block, by CLOCK_MONOTONIC; at its end nothing is left of it.
+    Raises UnavailableError: the kernel refuses.
 
     Args:
         scope_folder: of the scope that it belongs to, which has one at a time.
         cpus: those whose rings are to be large; none: all alike.
-
-    Raises:
-        UnavailableError: the kernel refuses.
     """
     with contextlib.ExitStack() as removal:
         with _granted():

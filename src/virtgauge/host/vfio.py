@@ -45,9 +45,7 @@ def used_by_host(device: Path) -> str | None:
 
 def hold_device(address: str, scope_folder: Path, root: Path = Path("/")) -> Callable[[], object]:
     """Bind a device to vfio-pci; returns what gives it back.  One that has such a driver keeps it.
-
-    Raises:
-        UnavailableError: it cannot be bound; it is as it was.
+    Raises UnavailableError: it cannot be bound; it is as it was.
     """
     device, record = root / PCI / "devices" / address, scope_folder / _RECORD.format(address)
     if is_vfio(before := driver_of(device)):

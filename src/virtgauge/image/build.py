@@ -59,11 +59,8 @@ def find_ingredients(channel: ImageChannel, format: Format) -> Ingredients:
 
 def build(ingredients: Ingredients, format: Format, out: Path, progress: Progress) -> Built:
     """Write an image; a file of that name is replaced when the new one is whole.
-
-    Raises:
-        UsageError: the file cannot be written where it shall be.
-        UnavailableError: the kernel lacks a driver.
-        VirtgaugeError: the disk is full, or a tool failed.
+    Raises UsageError: the file cannot be written where it shall be; UnavailableError: the kernel lacks a driver;
+    VirtgaugeError: the disk is full, or a tool failed.
     """
     _require_folder(out)
     with Scope() as scope, _full_disks_in_words(out):

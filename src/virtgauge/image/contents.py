@@ -30,9 +30,7 @@ DEFAULT_PATIENCE_S = 3600  # Longer than the other platforms of a plan take for 
 @dataclasses.dataclass(frozen=True)
 class SerialChannel:
     """The agent speaks on a serial line, which the hypervisor connects with a socket or a pipe.
-
-    Raises:
-        UsageError: that is no serial line.
+    Raises UsageError: that is no serial line.
     """
 
     device: str = SERIAL_DEVICE
@@ -58,9 +56,7 @@ class SerialChannel:
 @dataclasses.dataclass(frozen=True)
 class DialChannel:
     """The agent calls the controller over TLS, with the identity that ``virtgauge attach prepare`` made.
-
-    Raises:
-        UsageError: one of them is not what it should be, or the identity has expired.
+    Raises UsageError: one of them is not what it should be, or the identity has expired.
     """
 
     controller: str  # IPv4 address and port
@@ -221,10 +217,7 @@ class Contents:
 
 def contents_of(kernel: GuestKernel, agent: AgentBinary, channel: ImageChannel, boot_loader: BootLoader) -> Contents:
     """Put an image's contents together.
-
-    Raises:
-        UnavailableError: the kernel in the cache lacks a driver.
-        OSError: a file cannot be read.
+    Raises UnavailableError: the kernel in the cache lacks a driver; OSError: a file cannot be read.
     """
     try:
         modules = module_closure(kernel.modules, driver_names())

@@ -79,10 +79,7 @@ def make_fat(
     target: Path, files: Mapping[str, bytes], multiple: int, *, serial: int, before: int, boot_loader: BootLoader
 ) -> int:
     """Write a file system with these files, by path, behind so many sectors; its own, rounded up to a multiple.
-
-    Raises:
-        ProvisionError: mtools failed.
-        OSError: the disk is full.
+    Raises ProvisionError: mtools failed; OSError: the disk is full.
     """
     clusters = sum(-(-len(content) // (_CLUSTER * SECTOR)) for content in files.values()) + _ROOM
     sectors = -(-clusters * _CLUSTER // multiple) * multiple
@@ -177,10 +174,7 @@ _MIB = 2048  # sectors; whatever lies on a disk begins at a multiple of it
 
 def make_disk(target: Path, contents: Contents, boot_loader: BootLoader, work: Path) -> None:
     """Write a raw disk: GRUB behind its boot sector, then one FAT file system with all the rest.
-
-    Raises:
-        ProvisionError: a tool failed.
-        OSError: the disk is full.
+    Raises ProvisionError: a tool failed; OSError: the disk is full.
     """
     files = files_of(contents) | efi_files(contents, boot_loader)
     volume = work / "system.fat"
@@ -212,12 +206,7 @@ _BIOS, _EFI = "boot/bios.img", "boot/efi.img"
 
 
 def make_cd(target: Path, contents: Contents, boot_loader: BootLoader, work: Path) -> None:
-    """Write a CD.
-
-    Raises:
-        ProvisionError: a tool failed.
-        OSError: the disk is full.
-    """
+    """Write a CD. Raises ProvisionError: a tool failed; OSError: the disk is full."""
     tree = work / "cd"
     (tree / "boot").mkdir(parents=True)
     firmware = efi_files(contents, boot_loader)

@@ -59,11 +59,8 @@ class Inspection:
 
 def inspect(image: Path) -> Inspection:
     """Look into an image.
-
-    Raises:
-        UsageError: it is none that virtgauge made.
-        UnavailableError: the tools for that are not on this machine.
-        VirtgaugeError: it cannot be read, or is damaged as its own format counts.
+    Raises UsageError: it is none that virtgauge made; UnavailableError: the tools for that are not on this machine;
+    VirtgaugeError: it cannot be read, or is damaged as its own format counts.
     """
     boot_loader = find_boot_loader()
     if boot_loader is None:

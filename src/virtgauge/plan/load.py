@@ -216,9 +216,7 @@ def preset_text(name: str) -> str:
 
 def load_plan(preset_or_path: str) -> tuple[Plan, str]:
     """A preset by its name, else a file; returns the plan and what to call its source in errors.
-
-    Raises:
-        UsageError: it does not exist, is not TOML, or is no plan.
+    Raises UsageError: it does not exist, is not TOML, or is no plan.
     """
     text, source = plan_text(preset_or_path)
     plan = parse_plan(text, source)
@@ -230,9 +228,7 @@ def load_plan(preset_or_path: str) -> tuple[Plan, str]:
 
 def plan_text(preset_or_path: str) -> tuple[str, str]:
     """The TOML of a preset by its name, else of a file, and what to call its source in errors.
-
-    Raises:
-        UsageError: it does not exist, or cannot be read.
+    Raises UsageError: it does not exist, or cannot be read.
     """
     path = Path(preset_or_path)
     if preset_or_path in preset_names() or not (path.suffix == ".toml" or path.exists()):
@@ -251,9 +247,7 @@ def plan_text(preset_or_path: str) -> tuple[str, str]:
 
 def parse_plan(text: str, source: str) -> Plan:
     """A plan from TOML; a seed is drawn when it names none.
-
-    Raises:
-        UsageError: naming source, field, value and remedy.
+    Raises UsageError: naming source, field, value and remedy.
     """
     try:
         value = tomllib.loads(text)

@@ -40,9 +40,7 @@ class DesignScope(BaseModel):
     @classmethod
     def split(cls, section: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
         """A section's scope, and what is left of it for the suite.
-
-        Raises:
-            pydantic.ValidationError: the scope is refused.
+        Raises pydantic.ValidationError: the scope is refused.
         """
         own = {name: value for name, value in section.items() if name in cls.model_fields}
         return cls.model_validate(own), {name: value for name, value in section.items() if name not in own}

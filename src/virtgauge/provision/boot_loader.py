@@ -50,10 +50,7 @@ class BootLoader:
 
     def run(self, program: str, *arguments: str | Path, environment: dict[str, str] | None = None) -> None:
         """Run one of the tools to its end: ``grub-mkimage``, ``xorriso``, or a name of mtools (``mcopy`` …).
-
-        Raises:
-            ToolError: it failed; its message has the last line of what it said.
-            ProvisionError: the disk was full.
+        Raises ToolError: it failed; its message has the last line of what it said; ProvisionError: the disk was full.
         """
         places = (*self.folder.glob("usr/lib/*-linux-gnu"), *self.folder.glob("lib/*-linux-gnu"))
         variables = {"LD_LIBRARY_PATH": ":".join(map(str, places))} | (environment or {})
@@ -100,9 +97,7 @@ def _with_libraries(apt: Apt) -> list[str]:
 
 def arrange(unpacked: Path, folder: Path) -> None:
     """Move what is used out of the unpacked packages.
-
-    Raises:
-        ProvisionError: something that is needed is not in them.
+    Raises ProvisionError: something that is needed is not in them.
     """
     shims = [name for name in _SHIMS if (unpacked / name).is_file()]
     names = [*_PROGRAMS, _EFI_GRUB, _BIOS_GRUB, *shims[:1]]

@@ -46,9 +46,7 @@ class Manifest:
 @contextlib.contextmanager
 def exclusive(product: str, progress: Progress) -> Iterator[None]:
     """Hold the lock of one product of the cache, so that two set-ups do not make it twice.  Ends with the process.
-
-    Raises:
-        ProvisionError: the cache cannot be written.
+    Raises ProvisionError: the cache cannot be written.
     """
     folder = cache_root()
     with _disk_errors(folder):
@@ -69,9 +67,7 @@ def staged(final: Path, facts: dict[str, str]) -> Iterator[Path]:
 
     The caller holds the product's lock, so a partial folder found here is a dead set-up's and is removed.  ``facts``
     may be filled in the block; they go into the manifest.
-
-    Raises:
-        ProvisionError: no space, or the cache cannot be written.
+    Raises ProvisionError: no space, or the cache cannot be written.
     """
     parent = final.parent
     with _disk_errors(parent):

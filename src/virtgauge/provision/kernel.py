@@ -110,9 +110,7 @@ def _kernel_packages(apt: Apt, metas: Sequence[str]) -> list[str]:
 
 def arrange(unpacked: Path, folder: Path) -> str:
     """Move ``vmlinuz`` and the ``modules`` in use out of an unpacked package to a folder; returns the kernel's release.
-
-    Raises:
-        ProvisionError: the package holds no image, or no modules.
+    Raises ProvisionError: the package holds no image, or no modules.
     """
     images = list((unpacked / "boot").glob("vmlinuz-*"))
     # Debian 13 has the modules below usr/, as /lib is a link there.
@@ -158,9 +156,7 @@ def module_dependencies(content: bytes) -> list[str]:
 
 def module_content(path: Path) -> bytes:
     """A module as the kernel loads it: Debian 13 compresses with xz, Ubuntu with zstd.
-
-    Raises:
-        ProvisionError: it cannot be decompressed here.
+    Raises ProvisionError: it cannot be decompressed here.
     """
     if path.suffix == ".xz":
         return lzma.decompress(path.read_bytes())
@@ -186,9 +182,7 @@ def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
 
     The folder holds ``*.ko`` files anywhere below it, compressed or not; what the kernel has built in (by its
     ``modules.builtin``) needs no file and is left out.  In names, dashes and underscores are the same.
-
-    Raises:
-        ModuleError: one of them is missing, or they depend on each other in a circle.
+    Raises ModuleError: one of them is missing, or they depend on each other in a circle.
     """
     files = {module_name(path): path for path in sorted(folder.rglob("*.ko*"))}
     built_in = _built_in(folder)

@@ -60,9 +60,7 @@ class Apt:
 
     def dependencies(self, package: str) -> list[str]:
         """Names that a package depends on (of alternatives, all), refreshing the lists when it is unknown.
-
-        Raises:
-            ProvisionError: the package is in no list.
+        Raises ProvisionError: the package is in no list.
         """
         names = self._depends(package)
         if not names and not self._updated:
@@ -80,9 +78,7 @@ class Apt:
 
     def download(self, package: str, folder: Path) -> Path:
         """Download a package (its hash is checked by apt against the signed lists); returns the file.
-
-        Raises:
-            ProvisionError: it could not be had, even with fresh lists.
+        Raises ProvisionError: it could not be had, even with fresh lists.
         """
         self._progress(f"downloading {package}")
         self._with_fresh_lists("download", package, folder=folder)
@@ -93,9 +89,7 @@ class Apt:
 
     def extract(self, package: str, into: Path, facts: dict[str, str]) -> None:
         """Download a package and unpack it; its hash is added to the facts.
-
-        Raises:
-            ProvisionError: it could not be had.
+        Raises ProvisionError: it could not be had.
         """
         into.mkdir(exist_ok=True)
         archive = self.download(package, into)
@@ -108,9 +102,7 @@ class Apt:
         """Install packages without what they merely recommend.  Needs root.
 
         The services that they would start do not, neither now nor at the next boot.
-
-        Raises:
-            ProvisionError: it could not be done, even with fresh lists.
+        Raises ProvisionError: it could not be done, even with fresh lists.
         """
         self._progress(f"installing {' '.join(packages)}")
         options = ["-o", "DPkg::Lock::Timeout=300"]

@@ -161,9 +161,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 def named(words: Iterable[str]) -> list[Part]:
     """The parts of these names and groups, with what has to come before each, in that order and each once.
-
-    Raises:
-        UsageError: there is no part or group of a name.
+    Raises UsageError: there is no part or group of a name.
     """
     found: dict[str, Part] = {}
     for word in words:
@@ -191,9 +189,7 @@ Work = Callable[[Progress], Sequence[Outcome]]
 
 def provide(parts: Iterable[Part], display: SetUpDisplay) -> list[Outcome]:
     """Fetch and build what is missing, and tell of each when it ends; the outcomes, one or more a part, in that order.
-
-    Raises:
-        KeyboardInterrupt: interrupted; the programs under way were ended.
+    Raises KeyboardInterrupt: interrupted; the programs under way were ended.
     """
     try:
         return asyncio.run(_provide(list(parts), display))

