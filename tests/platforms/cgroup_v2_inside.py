@@ -122,7 +122,8 @@ def memory() -> dict[str, Any]:
 
 def main() -> None:
     """Everything, as one line of JSON."""
-    layout = Hierarchies.detect().layout
+    mounted = Hierarchies.detect()
+    layout = "v2" if mounted.v2 and not mounted.v1 else "another"
     found = {"layout": layout, "processor": processor(), "disk": disk(Path(sys.argv[2])), "memory": memory()}
     found["left"] = Path("/sys/fs/cgroup/virtgauge").exists()
     print(json.dumps(found))

@@ -8,8 +8,7 @@ import pytest
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host import reclaim
-from virtgauge.host.frequency import set_governor
-from virtgauge.host.kernel_value import put_back_values
+from virtgauge.host.kernel_value import put_back_values, set_governor
 from virtgauge.suites.isolation.suite import IsolationSuite
 
 

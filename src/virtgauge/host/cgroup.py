@@ -54,13 +54,6 @@ class Hierarchies:
                         v1.setdefault(option, mount.point)
         return cls(v1=v1, v2=v2, named=tuple(named))
 
-    @property
-    def layout(self) -> str:
-        """``v1``, ``v2``, ``hybrid`` or ``none``; hybrid means v1 controllers beside a v2 tree."""
-        if self.v1:
-            return "hybrid" if self.v2 else "v1"
-        return "v2" if self.v2 else "none"
-
     def all_roots(self) -> list[Path]:
         """Every mount point in which a group may have been made, each once."""
         roots = [*self.v1.values(), *self.named, *([self.v2] if self.v2 else [])]
@@ -404,10 +397,12 @@ def marked_with(folder: Path, name: str) -> str | None:
 
 
 def write_existing(path: Path, text: str) -> None:
-    """Write without creating: on a cgroup file system nothing can be created, in a plain folder nothing must be."""
+    """Tell the kernel by a file: on its file systems none can be made, and in a plain folder none must be."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 
@@ -421,14 +416,7 @@ def _remove_tree(folder: Path) -> bool:
                 os.rmdir(path)
         if not folder.is_dir():
             break
-        if time.monotonic() > deadline or _has_processes(folder):
+        if time.monotonic() > deadline or members(folder):
             return False
         time.sleep(_POLL_S)
     return True
-
-
-def _has_processes(folder: Path) -> bool:
-    try:
-        return any(Path(path, "cgroup.procs").read_text().strip() for path, _, _ in os.walk(folder))
-    except OSError:
-        return False

@@ -19,12 +19,7 @@ from virtgauge.host.rights import AS_ROOT, lacking
 
 _PLAIN_SHARES = 1024  # cgroup v1's ``cpu.shares`` of everybody
 _ROUNDS = 20
-_V1_THROTTLES = {
-    "read_bps": "blkio.throttle.read_bps_device",
-    "write_bps": "blkio.throttle.write_bps_device",
-    "read_iops": "blkio.throttle.read_iops_device",
-    "write_iops": "blkio.throttle.write_iops_device",
-}
+_V1_THROTTLE = "blkio.throttle.{}_device"
 _V2_BOUNDS = {"read_bps": "rbps", "write_bps": "wbps", "read_iops": "riops", "write_iops": "wiops"}
 
 
@@ -150,7 +145,7 @@ class CgroupPolicy:
         folder = self._entered("blkio" if v1 else "io")
         self._lifts["disk"] = lambda: _lift_throttles(folder, device, disk, v1=v1)
         if v1:
-            wanted = {_V1_THROTTLES[name]: f"{device} {bound}" for name, bound in disk.given().items()}
+            wanted = {_V1_THROTTLE.format(name): f"{device} {bound}" for name, bound in disk.given().items()}
             return _read_back(folder, wanted)
         if disk.write_bps or disk.write_iops:
             with contextlib.suppress(PolicyError):  # without, it is said to have no effect on buffered writes
@@ -230,7 +225,7 @@ def _read_back(folder: Path, wanted: Mapping[str, str], meaning: Callable[[str],
 def _lift_throttles(folder: Path, device: str, disk: DiskLimits, *, v1: bool) -> None:
     for name in disk.given():
         if v1:
-            _set(folder / _V1_THROTTLES[name], f"{device} 0")
+            _set(folder / _V1_THROTTLE.format(name), f"{device} 0")
         else:
             _set(folder / "io.max", f"{device} {_V2_BOUNDS[name]}=max")
 

@@ -1,19 +1,38 @@
-"""A value of the kernel, set by a file while guests need it, and put back after them even after a kill -9."""
+"""Values of the kernel, set by files while guests need them, and put back after them even after a kill -9."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.rights import AS_ROOT, lacking
-from virtgauge.host.undoing import undone
+from virtgauge.host.tag import is_own_file
 
+_CPUFREQ = Path("/sys/devices/system/cpu/cpufreq")
 _RECORD = "kernel-value{}.json"  # In a scope's folder, by the value's path: what was in force before, and what is to be
 _held: dict[Path, list[str]] = {}  # By record: the value, once for each guest that needs it
+
+
+def undone(records: Iterable[Path], undo: Callable[[Any], str | None]) -> list[str]:
+    """Undo what records of ours tell of changes to this machine, and remove them; what was done, a line for each.
+
+    ``undo`` is given what a record holds, and returns such a line, or none where there was nothing to do.  Where it
+    raises OSError the record stays: another user may have the right to.
+    """
+    lines = []
+    for record in filter(is_own_file, records):
+        try:
+            lines.append(undo(json.loads(record.read_text())))
+        except OSError:
+            continue
+        except (ValueError, KeyError, TypeError):
+            pass  # half-written: nothing was changed yet
+        record.unlink(missing_ok=True)
+    return [line for line in lines if line]
 
 
 def hold_value(file: Path, value: str, scope_folder: Path) -> Callable[[], object]:
@@ -35,7 +54,7 @@ def hold_value(file: Path, value: str, scope_folder: Path) -> Callable[[], objec
                 file.write_text(before)
                 raise UnavailableError(f"{file} is {found} after {value} was set", None)
     except (OSError, UnavailableError) as error:
-        _put_back(record)
+        undone([record], _write_before)
         if isinstance(error, UnavailableError):
             raise
         words = f"{file} cannot be set to {value}: {error.strerror}{lacking('CAP_DAC_OVERRIDE')}"
@@ -45,18 +64,14 @@ def hold_value(file: Path, value: str, scope_folder: Path) -> Callable[[], objec
     def end() -> None:
         holders.pop()
         if not holders:
-            _put_back(record)
+            undone([record], _write_before)
 
     return end
 
 
 def put_back_values(scope_folder: Path) -> list[str]:
     """Put back what a scope has changed, unless somebody has changed it since; a line for people each."""
-    return [line for record in sorted(scope_folder.glob(_RECORD.format("*"))) for line in _put_back(record)]
-
-
-def _put_back(record: Path) -> list[str]:
-    return undone(record, _write_before)
+    return undone(sorted(scope_folder.glob(_RECORD.format("*"))), _write_before)
 
 
 def _write_before(told: Any) -> str | None:
@@ -66,3 +81,22 @@ def _write_before(told: Any) -> str | None:
             file.write_text(before)
             return f"put back {file} = {before}"
     return None
+
+
+def set_governor(name: str, scope_folder: Path, cpufreq: Path = _CPUFREQ) -> Callable[[], object]:
+    """Let a governor choose the frequency of all processors; returns what puts back those that were in force.
+    Raises UnavailableError: this machine lets nobody choose, has no such governor, or had another one afterwards.
+    """
+    policies = sorted(cpufreq.glob("policy*"))
+    if not policies:
+        raise UnavailableError(
+            "governors: this machine has no cpufreq: firmware or a hypervisor chooses the frequency",
+            'leave governors out, or measure with "as-is" alone',
+        )
+    known = (policies[0] / "scaling_available_governors").read_text().split()
+    if name not in known:
+        raise UnavailableError(f"governors: this machine has no {name!r}", f"use one of {', '.join(known)}")
+    with contextlib.ExitStack() as undo:
+        for policy in policies:
+            undo.callback(hold_value(policy / "scaling_governor", name, scope_folder))
+        return undo.pop_all().close

@@ -1,6 +1,4 @@
-"""How busy this machine is with what is not ours: foreign load, steal, and what went on before a run.
-
-How busy the machine was between two moments, as the host's kernel counts it.
+"""How busy this machine is with what is not ours: foreign load, and steal, as its kernel counts them.
 
 The foreign load of a trial is busy time less what its own processes used.  Where the v1 ``cpuacct`` root is
 mounted, or all processes are in groups of the v2 tree (systemd), busy time is exact; elsewhere it comes from

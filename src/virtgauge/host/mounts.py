@@ -1,6 +1,4 @@
-"""What is mounted on this machine, and images of disks.
-
-Disk images: a file with an ext4 filesystem, and its mount on this host by a loop device.
+"""What is mounted on this machine, and images of disks: files with an ext4 filesystem, mounted here by a loop device.
 
 Whatever a guest is, its data lie in the same kind of filesystem on the same kind of file: the host and containers
 see it through a loop device, a virtual machine as its own disk.
@@ -28,7 +26,7 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.host.process import LIBC, checked
 from virtgauge.host.rights import AS_ROOT, lacking
 
-_MNT_DETACH = 2
+DETACH = 2  # include/linux/fs.h, MNT_DETACH
 _MS_NOSUID, _MS_NODEV = 2, 4
 
 
@@ -66,29 +64,20 @@ def mount(source: Path, point: Path, fstype: str) -> None:
     checked(LIBC.mount(os.fsencode(source), os.fsencode(point), fstype.encode(), flags, None), str(point))
 
 
-def unmount(point: Path) -> None:
-    """Unmount what nobody uses; all of it is written when this returns.
+def unmount(point: Path, flags: int = 0) -> None:
+    """Unmount what nobody uses; all of it is written when this returns.  With ``DETACH`` it is only taken out of sight
+    at once, and ends with its last user.
     Raises OSError: EBUSY while a program uses it, EINVAL where nothing is mounted.
     """
-    checked(LIBC.umount2(os.fsencode(point), 0), str(point))
-
-
-def detach(point: Path) -> None:
-    """Take a mount out of sight at once; it ends with its last user.
-    Raises OSError: nothing is mounted there, or this user may not.
-    """
-    checked(LIBC.umount2(os.fsencode(point), _MNT_DETACH), str(point))
+    checked(LIBC.umount2(os.fsencode(point), flags), str(point))
 
 
 def detach_below(folder: Path) -> list[Path]:
-    """Lazily unmount everything mounted at or below ``folder``, the last mounted first. Returns the mount points that
-    were detached.  One that cannot be (not root) stays and is not listed.
-    """
-    points = [mount.point for mount in mounts() if mount.point.is_relative_to(folder)]
+    """Lazily unmount everything at or below a folder, the last mounted first; the points where that could be done."""
     detached = []
-    for point in reversed(points):
+    for point in reversed([mount.point for mount in mounts() if mount.point.is_relative_to(folder)]):
         with contextlib.suppress(OSError):
-            detach(point)
+            unmount(point, DETACH)
             detached.append(point)
     return detached
 
@@ -190,7 +179,7 @@ def unmount_disk_image(folder: Path) -> None:
             break
         time.sleep(_PAUSE_S)
     with contextlib.suppress(OSError):
-        detach(folder)
+        unmount(folder, DETACH)
 
 
 def _reserve(descriptor: int, image: Path, mib: int) -> None:

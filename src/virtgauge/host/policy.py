@@ -1,7 +1,5 @@
 """What a guest may use: stated once, and as commands for hypervisors that virtgauge does not configure.
 
-The same policy for hypervisors that are administered by commands of their own: the exact words to type.
-
 Sources: Microsoft, Set-VMProcessor and Set-VMHardDiskDrive; VMware, Set-VMResourceConfiguration (PowerCLI); Oracle,
 VBoxManage modifyvm, bandwidthctl and storageattach (7.0); Xen, xl(1): sched-credit2, sched-rtds, vcpu-pin, vcpu-set.
 """
@@ -113,15 +111,9 @@ class PolicyError(Exception):
     """A policy that cannot be applied: the knob, what was asked for, and what the platform said."""
 
 
-def weight_for_share(share: float, others_weight: int = PLAIN_WEIGHT) -> int:
-    """The weight that entitles to a share of the processors beside neighbours of a weight: a reservation by weights.
-    Returns the nearest weight that there is.
-
-    Args:
-        share: of what is shared, above 0; 1 asks for all of it, which no weight gives.
-        others_weight: of all neighbours together.
-    """
-    wanted = LARGEST_WEIGHT if share >= 1 else share / (1 - share) * others_weight
+def weight_for_share(share: float) -> int:
+    """The weight that comes nearest to a share of the processors (above 0; 1 is all) beside a plain neighbour."""
+    wanted = LARGEST_WEIGHT if share >= 1 else share / (1 - share) * PLAIN_WEIGHT
     return min(max(round(wanted), LEAST_WEIGHT), LARGEST_WEIGHT)
 
 

@@ -1,6 +1,4 @@
-"""Removal of what dead runs left on this host.
-
-Remove what a controller left on the host: at its own end, and after a kill -9.
+"""Removal of what a controller left on this host: at its own end, and after a kill -9.
 
 Nothing is touched that does not carry a tag: a scope's folders and what is mounted in them, processes whose
 environment names the scope, members of cgroups, network namespaces, interfaces and traces named after it.  Every

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from virtgauge.errors import UnavailableError
+from virtgauge.host.cgroup import write_existing
 from virtgauge.host.mounts import mount, mounts
 from virtgauge.host.rights import AS_ROOT, lacking, refusals
 
@@ -51,7 +52,7 @@ class Trace:
     def stop(self) -> None:
         """What comes now is not recorded any more. Raises UnavailableError, as reading does: the kernel refuses."""
         with _granted():
-            _write(self.folder / "tracing_on", "0")
+            write_existing(self.folder / "tracing_on", "0")
 
     def lines(self) -> Iterator[str]:
         """All that the rings hold, as text, by time; every byte of a name is one character, and a name may have any."""
@@ -128,21 +129,21 @@ def _root(scope_folder: Path) -> Path:
 
 
 def _begun(folder: Path, cpus: Collection[int]) -> Trace:
-    _write(folder / "tracing_on", "0")
+    write_existing(folder / "tracing_on", "0")
     for option, value in _PLAIN.items():
         with contextlib.suppress(FileNotFoundError):  # of a newer kernel
-            _write(folder / "options" / option, value)
-    _write(folder / "trace_clock", "mono")  # which empties the rings, too
+            write_existing(folder / "options" / option, value)
+    write_existing(folder / "trace_clock", "mono")  # which empties the rings, too
     kib = _ring_kib(folder, cpus)
     absent = []
     for event in EVENTS:
         try:
-            _write(folder / "events" / event / "enable", "1")
+            write_existing(folder / "events" / event / "enable", "1")
         except OSError:
             if event == _NEEDED:
                 raise
             absent.append(event)
-    _write(folder / "tracing_on", "1")
+    write_existing(folder / "tracing_on", "1")
     return Trace(folder, kib, tuple(absent))
 
 
@@ -153,27 +154,16 @@ def _ring_kib(folder: Path, cpus: Collection[int]) -> int:
     memory_kib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
     left_kib = min(_MOST_KIB_OF_ALL, memory_kib // _SHARE) - _LEAST_KIB * (len(every) - len(large))
     kib = max(_LEAST_KIB, min(_MOST_KIB, left_kib // len(large)))
-    _write(folder / "buffer_size_kb", str(_LEAST_KIB))
+    write_existing(folder / "buffer_size_kb", str(_LEAST_KIB))
     for file in large:
-        _write(file, str(kib))
+        write_existing(file, str(kib))
     return int(large[0].read_text().split()[0])
-
-
-def _write(file: Path, value: str) -> None:
-    """Tell the kernel; a file that it does not have is not made."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, value.encode())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(file)) from error
-    finally:
-        os.close(descriptor)
 
 
 def _remove(folder: Path) -> bool:
     """Whether it is gone: one that somebody reads stays, and records nothing more."""
     try:
-        _write(folder / "tracing_on", "0")
+        write_existing(folder / "tracing_on", "0")
         folder.rmdir()
     except OSError:
         return not os.path.isdir(folder)

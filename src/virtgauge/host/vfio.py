@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.errors import UnavailableError
+from virtgauge.host.kernel_value import undone
 from virtgauge.host.rights import AS_ROOT
-from virtgauge.host.undoing import undone
 
 PCI = Path("sys/bus/pci")
 DRIVER = "vfio-pci"
@@ -59,18 +59,14 @@ def hold_device(address: str, scope_folder: Path, root: Path = Path("/")) -> Cal
     except OSError as failed:
         error = failed.strerror
     if driver_of(device) != DRIVER:
-        _give_back(record)
+        undone([record], _bind_before)
         raise UnavailableError(f"{address} cannot be bound to {DRIVER}: {error}", f"modprobe {DRIVER}, and {AS_ROOT}")
-    return functools.partial(_give_back, record)
+    return functools.partial(undone, [record], _bind_before)
 
 
 def give_devices_back(scope_folder: Path) -> list[str]:
     """Give back what a scope has bound, unless somebody has bound it otherwise since; a line for people each."""
-    return [line for record in sorted(scope_folder.glob(_RECORD.format("*"))) for line in _give_back(record)]
-
-
-def _give_back(record: Path) -> list[str]:
-    return undone(record, _bind_before)
+    return undone(sorted(scope_folder.glob(_RECORD.format("*"))), _bind_before)
 
 
 def _bind_before(told: Any) -> str | None:

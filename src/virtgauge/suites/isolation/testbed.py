@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host.frequency import set_governor
+from virtgauge.host.kernel_value import set_governor
 from virtgauge.platforms.base import Disk, Guest, LaunchError
 from virtgauge.suites.isolation.benchmarks import block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.policies import Placement, placement
