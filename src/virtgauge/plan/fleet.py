@@ -8,13 +8,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from virtgauge.plan.requirements import Section
 
 MOST_HOSTS = 1000
 CABLES = 2  # That a tester needs: there and back, or the receiver's and the others'
-
-_MACHINE_ID = re.compile(r"[0-9a-f]{32}")
-_SCHEDULER = re.compile(r"tls://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}")
 
 
 class Start(enum.Enum):
@@ -51,26 +50,30 @@ HostName = Annotated[  # As a node of Kubernetes or Slurm may be called
 ]
 
 
-class FleetHost(BaseModel):
-    """One host."""
+MachineId = Annotated[
+    str, _of_form(r"[0-9a-f]{32}", "give the 32 hexadecimal digits of /etc/machine-id of that host")
+]
+Scheduler = Annotated[  # Of an existing cluster
+    str,
+    _of_form(
+        r"tls://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}",
+        "give tls://host:port; whoever can speak to a cluster can run programs on all of it, so it must ask for "
+        "certificates",
+    ),
+]
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+
+class FleetHost(Section):
+    """One host."""
 
     name: HostName
     """What reports call the host."""
     address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     """``[user@]host[:port]`` for ssh. Of an existing cluster: the worker's name, if it differs from ``name``."""
-    machine_id: str | None = None
+    machine_id: MachineId | None = None
     """Content of the host's /etc/machine-id. Another machine at this address is refused."""
     measured: bool = True
     """``false``: the host serves only as the tester of other hosts' guests."""
-
-    @field_validator("machine_id")
-    @classmethod
-    def _is_a_machine_id(cls, value: str | None) -> str | None:
-        if value is not None and not _MACHINE_ID.fullmatch(value):
-            raise ValueError("give the 32 hexadecimal digits of /etc/machine-id of that host")
-        return value
 
     @property
     def worker(self) -> str:
@@ -78,10 +81,8 @@ class FleetHost(BaseModel):
         return self.address or self.name
 
 
-class Cable(BaseModel):
+class Cable(Section):
     """Two interfaces that are cabled to each other and that nothing else uses."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tester: Annotated[str, Field(min_length=1, max_length=15)]
     """Interface of the tester's host."""
@@ -89,10 +90,8 @@ class Cable(BaseModel):
     """Interface of the guests' host."""
 
 
-class FleetPair(BaseModel):
+class FleetPair(Section):
     """A suite whose tester runs on one host and whose guests run on another. Both hosts are claimed together."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     suite: Literal["bandwidth", "forwarding"]
     """The suite whose tester is on another host."""
@@ -121,14 +120,12 @@ class FleetPair(BaseModel):
         return f"suite.{self.suite} of {self.guests}: its tester is on {self.tester}, joined by {how}"
 
 
-class FleetSection(BaseModel):
+class FleetSection(Section):
     """The hosts of `virtgauge fleet run`. Give one of ``scheduler``, ``listen`` and ``workers``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     hosts: Annotated[tuple[FleetHost, ...], Field(min_length=1, max_length=MOST_HOSTS)]
     """The hosts; each is measured with all repetitions."""
-    scheduler: str | None = None
+    scheduler: Scheduler | None = None
     """Existing cluster: its address, ``tls://host:8786``."""
     ca: Path | None = None
     """Existing cluster: PEM file of the authority that signed all certificates."""
@@ -150,16 +147,6 @@ class FleetSection(BaseModel):
     """How long a worker, or an existing cluster's scheduler, may be away, at the start or after a loss."""
     pair: tuple[FleetPair, ...] = ()
     """Suites whose tester is on another host (``[[fleet.pair]]``)."""
-
-    @field_validator("scheduler")
-    @classmethod
-    def _is_encrypted(cls, value: str | None) -> str | None:
-        if value is not None and not _SCHEDULER.fullmatch(value):
-            raise ValueError(
-                "give tls://host:port; whoever can speak to a cluster can run programs on all of it, so it must ask "
-                "for certificates"
-            )
-        return value
 
     @field_validator("listen")
     @classmethod

@@ -14,13 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from virtgauge.errors import nearest
 from virtgauge.plan.fleet import FleetSection, Name
-from virtgauge.plan.requirements import Budget, Requirement, load_profile
+from virtgauge.plan.requirements import Budget, Requirement, Section, load_profile
 
 
-class DesignScope(BaseModel):
+class DesignScope(Section):
     """For which platforms a design is measured."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     platforms: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Names of the platforms that are measured; all of the plan by default."""
@@ -81,12 +79,10 @@ class PlatformSection(BaseModel):
         return dict(self.model_extra or {})
 
 
-class ValidityLimits(BaseModel):
+class ValidityLimits(Section):
     """Limits beyond which a trial is invalid. Shares are of the machine's CPU time during the trial; of more than eight
     CPUs, of the time of eight, or of as many as guest and helpers keep busy.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     foreign_load: Annotated[float, Field(gt=0, le=1)] = 0.03
     """CPU time of programs other than the guest and virtgauge."""
@@ -100,10 +96,8 @@ class ValidityLimits(BaseModel):
     again on the same guest, in a quiet moment ([noise.md](noise.md)). 0 judges every trial once, as a whole."""
 
 
-class Plan(BaseModel):
+class Plan(Section):
     """The keys at the top of the file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "plan"
     """What reports and run folders are called: letters, digits, dots, dashes, underscores and colons."""

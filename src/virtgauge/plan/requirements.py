@@ -15,6 +15,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from virtgauge.errors import UsageError, nearest
 
+class Section(BaseModel):
+    """A table of a plan: it has no other keys than its fields, and is never changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 Level = Annotated[str, Field(coerce_numbers_to_str=True)]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 _TIME = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h|d)", re.ASCII)
@@ -29,10 +35,8 @@ def _is_time(text: str) -> str:
 Time = Annotated[str, AfterValidator(_is_time)]
 
 
-class Requirement(BaseModel):
+class Requirement(Section):
     """One requirement: a bound on a measure. A plan may have any number."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = ""
     """What reports call it; composed of measure and bound by default."""
@@ -101,10 +105,8 @@ class Requirement(BaseModel):
         return bounds + (f" during {self.during}" if self.during else f" per {self.per}" if self.per else "")
 
 
-class Budget(BaseModel):
+class Budget(Section):
     """How long to go on repeating until every requirement is decided."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     repetitions: Annotated[int, Field(ge=1, le=10_000)]
     """The most repetitions, the plan's own included."""
@@ -124,10 +126,8 @@ class Budget(BaseModel):
         return 1 - (1 - confidence) / len(self.looks(repetitions)) if self.claims else confidence
 
 
-class Profile(BaseModel):
+class Profile(Section):
     """Requirements of a kind of use, under a name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: str
     require: Annotated[tuple[Requirement, ...], Field(min_length=1)]
