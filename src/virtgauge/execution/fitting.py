@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +52,8 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
     Raises UsageError: even the least takes longer.
     """
     search = _Search(plan, source, arms, 60 * minutes)
-    for among in (search.emulated, search.levels, search.middle_levels, search.designs):
+    levels, middle_levels = (functools.partial(search.inner_levels, least) for least in (3, 2))
+    for among in (search.emulated, levels, middle_levels, search.designs):
         search.cut(among)
     if not search.fits(search.plan):
         raise UsageError(
@@ -187,13 +189,7 @@ class _Search:
             if arm.usable and arm.emulated and arm.role == "test" and arm.name not in cut:
                 yield _Cut(platform=arm.name)
 
-    def levels(self) -> Iterator[_Cut]:
-        return self._inner_levels(3)
-
-    def middle_levels(self) -> Iterator[_Cut]:
-        return self._inner_levels(2)
-
-    def _inner_levels(self, least: int) -> Iterator[_Cut]:
+    def inner_levels(self, least: int) -> Iterator[_Cut]:
         """Of the numeric factors with most levels, if more than so many, that which is nearest to its neighbours."""
         found: dict[int, list[_Cut]] = {}
         for name, designs in self._given.suite.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -53,16 +53,13 @@ class Design:
 
     def trials_of_a_repetition(self, plan: Plan) -> int:
         """If every platform can be used, and none is emulated."""
-        return len(self._trials(plan))
+        arms = [(name, False) for name in self.platforms] + [(plan.reference, True)] * plan.aa
+        return sum(self._is_for(cell, name, aa=aa, emulated=False) for cell in self.cells for name, aa in arms)
 
     @property
     def depends_on_emulation(self) -> bool:
         """Whether cells are left out on platforms that turn out to be emulated."""
         return not all(any(scope.emulated for scope in scopes) for scopes in self.scopes.values())
-
-    def _trials(self, plan: Plan) -> list[Cell]:
-        arms = [(name, False) for name in self.platforms] + [(plan.reference, True)] * plan.aa
-        return [cell for cell in self.cells for name, aa in arms if self._is_for(cell, name, aa=aa, emulated=False)]
 
     def _is_for(self, cell: Cell, platform: str, *, aa: bool, emulated: bool) -> bool:
         return any(scope.is_for(platform, aa=aa, emulated=emulated) for scope in self.scopes[cell.key])
@@ -131,9 +128,9 @@ def check_plan(plan: Plan, source: str) -> Design:
     design = Design(sections.platforms, tuple(sections.cells), sections.suites, sections.scopes, requirements)
     with problems.collected():
         _require_testbeds(design, source)
-    if plan.at_the_same_time:
+    if plan.at_the_same_time and (reason := next(_needing_turns(design), None)):
         with problems.collected():
-            _require_cycles(design, source)
+            raise UsageError(f"{source}: at_the_same_time = true: {reason[0]}", reason[1])
     problems.raise_if_any()
     return design
 
@@ -260,47 +257,32 @@ class _Sections:
 _PINNED = ("vcpu_cpus", "emulator_cpus", "iothread_cpus")
 
 
-def _require_cycles(design: Design, source: str) -> None:
-    """Refuse what cannot be measured on all platforms at the same time."""
-    told = f"{source}: at_the_same_time = true"
+def _needing_turns(design: Design) -> Iterator[tuple[str, str]]:
+    """What cannot be measured on all platforms at the same time, each with the remedy."""
     for name, platform in design.platforms.items():
         if platform.only_plain is not None:
-            raise UsageError(
-                f"{told}: platform {name!r} cannot be kept on CPUs of its own: {platform.only_plain}",
-                "measure it in a plan of its own, or leave at_the_same_time out",
-            )
+            told = f"platform {name!r} cannot be kept on CPUs of its own: {platform.only_plain}"
+            yield told, "measure it in a plan of its own, or leave at_the_same_time out"
         if pinned := [key for key in platform.describe().get("tuning", {}) if key in _PINNED]:
-            raise UsageError(
-                f"{told}: platform {name!r}: tuning.{pinned[0]} names CPUs, and each turn has others",
-                f"leave {', '.join(pinned)} out, or at_the_same_time",
-            )
+            told = f"platform {name!r}: tuning.{pinned[0]} names CPUs, and each turn has others"
+            yield told, f"leave {', '.join(pinned)} out, or at_the_same_time"
     for cell in design.cells:
         if cell.probe != "cycle" or cell.testbed != "guest":
             what = f"load {cell.factors['load']!r}" if cell.probe == "cycle" else f"suite.{cell.suite}'s {cell.probe}"
-            raise UsageError(
-                f"{told}: {what} needs the machine to itself; only cycles and stalls do not",
-                "leave it out (timers = [], sleeps = []), or at_the_same_time",
-            )
+            told = f"{what} needs the machine to itself; only cycles and stalls do not"
+            yield told, "leave it out (timers = [], sleeps = []), or at_the_same_time"
         if cell.params["cpus"]:
-            raise UsageError(
-                f"{told}: cycles.cpus = {cell.params['cpus']}: each platform gets CPUs of its own",
-                "leave cpus out, or at_the_same_time",
-            )
+            told = f"cycles.cpus = {cell.params['cpus']}: each platform gets CPUs of its own"
+            yield told, "leave cpus out, or at_the_same_time"
         if "trace" in cell.factors:
-            raise UsageError(
-                f"{told}: cycles.trace = true: guests at the same time have threads of the same names",
-                "leave one of them out",
-            )
+            told = "cycles.trace = true: guests at the same time have threads of the same names"
+            yield told, "leave one of them out"
         if cell.params["idle_states"] != "default":
-            raise UsageError(
-                f"{told}: cycles.idle_states: a host that stays in shallow ones does so for all platforms",
-                "leave it out, or at_the_same_time",
-            )
+            told = "cycles.idle_states: a host that stays in shallow ones does so for all platforms"
+            yield told, "leave it out, or at_the_same_time"
         if cell.params["class"] == "deadline":
-            raise UsageError(
-                f'{told}: cycles.classes has "deadline", whose threads cannot be kept on some CPUs',
-                'use "fifo", or leave at_the_same_time out',
-            )
+            told = 'cycles.classes has "deadline", whose threads cannot be kept on some CPUs'
+            yield told, 'use "fifo", or leave at_the_same_time out'
 
 
 _ALONE = "its designs by the scope (platforms = [...]), or measure the platform in a plan of its own"

@@ -71,9 +71,7 @@ def start_run(
     Raises UsageError, UnavailableError: before anything is started; InterruptedRunError: by a signal; `resume_run` goes
     on.
 
-    Args:
-        required: platforms without which nothing is started.
-        minutes: what takes longer is left out of the plan, and told.
+    ``required``: platforms without which nothing is started; ``minutes``: what takes longer is left out, and told.
     """
     if plan.fleet is not None:
         raise UsageError(
@@ -241,17 +239,7 @@ async def _execute(
                     display.show(Notice(words, warning=False))
             for words in (words for arm in arms if arm.record.usable for words in design.to_do(arm)):
                 display.show(Notice(words, warning=False))
-            runner = Runner(
-                plan=plan,
-                design=design,
-                arms=arms,
-                ledger=ledger,
-                scope=scope,
-                agent=agent,
-                display=display,
-                carried_flags=carried,
-            )
-            complete = await runner.run()
+            complete = await Runner(plan, design, arms, ledger, scope, agent, display, carried).run()
     except asyncio.CancelledError:
         ledger.add_event(INTERRUPTED, "by a signal")
         raise
@@ -295,20 +283,16 @@ def report_reclaimed(display: ProgressDisplay) -> None:
         display.show(Notice(f"reclaimed what an earlier run left: {line}", warning=False))
 
 
-@contextlib.contextmanager
-def machine_to_ourselves() -> Iterator[None]:
+def machine_to_ourselves() -> contextlib.AbstractContextManager[None]:
     """Trials never share a machine: one measuring controller at a time."""
     make_state_root()
     refusal = "another virtgauge run is measuring on this machine; two would disturb each other"
-    with _locked(state_root() / LOCK_NAME, refusal, STATE_REMEDY):
-        yield
+    return _locked(state_root() / LOCK_NAME, refusal, STATE_REMEDY)
 
 
-@contextlib.contextmanager
-def run_to_ourselves(folder: Path) -> Iterator[None]:
+def run_to_ourselves(folder: Path) -> contextlib.AbstractContextManager[None]:
     """One writer of a run's ledger at a time."""
-    with _locked(folder / "controller.lock", f"another virtgauge is at work on {folder}", "use sudo, as the run did"):
-        yield
+    return _locked(folder / "controller.lock", f"another virtgauge is at work on {folder}", "use sudo, as the run did")
 
 
 @contextlib.contextmanager

@@ -69,33 +69,27 @@ class Progress:
         return max(self.known[key], default=0)
 
 
+@dataclasses.dataclass(eq=False)
 class Runner:
-    """One execution of a plan, from wherever its ledger stands to the end.
+    """One execution of a plan, from wherever its ledger stands to the end."""
 
-    Args:
-        carried_flags: non-fatal flags put on every trial from now on (a host that changed since the run began).
-    """
+    plan: Plan
+    design: Design
+    arms: dataclasses.InitVar[Sequence[Arm]]
+    ledger: Ledger
+    scope: Scope
+    agent: AgentBinary
+    display: ProgressDisplay
+    # that are put on every trial from now on, and are not fatal: a host that changed since the run began
+    carried_flags: tuple[Flag, ...] = ()
 
-    def __init__(
-        self,
-        *,
-        plan: Plan,
-        design: Design,
-        arms: Sequence[Arm],
-        ledger: Ledger,
-        scope: Scope,
-        agent: AgentBinary,
-        display: ProgressDisplay,
-        carried_flags: tuple[Flag, ...] = (),
-    ) -> None:
+    def __post_init__(self, arms: Sequence[Arm]) -> None:
+        plan = self.plan
         assert plan.seed is not None
-        self._plan, self._design, self._ledger = plan, design, ledger
-        self._scope, self._agent, self._display = scope, agent, display
-        self._carried_flags = carried_flags
         self._arms = {arm.record.name: arm for arm in arms if arm.record.usable}
         self._each = plan.repetitions_per_guest
         names = list(self._arms)
-        batches = schedule(plan.seed, plan.repetitions, names, design.cells, self._is_for, self._each)
+        batches = schedule(plan.seed, plan.repetitions, names, self.design.cells, self._is_for, self._each)
         self._batches = list(batches)
         self._progress = Progress(plan.attempts)
         self._launch_failures: Counter[str] = Counter()
@@ -111,7 +105,7 @@ class Runner:
         records = {name: arm.record for name, arm in self._arms.items()}
         self._clock = RemainingTime(records, remembered, at_the_same_time=plan.at_the_same_time)
         self._newest_block = 0
-        for trial in ledger.trials():
+        for trial in self.ledger.trials():
             self._done += self._progress.add(trial.key, trial.attempt, trial.status)
             self._newest_block = max(self._newest_block, trial.block)
         planned = {batch.trial_key(cell) for batch in self._batches for cell in batch.cells}
@@ -124,20 +118,20 @@ class Runner:
         started = time.monotonic()
         for turn in turns(self._batches, self._each):
             self._expect(turn)
-        self._display.show(
-            RunStarted(self._ledger.folder.name, self._total, self._done, self._clock.seconds, str(self._clock))
+        self.display.show(
+            RunStarted(self.ledger.folder.name, self._total, self._done, self._clock.seconds, str(self._clock))
         )
-        self._ledger.add_event(SCHEDULED, f"{self._total} trials")
+        self.ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:
             await self._run_turns(self._batches)
             await self._repeat_until_decided(started)
             complete = self._done == self._total
         finally:
-            statuses = Counter(trial.status for trial in self._ledger.trials())
+            statuses = Counter(trial.status for trial in self.ledger.trials())
             valid = statuses.pop(TrialStatus.VALID, 0)
             self._clock.keep(whole=complete)
-            self._display.show(RunEnded(complete, valid, statuses.total(), time.monotonic() - started))
+            self.display.show(RunEnded(complete, valid, statuses.total(), time.monotonic() - started))
         return complete
 
     async def _repeat_until_decided(self, started: float) -> None:
@@ -145,67 +139,67 @@ class Runner:
 
         Conclusions are judged at the plan's looks only, which their intervals allow for.
         """
-        budget = self._plan.budget
+        budget = self.plan.budget
         if budget is None:
             return
         told = ""
-        requirements, arms = self._design.requirements, self._ledger.manifest().arms
+        requirements, arms = self.design.requirements, self.ledger.manifest().arms
         claims: Names = {}
         never: Names = {}
-        first = max(self._plan.repetitions, self._newest_block // self._each * self._each)
+        first = max(self.plan.repetitions, self._newest_block // self._each * self._each)
         for block in range(first, budget.repetitions):
             if block > first and block % self._each:
                 continue  # it was measured with the one before
-            left = undecided(requirements, self._ledger)
-            if budget.claims and block in budget.looks(self._plan.repetitions):
-                before, (claims, never) = never, open_claims(self._ledger, budget.repetitions)
+            left = undecided(requirements, self.ledger)
+            if budget.claims and block in budget.looks(self.plan.repetitions):
+                before, (claims, never) = never, open_claims(self.ledger, budget.repetitions)
                 if never and not before:
                     text = _counted("conclusion", "left out of further repetitions", _listed(never))
-                    self._display.show(Notice(f"{text}: none within the budget would decide them", warning=False))
+                    self.display.show(Notice(f"{text}: none within the budget would decide them", warning=False))
             elif budget.claims and block == first:  # resumed between two looks, and one more would not be allowed for
-                claims = {suite: ["all, until the next look"] for suite in self._plan.suite}
+                claims = {suite: ["all, until the next look"] for suite in self.plan.suite}
             if not (left or claims):
                 what = f"requirement and {'other ' if never else ''}conclusion" if budget.claims else "requirement"
-                self._display.show(Notice(f"every {what} is decided after {block} repetitions", warning=False))
+                self.display.show(Notice(f"every {what} is decided after {block} repetitions", warning=False))
                 return
             still_open, said = [one for one in left if one.open], said_open(left, claims)
             if not (still_open or claims):
-                self._display.show(Notice(f"{said}: no further repetition would decide the rest"))
+                self.display.show(Notice(f"{said}: no further repetition would decide the rest"))
                 return
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
-                self._display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {said}"))
+                self.display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {said}"))
                 return
             if told != (told := said):
                 text = f"{said}: repetitions {block + 1} to at most {budget.repetitions} follow"
-                self._display.show(Notice(text, warning=False))
+                self.display.show(Notice(text, warning=False))
             required = needed_for(still_open, requirements, arms)
-            concluded = needed_for_claims(claims, self._ledger)
+            concluded = needed_for_claims(claims, self.ledger)
             added = list(self._further_batches(block, lambda *at, r=required, c=concluded: r(*at) or c(*at)))
             self._batches += added
             for turn in turns(added, self._each):
                 keys = [batch.trial_key(cell) for batch in turn for cell in batch.cells]
                 self._total += sum(key not in self._progress.known for key in keys)
                 self._expect(turn)
-            self._ledger.add_event(SCHEDULED, f"{self._total} trials")
+            self.ledger.add_event(SCHEDULED, f"{self._total} trials")
             await self._run_turns(added)
-        left = undecided(requirements, self._ledger)
-        claims = open_claims(self._ledger, budget.repetitions)[0] if budget.claims else {}
+        left = undecided(requirements, self.ledger)
+        claims = open_claims(self.ledger, budget.repetitions)[0] if budget.claims else {}
         if left or claims:
             text = f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, claims)}"
-            self._display.show(Notice(text))
+            self.display.show(Notice(text))
 
     def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
         """What of a further block is needed, and of those that share its guests."""
-        budget, each = self._plan.budget, self._each
+        budget, each = self.plan.budget, self._each
 
         def is_for(cell: Cell, arm: str) -> bool:
             # Verdicts on others must not change what an arm has beside it.
-            among = self._arms if self._plan.at_the_same_time else (arm,)
+            among = self._arms if self.plan.at_the_same_time else (arm,)
             return self._is_for(cell, arm) and any(needed(one, cell.figures_key) for one in among)
 
-        assert self._plan.seed is not None and budget is not None
+        assert self.plan.seed is not None and budget is not None
         start = block // each * each
-        found = schedule_block(self._plan.seed, start, list(self._arms), self._design.cells, is_for, each)
+        found = schedule_block(self.plan.seed, start, list(self._arms), self.design.cells, is_for, each)
         return (batch for batch in found if block <= batch.block < budget.repetitions)
 
     async def run_one(
@@ -224,12 +218,12 @@ class Runner:
             self._done += self._progress.add(*attempt)
         await self._run_turn([batch])
         keys = {batch.trial_key(cell) for cell in batch.cells}
-        return [trial for trial in self._ledger.trials() if trial.key in keys]
+        return [trial for trial in self.ledger.trials() if trial.key in keys]
 
     # -- batches ----------------------------------------------------------------------------------------
 
     def _is_for(self, cell: Cell, arm: str) -> bool:
-        return self._design.is_for(cell, self._arms[arm].record)
+        return self.design.is_for(cell, self._arms[arm].record)
 
     def _expect(self, turn: Sequence[Batch[Cell]]) -> None:
         if pending := [cell for batch in turn for cell in self._pending(batch)]:
@@ -238,7 +232,7 @@ class Runner:
     async def _run_turns(self, batches: Sequence[Batch[Cell]]) -> None:
         """Measure batches turn by turn, or the turns of all arms at the same time."""
         found = turns(batches, self._each)
-        if not self._plan.at_the_same_time:
+        if not self.plan.at_the_same_time:
             for turn in found:
                 await self._run_turn(turn)
             return
@@ -251,7 +245,7 @@ class Runner:
 
     async def _run_together(self, among: Sequence[Sequence[Batch[Cell]]]) -> None:
         """Measure turns at the same time, each arm on CPUs of its own, cells in the order of the first."""
-        names = [arm.name for arm in self._ledger.manifest().arms if arm.usable]  # also of those that are lost since
+        names = [arm.name for arm in self.ledger.manifest().arms if arm.usable]  # also of those that are lost since
         shared = AtTheSameTime(
             shares_of_cpus(names, allowed_cores(), among[0][0].block // self._each),
             Gate(turn[0].arm for turn in among),
@@ -282,7 +276,7 @@ class Runner:
             self._testbeds_set_up += 1
             name = f"g{self._testbeds_set_up}"
             cpus = shared.shares[batch.arm] if shared else None
-            stage = Stage(self._arms[batch.arm].platform, self._scope, self._agent, name, self._remote, cpus)
+            stage = Stage(self._arms[batch.arm].platform, self.scope, self.agent, name, self._remote, cpus)
             try:
                 testbed = await self._set_up(batch, stage)
                 took_s = watch.elapsed
@@ -310,13 +304,13 @@ class Runner:
 
     async def _set_up(self, batch: Batch[Cell], stage: Stage) -> tuple[Testbed, int] | None:
         """A fresh testbed and the number of its first guest in the ledger; None when it did not come up."""
-        self._display.show(GuestStarting(batch.arm, batch.block))
+        self.display.show(GuestStarting(batch.arm, batch.block))
         record, at = self._arms[batch.arm].record, utc_now()
         add_guest = functools.partial(
-            self._ledger.add_guest, arm=batch.arm, platform=record.kind, block=batch.block, launched_at=at
+            self.ledger.add_guest, arm=batch.arm, platform=record.kind, block=batch.block, launched_at=at
         )
         try:
-            testbed = await self._design.suites[batch.cells[0].key].set_up(batch.testbed, stage)
+            testbed = await self.design.suites[batch.cells[0].key].set_up(batch.testbed, stage)
             facts = await testbed.guest.channel.facts()
             others = [guest for guest in stage.guests if guest is not testbed.guest] if stage.platform.peer else []
             beside = [await guest.channel.facts() for guest in others]
@@ -324,7 +318,7 @@ class Runner:
                 check_json("facts", told)
         except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError, RowError) as error:
             self._launch_failures[batch.arm] += 1
-            self._display.show(Notice(f"{batch.arm}: the guest did not come up: {error}"))
+            self.display.show(Notice(f"{batch.arm}: the guest did not come up: {error}"))
             add_guest(ready_ns=None, facts={}, error=str(error) or repr(error))
             return None
         self._launch_failures[batch.arm] = 0
@@ -354,7 +348,7 @@ class Runner:
                 if other.platform is platform:
                     record = dataclasses.replace(other.record, emulated=True)
                     self._arms[name] = dataclasses.replace(other, record=record)
-                    self._ledger.put_arm(record)
+                    self.ledger.put_arm(record)
 
     def _note_machine(self, name: str, facts: dict[str, Any], beside: Iterable[dict[str, Any]]) -> None:
         """Let an arm stand for the machine that its guests say that they are, and say what is doubtful of it."""
@@ -384,19 +378,19 @@ class Runner:
         )
         if record != before:
             self._arms[name] = dataclasses.replace(arm, record=record)
-            self._ledger.put_arm(record)
+            self.ledger.put_arm(record)
 
     def _remark(self, text: str, *, warning: bool, kind: str = "remark") -> None:
         """Say something once, on the display and in the ledger."""
         if (text, "remark") not in self._told:
             self._told.add((text, "remark"))
-            self._ledger.add_event(kind, text)
-            self._display.show(Notice(text, warning=warning))
+            self.ledger.add_event(kind, text)
+            self.display.show(Notice(text, warning=warning))
 
     def _refuse(self, batch: Batch[Cell]) -> None:
         """Record what this user cannot have, before anything is started for it."""
         for cell in self._pending(batch):
-            words = self._design.suites[cell.key].refusal(cell, self._arms[batch.arm].platform)
+            words = self.design.suites[cell.key].refusal(cell, self._arms[batch.arm].platform)
             if words is not None:
                 outcome = Outcome(TrialStatus.UNSUPPORTED, (), {}, {}, words, elapsed_ns=0, guest_lost=False)
                 self._record(batch, cell, outcome, guest_id=None, started_at=utc_now(), seconds=None)
@@ -408,11 +402,11 @@ class Runner:
             self._record(batch, cell, outcome, guest_id=None, started_at=utc_now(), seconds=None)
         if self._launch_failures[batch.arm] == _LAUNCH_FAILURES_BEFORE_GIVING_UP:
             text = f"{batch.arm}: given up after {_LAUNCH_FAILURES_BEFORE_GIVING_UP} launches in a row failed"
-            self._ledger.add_event("arm-given-up", text)
-            if self._plan.at_the_same_time:
-                self._ledger.add_event(DOUBT, f"{text}: from then on the others had no neighbour on its CPUs.")
+            self.ledger.add_event("arm-given-up", text)
+            if self.plan.at_the_same_time:
+                self.ledger.add_event(DOUBT, f"{text}: from then on the others had no neighbour on its CPUs.")
             self._clock.given_up(batch.arm)
-            self._display.show(Notice(text))
+            self.display.show(Notice(text))
 
     async def _measure(
         self, batch: Batch[Cell], pending: Sequence[Cell], testbed: Testbed, guest_id: int, watch: Stopwatch
@@ -420,10 +414,10 @@ class Runner:
         """Measure cells of a batch; whether further ones can be on the same testbed."""
         for cell in pending:
             key, started_at, began = batch.trial_key(cell), utc_now(), watch.elapsed
-            suite = self._design.suites[cell.key]
+            suite = self.design.suites[cell.key]
 
             def show(done: float, key: str = key) -> None:
-                self._display.show(TrialProgress(key, done))
+                self.display.show(TrialProgress(key, done))
 
             show(0.0)
             outcome = await run_trial(cell, suite, testbed, self._patience.limits(), show)
@@ -475,7 +469,7 @@ class Runner:
             attempt=attempt,
             factors=dict(cell.factors),
             status=outcome.status,
-            flags=outcome.flags + self._carried_flags,
+            flags=outcome.flags + self.carried_flags,
             result=outcome.result,
             accounting=outcome.accounting,
             error=outcome.error,
@@ -483,7 +477,7 @@ class Runner:
             started_at=started_at,
             elapsed_ns=outcome.elapsed_ns,
         )
-        self._ledger.add_trial(trial, outcome.histograms, outcome.samples)
+        self.ledger.add_trial(trial, outcome.histograms, outcome.samples)
         self._done += self._progress.add(key, attempt, outcome.status)
         over = self._progress.is_done(key)
         if seconds is not None:
@@ -495,7 +489,7 @@ class Runner:
             if (batch.arm, cell.key) in self._told:
                 event = dataclasses.replace(event, reason=None)
             self._told.add((batch.arm, cell.key))
-        self._display.show(event)
+        self.display.show(event)
 
 
 def said_open(undecided: Sequence[Verdict], claims: Names) -> str:

@@ -50,9 +50,7 @@ HostName = Annotated[  # As a node of Kubernetes or Slurm may be called
 ]
 
 
-MachineId = Annotated[
-    str, _of_form(r"[0-9a-f]{32}", "give the 32 hexadecimal digits of /etc/machine-id of that host")
-]
+MachineId = Annotated[str, _of_form(r"[0-9a-f]{32}", "give the 32 hexadecimal digits of /etc/machine-id of that host")]
 Scheduler = Annotated[  # Of an existing cluster
     str,
     _of_form(

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from virtgauge.errors import UsageError, nearest
 
+
 class Section(BaseModel):
     """A table of a plan: it has no other keys than its fields, and is never changed."""
 
