@@ -30,7 +30,7 @@ from virtgauge.host.process import (
 
 def test_an_identity_survives_its_notations() -> None:
     me = ProcessIdentity.current()
-    assert ProcessIdentity.from_dict(me.as_dict()) == me
+    assert ProcessIdentity.from_dict(dataclasses.asdict(me)) == me
     assert ProcessIdentity.from_text(me.as_text()) == me
     assert me.alive()
     for text in ("", "1:2", "a:b:c", ":1:2:3"):

@@ -59,7 +59,7 @@ def own_dead_scopes() -> list[DeadScope]:
 def dead_folder(state: Path, tag: str, owner: ProcessIdentity = DEAD) -> Path:
     folder = state / tag
     folder.mkdir(parents=True)
-    (folder / OWNER_FILE).write_text(json.dumps(owner.as_dict() | {"state_folder": StateFolder.own().as_text()}))
+    (folder / OWNER_FILE).write_text(json.dumps(dataclasses.asdict(owner) | {"state_folder": StateFolder.own().as_text()}))
     return folder
 
 
@@ -460,7 +460,7 @@ def test_clean_all_removes_what_dead_runs_of_other_users_left(
     )
     left = strangers_folder / tag
     left.mkdir()
-    (left / OWNER_FILE).write_text(json.dumps(DEAD.as_dict() | {"state_folder": state.as_text()}))
+    (left / OWNER_FILE).write_text(json.dumps(dataclasses.asdict(DEAD) | {"state_folder": state.as_text()}))
     (left / "log").touch()
     strangers(left)
     environment = {TAG_VARIABLE: tag, OWNER_VARIABLE: DEAD.as_text(), STATE_FOLDER_VARIABLE: state.as_text()}

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import OutFile, place_to_write, tell_lost_samples
+from virtgauge.console.options import Equivalent, OutFile, ReportedMeasures, place_to_write, tell_lost_samples
 from virtgauge.console.reports import ReportFormat, deliver
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, printable
 from virtgauge.ledger.records import unfinished_words
@@ -109,13 +109,8 @@ def add_runs(
 )
 def report_archive(
     place: ArchivePlace,
-    measure: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SUITE.MEASURE", help="Instead of the headline ones (`virtgauge measures`). Repeatable."),
-    ] = None,
-    equivalent: Annotated[
-        float, typer.Option(min=0, max=100, help="Per cent of change that make no difference; 0: every change does.")
-    ] = 5.0,
+    measure: ReportedMeasures = None,
+    equivalent: Equivalent = 5.0,
     format: Annotated[
         ReportFormat, typer.Option(help="html writes archive.html in this folder; text and json are printed.")
     ] = ReportFormat.TEXT,

@@ -18,7 +18,7 @@ from rich.table import Table
 from virtgauge.analysis.bandwidth import rate_bps, rate_text
 from virtgauge.bandwidth import Estimate, Event, Rung, running
 from virtgauge.console.displays import ProgressStyle, live_bar, output
-from virtgauge.console.options import Progress
+from virtgauge.console.options import AsJson, NoProgress, Progress
 from virtgauge.errors import UsageError, printable
 
 app = typer.Typer(
@@ -50,8 +50,6 @@ Fifo = Annotated[
 Rate = Annotated[
     str | None, typer.Option(metavar="RATE", help="Refuse unless this machine can pace so much: 300M, 1.5G.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 @app.command(
@@ -107,7 +105,7 @@ def estimate(
     fifo: Fifo = None,
     as_json: AsJson = False,
     progress: Progress = ProgressStyle.AUTO,
-    quiet: Quiet = False,
+    quiet: NoProgress = False,
 ) -> None:
     """Estimate the available bandwidth of the path to a machine on which `virtgauge bandwidth listen` runs.
 
@@ -178,12 +176,8 @@ def pacing_sweep(
 
 def _options(**given: object) -> list[str]:
     """As the program takes them; None: not given."""
-    return [
-        word
-        for name, value in given.items()
-        if value is not None
-        for word in ("--" + name.replace("_", "-"), str(value))
-    ]
+    pairs = (("--" + name.replace("_", "-"), str(value)) for name, value in given.items() if value is not None)
+    return [word for pair in pairs for word in pair]
 
 
 def _checked(token: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from virtgauge.console.options import makeable_folder
+from virtgauge.console.options import AsJson, NoProgress, makeable_folder
 from virtgauge.errors import UsageError, VirtgaugeError, printable
 from virtgauge.host.policy import DiskLimits, Hypervisor, Policy, Target, commands
 from virtgauge.image.contents import DEFAULT_PATIENCE_S, SERIAL_DEVICE, DialChannel, ImageChannel, SerialChannel
@@ -133,8 +133,8 @@ def build(
         int,
         typer.Option(metavar="SECONDS", help="With --dial: power off when nobody has answered so long after a guest."),
     ] = DEFAULT_PATIENCE_S,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: AsJson = False,
+    quiet: NoProgress = False,
 ) -> None:
     """Build an image: kernel, agent and every hypervisor's drivers, bootable by BIOS and UEFI.
 
@@ -178,7 +178,7 @@ def _dialling(
 @image.command(epilog="Example: virtgauge image check virtgauge.iso")
 def check(
     image: Annotated[Path, typer.Argument(help="An image.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what an image holds, whether it is whole, and whether its agent is the one of this installation."""
     from virtgauge.image.inspection import inspect
@@ -243,7 +243,7 @@ def policy_commands(
         disk=DiskLimits(read_bps, write_bps, read_iops, write_iops),
         available=tuple(range(host_cpus)),
     )
-    if wanted.empty:
+    if not wanted.given():
         raise UsageError("nothing is asked for", "give at least one of --cpu-limit, --reservation, --weight, --cores …")
     words = commands(wanted, hypervisor, Target(name, vcpus, core_mhz, medium))
     for line in words.lines:

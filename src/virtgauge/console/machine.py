@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json as json_module
+import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtgauge.console.displays import output
+from virtgauge.console.options import AsJson
 from virtgauge.errors import ExitCode, UsageError, printable
 from virtgauge.host.rights import missing_rights
 from virtgauge.provision.parts import GROUPS, PARTS, named, provide
@@ -30,7 +31,7 @@ app = typer.Typer()
 @app.command(epilog="Examples: virtgauge doctor --plan timing-2019, virtgauge doctor --realtime --guest")
 def doctor(
     plan: Annotated[str, typer.Option(metavar="PLAN", help="Preset or file whose platforms are tried.")] = "platforms",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     again: Annotated[bool, typer.Option(help="Boot anew what was found out by booting before (KVM, UML).")] = False,
     realtime: Annotated[
         bool, typer.Option("--realtime", help="Judge this machine's settings for real-time work instead.")
@@ -52,7 +53,7 @@ def doctor(
     if realtime:
         if again or plan != "platforms":
             raise UsageError("--realtime looks at settings, and tries no platforms", "leave --plan and --again out")
-        _judge_settings(guest, runs or (), as_json=json)
+        _judge_settings(guest, runs or (), as_json=as_json)
         return
     if guest or runs:
         raise UsageError("--guest and --runs say what --realtime is to look at", "add --realtime")
@@ -81,10 +82,10 @@ def doctor(
         for name, platform, availability in probe_platforms(*load_plan(plan))
     ]
     databases = [told(database) for database in DATABASES.values()]
-    if json:
+    if as_json:
         rights = [dict(zip(("what", "reason", "fix"), right, strict=True)) for right in missing_rights()]
         found = {"platforms": platforms, "databases": databases, "missing_rights": rights}
-        print(json_module.dumps(found, indent=2))
+        print(json.dumps(found, indent=2))
     else:
         _print_found(platforms, databases, output())
     if not any(one["usable"] for one in platforms):
@@ -107,7 +108,7 @@ def _judge_settings(guest: bool, runs: Sequence[Path], *, as_json: bool) -> None
             | {"source": one.source, "measured": measured[one.name]}
             for one, found, fix in results
         ]
-        print(json_module.dumps({"guest": guest, "isolated": sorted(machine.isolated), "checks": told}, indent=2))
+        print(json.dumps({"guest": guest, "isolated": sorted(machine.isolated), "checks": told}, indent=2))
     else:
         shown = Table("setting", "state", "found", box=None, pad_edge=False, header_style="bold")
         shown.columns[2].overflow = "fold"

@@ -149,4 +149,13 @@ JUnit = Annotated[
         "--junit", callback=writable_file, help="Write the verdicts to this file as JUnit XML.", show_default=False
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NoProgress = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+ReportedMeasures = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SUITE.MEASURE", help="Instead of the headline ones (`virtgauge measures`). Repeatable."),
+]
+Equivalent = Annotated[
+    float, typer.Option(min=0, max=100, help="Per cent of change that make no difference; 0: every change does.")
+]
 OutFile = Annotated[Path | None, typer.Option("--out", callback=writable_file, help="Write to this file instead.")]

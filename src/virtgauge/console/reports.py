@@ -17,7 +17,14 @@ import typer
 from rich.console import Console
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import OutFile, RunFolder, tell_lost_samples, whole_file
+from virtgauge.console.options import (
+    Equivalent,
+    OutFile,
+    ReportedMeasures,
+    RunFolder,
+    tell_lost_samples,
+    whole_file,
+)
 from virtgauge.errors import ExitCode, UsageError, printable
 
 if TYPE_CHECKING:
@@ -137,16 +144,11 @@ def compare(
         list[str] | None,
         typer.Option(metavar="BASE=OTHER", help="Only this arm, or two of different names. May be repeated."),
     ] = None,
-    measure: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SUITE.MEASURE", help="Instead of the headline ones (`virtgauge measures`). Repeatable."),
-    ] = None,
+    measure: ReportedMeasures = None,
     series: Annotated[
         bool, typer.Option("--series", help="Find changes over four runs or more, or over a folder of runs.")
     ] = False,
-    equivalent: Annotated[
-        float, typer.Option(min=0, max=100, help="Per cent of change that make no difference; 0: every change does.")
-    ] = 5.0,
+    equivalent: Equivalent = 5.0,
     across_versions: Annotated[
         bool, typer.Option("--across-versions", help="Also runs that other versions of virtgauge measured; mark it.")
     ] = False,
@@ -248,9 +250,7 @@ def serve(
 
     from virtgauge.serve.server import serve as serve_until_ended
 
-    for thread in os.listdir(
-        "/proc/self/task"
-    ):  # those of libraries, too: whoever measures on this machine comes first
+    for thread in os.listdir("/proc/self/task"):  # of libraries, too: whoever measures on this machine comes first
         os.setpriority(os.PRIO_PROCESS, int(thread), 19)
     serve_until_ended(shown, access, address, port, tell)
 

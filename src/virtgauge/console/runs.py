@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_module
+import json
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from virtgauge.console.displays import ProgressStyle, create_display, output
 from virtgauge.console.options import (
+    AsJson,
     Full,
     JUnit,
     Minutes,
@@ -255,9 +256,7 @@ def _tell(before: Plan, design: Design, folder: Path, display: ProgressDisplay, 
 
 
 @app.command(epilog="Example: virtgauge verdict runs/gateway-20260101-120000 --junit verdicts.xml")
-def verdict(
-    folder: RunFolder, junit: JUnit = None, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def verdict(folder: RunFolder, junit: JUnit = None, as_json: AsJson = False) -> None:
     """Say whether each platform meets each requirement of a run; the exit code says it too.
 
     0: all are met; 4: one is not; 5: none failed, and one is undecided.
@@ -277,8 +276,8 @@ def verdict(
             f"the run in {folder} requires nothing",
             "add [[require]] or a profile to its plan: `virtgauge profiles` lists them",
         )
-    if json:
-        print(json_module.dumps(decisions, default=vars))
+    if as_json:
+        print(json.dumps(decisions, default=vars))
     else:
         print_decisions(decisions, row_labels(table.arms), output())
     _end_by(decisions)

@@ -61,7 +61,6 @@ class TrialEnded:
 
     @classmethod
     def of(cls, trial: TrialRecord, done: int, total: int, remaining_s: float | None) -> TrialEnded:
-        """A trial that was recorded just now."""
         left_out = tuple(one["reason"] for one in trial.accounting.get("left_out", ()))
         return cls(trial.key, trial.arm, trial.status.value, trial.reason, done, total, remaining_s, left_out)
 

@@ -96,10 +96,7 @@ class RemainingTime:
         self._attempts = self._over = self._batches = 0
         self._shown = False
 
-    # -- what is met -------------------------------------------------------------------------------------
-
     def expect(self, arm: str, testbed: str, cells: Iterable[Cell]) -> None:
-        """A batch is to come."""
         self._open_batches[arm, testbed] += 1
         for cell in cells:
             self._cells[cell.key] = cell
@@ -134,7 +131,6 @@ class RemainingTime:
         self._testbeds[arm, testbed].append(seconds)
 
     def over(self, arm: str, testbed: str) -> None:
-        """A batch is over."""
         self._batches += 1
         self._open_batches[arm, testbed] -= 1
 
@@ -178,8 +174,6 @@ class RemainingTime:
             "attempts": self._attempts / self._over,
             "launches": sum(map(len, self._testbeds.values())) / self._batches,
         }
-
-    # -- what is expected --------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float | None:
@@ -310,12 +304,10 @@ class Stopwatch:
 
     @property
     def elapsed(self) -> float:
-        """All of them."""
         return time.monotonic() - self._began
 
     @property
     def own(self) -> float:
-        """Without those that went elsewhere."""
         return self.elapsed - self.elsewhere
 
 

@@ -51,8 +51,7 @@ class Progress:
 
     def __init__(self, attempts: int) -> None:
         self._attempts = attempts
-        self.known: defaultdict[str, dict[int, TrialStatus]] = defaultdict(dict)
-        """By key and attempt."""
+        self.known: defaultdict[str, dict[int, TrialStatus]] = defaultdict(dict)  # By key and attempt
 
     def add(self, key: str, attempt: int, status: TrialStatus) -> bool:
         """Take in an attempt; whether no further one is needed now, as it was before."""
@@ -219,8 +218,6 @@ class Runner:
         await self._run_turn([batch])
         keys = {batch.trial_key(cell) for cell in batch.cells}
         return [trial for trial in self.ledger.trials() if trial.key in keys]
-
-    # -- batches ----------------------------------------------------------------------------------------
 
     def _is_for(self, cell: Cell, arm: str) -> bool:
         return self.design.is_for(cell, self._arms[arm].record)
@@ -436,8 +433,6 @@ class Runner:
             if outcome.guest_lost or testbed.closed:
                 return False  # what is still pending gets a fresh testbed
         return True
-
-    # -- the ledger --------------------------------------------------------------------------------------
 
     def _pending(self, batch: Batch[Cell]) -> list[Cell]:
         """Cells of a batch that need a further attempt and may have one."""

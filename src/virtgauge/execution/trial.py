@@ -81,7 +81,6 @@ class RunPatience:
         return self._limits.model_copy(update={"patience_s": patience_s})
 
     def spend(self, accounting: Mapping[str, Any], seconds: float) -> None:
-        """Take into account a trial that is over."""
         lost_ns = accounting["waited_ns"] + sum(one["elapsed_ns"] for one in accounting["left_out"])
         self._left_s += _RUN_PATIENCE_SHARE * max(0.0, seconds - lost_ns / 1e9) - lost_ns / 1e9
 
@@ -105,8 +104,7 @@ class Takes:
         self.waited_ns = 0
         self._stretches = 0
         self._steal_largest_ns = 0
-        self._steal_seen_ns: int | None = None
-        """The counter when the last take that counts had ended."""
+        self._steal_seen_ns: int | None = None  # The counter when the last take that counts had ended
 
     async def whole(self, measure: Callable[[], Awaitable[Measurement]]) -> Measurement:
         """Take a trial until the machine leaves it in peace, or patience ends; the last take counts as it is.

@@ -66,7 +66,6 @@ class MachineUsage:
         return cpu_ns / capacity_ns if capacity_ns else 0.0
 
     def __add__(self, other: MachineUsage) -> MachineUsage:
-        """Both spans together."""
         return MachineUsage(
             load=self.load + other.load,
             guest_ns=None if self.guest_ns is None or other.guest_ns is None else self.guest_ns + other.guest_ns,

@@ -32,7 +32,6 @@ class Throttling:
     throttled_ns: int  # it could not run for, over all CPUs
 
     def since(self, earlier: Throttling) -> Throttling:
-        """What was added."""
         return Throttling(
             self.periods - earlier.periods, self.throttled - earlier.throttled, self.throttled_ns - earlier.throttled_ns
         )
@@ -43,8 +42,7 @@ class CgroupPolicy:
 
     def __init__(self, cgroup: Cgroup) -> None:
         self._cgroup = cgroup
-        self._lifts: dict[str, Callable[[], None]] = {}
-        """What undoes the knobs that were set, by the policy's fields."""
+        self._lifts: dict[str, Callable[[], None]] = {}  # What undoes the knobs that were set, by the policy's fields
 
     @property
     def _v1(self) -> Mapping[str, Path]:

@@ -146,7 +146,6 @@ class WatchedMachine:
     """The machine whose counters judge trials: this one.  A simulation puts one of its own in its place."""
 
     def snapshot(self) -> CpuSnapshot:
-        """Its counters now."""
         return CpuSnapshot.take()
 
     def controller_ns(self) -> int:
@@ -154,7 +153,6 @@ class WatchedMachine:
         return time.process_time_ns()
 
     async def wait(self, seconds: float) -> None:
-        """Let so much of its time pass."""
         await asyncio.sleep(seconds)
 
 

@@ -41,7 +41,6 @@ class DiskLimits:
         return self.read_iops or self.write_iops
 
     def given(self) -> dict[str, int]:
-        """Those that are bounds."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
@@ -84,15 +83,9 @@ class Policy:
                 raise UsageError(f"{field} is {bound}", "give a bound of at least 1, or leave it out")
 
     def given(self) -> tuple[str, ...]:
-        """The fields that ask for something."""
         nothing = Policy()
         names = (field.name for field in dataclasses.fields(self))
         return tuple(name for name in names if getattr(self, name) != getattr(nothing, name))
-
-    @property
-    def empty(self) -> bool:
-        """Whether it asks for nothing."""
-        return self == Policy()
 
 
 @dataclasses.dataclass(frozen=True)

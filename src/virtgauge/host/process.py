@@ -131,7 +131,6 @@ class ProcessIdentity:
 
     @classmethod
     def current(cls) -> ProcessIdentity:
-        """The identity of this process."""
         identity = cls.of(os.getpid())
         assert identity is not None
         return identity
@@ -162,13 +161,9 @@ class ProcessIdentity:
         finally:
             os.close(descriptor)
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ProcessIdentity:
-        """The inverse of :meth:`as_dict`.  Raises KeyError, TypeError, ValueError: the map is not one."""
+        """The inverse of :func:`dataclasses.asdict`.  Raises KeyError, TypeError, ValueError: the map is not one."""
         known = {"namespace": str(value["namespace"])} if "namespace" in value else {}  # 0.1 did not note it
         return cls(pid=int(value["pid"]), start_ticks=int(value["start_ticks"]), boot_id=str(value["boot_id"]), **known)
 
@@ -238,8 +233,7 @@ class KernelThreads:
     """CPU time of the kernel's own threads: what a disk is worked for by (its loop device, its journal, its queues)."""
 
     def __init__(self) -> None:
-        self.visible = kernel_threads_visible()
-        """Whether their CPU time can be read at all."""
+        self.visible = kernel_threads_visible()  # Whether their CPU time can be read at all
         self._seen = dict(_kernel_threads_ns())
         self._total_ns = 0
 

@@ -95,9 +95,6 @@ def timer_advance(root: Path = Path("/")) -> bool | None:
     return None
 
 
-# -- what files say --------------------------------------------------------------------------------------
-
-
 def listed(cpus: Iterable[int]) -> str:
     """``2,3``, or ``none``."""
     return ",".join(map(str, sorted(cpus))) or "none"
@@ -134,9 +131,6 @@ def _field(name: str, text: str) -> str:
 def _policy(stat: str) -> int:
     """The scheduling policy in a thread's stat: the 41st field, of which the 2nd, in brackets, may hold blanks."""
     return int(stat.rpartition(")")[2].split()[38])
-
-
-# -- readers of several checks ---------------------------------------------------------------------------
 
 
 def says(path: str, right: Callable[[str], bool]) -> Reader:
@@ -180,9 +174,6 @@ def interrupts(virtio: bool) -> Reader:
         return _judged(not there, words or "none there")
 
     return read
-
-
-# -- CPUs ------------------------------------------------------------------------------------------------
 
 
 def isolation(machine: Machine) -> Found:
@@ -280,9 +271,6 @@ def management_interrupts(machine: Machine) -> Found:
     return _judged(after == before, f"{after - before} in a second, {after} since the reset")
 
 
-# -- memory and time -------------------------------------------------------------------------------------
-
-
 def transparent_hugepages(machine: Machine) -> Found:
     """Whether memory is never joined to huge pages, of whatever size."""
     folder = machine.root / "sys/kernel/mm/transparent_hugepage"
@@ -351,9 +339,6 @@ def clocksource(machine: Machine) -> Found:
     if current not in _FAST_CLOCKS | _SLOW_CLOCKS:
         return Found(State.UNKNOWN, f"{current}, which virtgauge does not know")
     return _judged(current in _FAST_CLOCKS, current)
-
-
-# -- guests ----------------------------------------------------------------------------------------------
 
 
 def steal(machine: Machine) -> Found:

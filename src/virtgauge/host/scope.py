@@ -8,6 +8,7 @@ carry the tag in their name, so that :mod:`virtgauge.host.reclaim` finds all of 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -115,7 +116,7 @@ class Scope:
                 unborn.mkdir()
                 break
         unborn.chmod(_PASSABLE)
-        owner = ProcessIdentity.current().as_dict() | {"state_folder": self._state.as_text()}
+        owner = dataclasses.asdict(ProcessIdentity.current()) | {"state_folder": self._state.as_text()}
         word = unborn / f".{OWNER_FILE}"
         # Others may not read it, for who may can lock it.
         self._words.append(os.open(word, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))

@@ -50,7 +50,6 @@ class StateFolder:
 
     @classmethod
     def own(cls) -> Self:
-        """That of this process."""
         return cls(os.geteuid(), os.path.realpath(state_root()))
 
     @classmethod
@@ -82,7 +81,6 @@ class StateFolder:
         return tag[_MARK] == self.mark
 
     def words(self) -> str:
-        """For people."""
         try:
             user = pwd.getpwuid(self.uid).pw_name
         except KeyError:

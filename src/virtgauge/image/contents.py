@@ -159,7 +159,6 @@ class Archive:
         self._parts += [_padded(header + encoded), _padded(content)]
 
     def finish(self) -> bytes:
-        """The whole archive."""
         self.add("TRAILER!!!", 0)
         return b"".join(self._parts)
 
@@ -211,7 +210,6 @@ class Contents:
         return int.from_bytes(hashlib.sha256(f"{self.digest} {purpose}".encode()).digest()[:4], "little")
 
     def record_text(self) -> bytes:
-        """The record as the image holds it."""
         return (json.dumps(self.record, indent=1, sort_keys=True) + "\n").encode()
 
 

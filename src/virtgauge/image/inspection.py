@@ -38,7 +38,6 @@ class Inspection:
     problems: tuple[str, ...]  # what is wrong with it, a sentence each; empty when nothing is
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "path": str(self.path),
             "format": self.format,
@@ -47,7 +46,6 @@ class Inspection:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
         record, channel = self.record, " ".join(self.record["channel"].values())
         return [
             f"{self.path}: {self.format}, {self.path.stat().st_size / 1e6:.1f} MB, image {record['digest'][:16]}",

@@ -113,7 +113,6 @@ class FleetPair(Section):
 
     @property
     def words(self) -> str:
-        """For people."""
         how = "cables" if self.cables else "tunnels (VXLAN)"
         return f"suite.{self.suite} of {self.guests}: its tester is on {self.tester}, joined by {how}"
 
@@ -155,7 +154,6 @@ class FleetSection(Section):
 
     @property
     def start(self) -> Start:
-        """Who starts the workers."""
         if self.scheduler is not None:
             return Start.CLUSTER
         return Start.HERE if self.workers == "here" else Start.SSH

@@ -75,7 +75,6 @@ class PlatformSection(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The kind's own settings."""
         return dict(self.model_extra or {})
 
 

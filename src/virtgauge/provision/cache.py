@@ -27,8 +27,7 @@ BROUGHT = Path(sys.prefix) / "share" / "virtgauge"  # of an image: what is there
 _PARTIAL = ".partial-"
 
 
-Facts = Mapping[str, str]
-"""What a manifest says of a folder for people: ``version``, ``package`` …"""
+Facts = Mapping[str, str]  # What a manifest says of a folder for people: ``version``, ``package`` …
 
 
 class ProvisionError(VirtgaugeError):

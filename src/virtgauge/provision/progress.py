@@ -35,7 +35,6 @@ class Outcome:
     elapsed_s: float | None = None  # how long it took; None where nobody measured it
 
     def line(self) -> str:
-        """The outcome as one line of text."""
         fix = f" ({self.fix})" if self.fix else ""
         elapsed = f" [{self.elapsed_s:.0f} s]" if self.elapsed_s is not None and self.elapsed_s >= 0.5 else ""
         return f"{self.step:<10} " + " ".join(f"{self.state}: {self.detail}{fix}{elapsed}".split())
@@ -75,7 +74,6 @@ class SetUpDisplay:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[Progress]:
-        """Show a step while the block runs."""
         task = self._live.add_task(f"{name:<10} looking …")
         try:
             yield lambda text: self._live.update(task, description=f"{name:<10} {text} …")
@@ -83,6 +81,5 @@ class SetUpDisplay:
             self._live.remove_task(task)
 
     def show(self, outcomes: Iterable[Outcome]) -> None:
-        """Print how steps ended."""
         for outcome in outcomes:
             self._console.print(printable(outcome.line(), lines=True), markup=False, highlight=False, soft_wrap=True)

@@ -36,7 +36,6 @@ class Product:
 
     @property
     def folder(self) -> Path:
-        """Where it is, once it was fetched."""
         # With a parent of its own, as the lock is: what `staged` finds beside it is a dead set-up's.
         return cache_root() / self._place / "current"
 
