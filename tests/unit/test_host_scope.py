@@ -59,7 +59,9 @@ def own_dead_scopes() -> list[DeadScope]:
 def dead_folder(state: Path, tag: str, owner: ProcessIdentity = DEAD) -> Path:
     folder = state / tag
     folder.mkdir(parents=True)
-    (folder / OWNER_FILE).write_text(json.dumps(dataclasses.asdict(owner) | {"state_folder": StateFolder.own().as_text()}))
+    (folder / OWNER_FILE).write_text(
+        json.dumps(dataclasses.asdict(owner) | {"state_folder": StateFolder.own().as_text()})
+    )
     return folder
 
 

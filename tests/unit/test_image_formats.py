@@ -16,14 +16,14 @@ import image_parts as parts
 import pytest
 
 from virtgauge.image import formats
-from virtgauge.image.build import _qcow2
+from virtgauge.image.build import _CONVERSIONS
 from virtgauge.image.contents import Contents
 from virtgauge.image.disk import make_disk
 
 MAKERS: dict[str, tuple[str, Callable[[Path, Path, Contents], None]]] = {
-    "qcow2": ("qcow2", _qcow2),
-    "vmdk": ("vmdk", formats.make_sparse),
-    "stream.vmdk": ("vmdk", formats.make_stream),
+    "qcow2": ("qcow2", _CONVERSIONS[formats.Format.QCOW2]),
+    "vmdk": ("vmdk", formats.make_vmdk),
+    "stream.vmdk": ("vmdk", lambda *given: formats.make_vmdk(*given, *formats.STREAM)),
     "vhd": ("vpc", formats.make_vhd),
     "vhdx": ("vhdx", formats.make_vhdx),
     "vdi": ("vdi", formats.make_vdi),
@@ -142,7 +142,7 @@ def test_a_content_identifier_shorter_than_eight_digits_is_replaced_whole(
 
     original = formats.convert
     monkeypatch.setattr(formats, "convert", with_few_digits)
-    formats.make_sparse(raw, tmp_path / "disk", small)
+    formats.make_vmdk(raw, tmp_path / "disk", small)
     assert (tmp_path / "disk").read_bytes() == made("vmdk").read_bytes()
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from virtgauge.analysis.bounds import fewest_values
@@ -84,8 +84,7 @@ class _Cut:
 class _Search:
     def __init__(self, plan: Plan, source: str, arms: Sequence[ArmRecord], limit_s: float) -> None:
         self._given, self._source, self._arms, self._limit_s = plan, source, arms, limit_s
-        self._cuts: list[_Cut] = []
-        self._stages: dict[_Cut, int] = {}  # in which each went, counted from the first
+        self._cuts: dict[_Cut, int] = {}  # and the stage in which each went, counted from the first
         self._parts: dict[str, tuple[float, int]] = {}
         self._least = plan.repetitions if self.fits(plan) else self._fewest_repetitions()
         self.plan = self._without([])
@@ -121,7 +120,7 @@ class _Search:
         number = min(max(int(self._limit_s / of_one), self._least), self._given.repetitions) if of_one else self._least
         return self.plan.model_copy(update={"repetitions": number})
 
-    def _without(self, cuts: Sequence[_Cut]) -> Plan:
+    def _without(self, cuts: Collection[_Cut]) -> Plan:
         """The given plan, with fewest repetitions, without these."""
         platforms, suite = {one.platform for one in cuts}, {}
         for name, designs in self._given.suite.items():
@@ -140,7 +139,7 @@ class _Search:
 
     def cut(self, among: Callable[[], Iterator[_Cut]]) -> None:
         """Leave out one after the other until it fits: the smallest that suffices, else the largest that saves."""
-        stage = max(self._stages.values(), default=0) + 1
+        stage = max(self._cuts.values(), default=0) + 1
         while (now := self._cost(self.plan)) > self._limit_s:
             saved = {one: self._saves(one) for one in among()}
             enough = sorted((one for one in saved if saved[one] >= now - self._limit_s), key=saved.__getitem__)
@@ -148,8 +147,7 @@ class _Search:
             for one in (*enough, *rest):
                 smaller = self._without([*self._cuts, one])
                 if self._cost(smaller) < now:
-                    self._cuts.append(one)
-                    self._stages[one] = stage
+                    self._cuts[one] = stage
                     self.plan = smaller
                     break
             else:
@@ -157,8 +155,8 @@ class _Search:
 
     def put_back(self) -> None:
         """What there is room for after all: of what is worth most, which went last, the largest first."""
-        for one in sorted(self._cuts, key=lambda one: (self._stages[one], self._saves(one)), reverse=True):
-            others = [other for other in self._cuts if other != one]
+        for one in sorted(self._cuts, key=lambda one: (self._cuts[one], self._saves(one)), reverse=True):
+            others = {other: stage for other, stage in self._cuts.items() if other != one}
             if self.fits(larger := self._without(others)):
                 self._cuts, self.plan = others, larger
 
@@ -197,7 +195,8 @@ class _Search:
             for index, given in enumerate(designs):
                 design = self._design(given, index, of_suite)
                 for key, levels in design.items():
-                    if _is_numeric(levels) and len(levels) > least:
+                    numeric = isinstance(levels, list | tuple) and all(isinstance(one, int | float) for one in levels)
+                    if numeric and len(levels) > least:
                         ordered = sorted(levels)
                         gaps = {ordered[at]: ordered[at + 1] - ordered[at - 1] for at in range(1, len(ordered) - 1)}
                         cut = _Cut(name, index, key, min(gaps, key=gaps.__getitem__))
@@ -233,10 +232,6 @@ class _Search:
                 for key in dict.fromkeys(one.key for one in cuts):
                     gone = sorted(one.level for one in cuts if one.key == key)
                     yield f"suite.{name}[{index}].{key} = {', '.join(f'{one:g}' for one in gone)}"
-
-
-def _is_numeric(levels: Any) -> bool:
-    return isinstance(levels, list | tuple) and all(isinstance(one, int | float) for one in levels)
 
 
 def _without_platforms(design: dict[str, Any], platforms: set[str]) -> dict[str, Any]:

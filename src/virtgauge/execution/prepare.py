@@ -83,9 +83,8 @@ class Design:
         """What the suites need and this machine lacks, in words, each said once; nothing lacks for a simulation."""
         if all(platform.simulated for platform in self.platforms.values()):
             return []
-        return list(
-            dict.fromkeys(words for suite in self._distinct_suites() for words in suite.missing_prerequisites())
-        )
+        found = (words for suite in self._distinct_suites() for words in suite.missing_prerequisites())
+        return list(dict.fromkeys(found))
 
     def _distinct_suites(self) -> list[Suite]:
         """The suite of each design once, though many cells have it."""

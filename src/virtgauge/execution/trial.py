@@ -275,34 +275,31 @@ async def run_trial(
 
 
 def _judge(measurement: Measurement, takes: Takes, limits: ValidityLimits) -> Outcome:
-    assert takes.usage is not None  # of the takes that count
-    outside_ns = measurement.controller_elapsed_ns
+    usage, outside_ns = takes.usage, measurement.controller_elapsed_ns
+    assert usage is not None  # of the takes that count
     clocks = clock_flags(measurement.guest_clocks, outside_ns, limits, requests=takes.kept)
     flags = (*measurement.flags, *clocks)
     return Outcome(
         status=TrialStatus.INVALID if any(flag.fatal for flag in flags) else TrialStatus.VALID,
         flags=flags,
         result=measurement.result,
-        accounting=_accounting(takes.usage, measurement) | takes.accounting(),
+        accounting={
+            "busy_ns": usage.load.busy_ns,
+            "steal_ns": usage.load.steal_ns,
+            "guest_cpu_ns": usage.guest_ns,
+            "guest_steal_ns": measurement.guest_steal_ns,
+            "peers_cpu_ns": usage.peers_ns,
+            "controller_cpu_ns": usage.controller_ns,
+            "foreign_ns": usage.foreign_ns,
+            "processors": usage.load.cpus,
+            "method": usage.load.method,
+            "clocks": {clock.clock: clock.elapsed_ns for clock in measurement.guest_clocks},
+            "controller_elapsed_ns": outside_ns,
+        }
+        | takes.accounting(),
         error=None,
-        elapsed_ns=takes.usage.load.elapsed_ns,
+        elapsed_ns=usage.load.elapsed_ns,
         guest_lost=False,
         histograms=measurement.histograms,
         samples=measurement.samples,
     )
-
-
-def _accounting(usage: MachineUsage, measurement: Measurement) -> dict[str, Any]:
-    return {
-        "busy_ns": usage.load.busy_ns,
-        "steal_ns": usage.load.steal_ns,
-        "guest_cpu_ns": usage.guest_ns,
-        "guest_steal_ns": measurement.guest_steal_ns,
-        "peers_cpu_ns": usage.peers_ns,
-        "controller_cpu_ns": usage.controller_ns,
-        "foreign_ns": usage.foreign_ns,
-        "processors": usage.load.cpus,
-        "method": usage.load.method,
-        "clocks": {clock.clock: clock.elapsed_ns for clock in measurement.guest_clocks},
-        "controller_elapsed_ns": measurement.controller_elapsed_ns,
-    }

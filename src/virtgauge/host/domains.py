@@ -110,17 +110,13 @@ def _destroyed(record: DomainRecord) -> str | None:
     return said[0] if said else f"{failed}no answer within {_DESTROY_S:g} s"
 
 
-# Domains that a controller has left on a Xen host: their names begin with the scope's tag.
-
 CAPABILITIES = Path("/proc/xen/capabilities")
-_CONTROLS = "control_d"
-_COMMAND_S = 15.0
 
 
 def is_xen_host(capabilities: Path = CAPABILITIES) -> bool:
     """Whether this machine is the privileged domain of a Xen host."""
     try:
-        return _CONTROLS in capabilities.read_text().split()
+        return "control_d" in capabilities.read_text().split()
     except OSError:
         return False
 
@@ -131,6 +127,6 @@ def destroy_tagged_domains(tag: str) -> list[str]:
     """
     if not is_xen_host():
         return []
-    xl = functools.partial(output_of, timeout_s=_COMMAND_S)
+    xl = functools.partial(output_of, timeout_s=_DESTROY_S)
     names = [line.split()[0] for line in (xl(["xl", "list"]) or "").splitlines() if line.startswith(f"{tag}-")]
     return [f"destroyed the domain {name}" for name in names if xl(["xl", "destroy", name]) is not None]

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from virtgauge.errors import UsageError
 
@@ -137,136 +137,124 @@ class Target:
 class Commands:
     """What to type, and what of the policy it does not bring."""
 
-    lines: tuple[str, ...]  # in order, for the hypervisor's own shell
-    read_back: tuple[str, ...]  # prints what is in force afterwards
-    missing: tuple[str, ...]  # parts of the policy that the hypervisor has no setting for, each with the reason
+    lines: list[str] = dataclasses.field(default_factory=list)  # in order, for the hypervisor's own shell
+    read_back: list[str] = dataclasses.field(default_factory=list)  # prints what is in force afterwards
+    # parts of the policy that the hypervisor has no setting for, each with the reason
+    missing: list[str] = dataclasses.field(default_factory=list)
 
 
 def commands(policy: Policy, hypervisor: Hypervisor, target: Target) -> Commands:
     """The policy in a hypervisor's own words.
     Raises UsageError: the hypervisor counts in megahertz, and those of a core are not given.
     """
-    found = _WRITERS[hypervisor](policy, target)
-    return dataclasses.replace(found, missing=(*_beyond(policy, target), *found.missing))
-
-
-def _beyond(policy: Policy, target: Target) -> Iterator[str]:
+    found = Commands()
     for field, cpus in (("cpu_limit", policy.cpu_limit), ("reservation", policy.reservation)):
         if cpus is not None and cpus > target.vcpus:
-            yield f"{field}: {target.name} has {target.vcpus} vCPUs, and no use for {cpus:g} CPUs"
+            found.missing.append(f"{field}: {target.name} has {target.vcpus} vCPUs, and no use for {cpus:g} CPUs")
+    _WRITERS[hypervisor](policy, target, found)
+    return found
 
 
-def _hyper_v(policy: Policy, target: Target) -> Commands:
-    name, missing = _powershell(target.name), []
-    words = []
+def _options(options: Mapping[str, object]) -> str:
+    """Those that have a value."""
+    return " ".join(f"{name} {value}" for name, value in options.items() if value is not None)
+
+
+def _hyper_v(policy: Policy, target: Target, to: Commands) -> None:
+    name = _powershell(target.name)
     # Percentages of all the guest's processors together.
-    if policy.cpu_limit is not None:
-        words.append(f"-Maximum {_percent(policy.cpu_limit, target.vcpus)}")
-    if policy.reservation is not None:
-        words.append(f"-Reserve {_percent(policy.reservation, target.vcpus)}")
-    if policy.weight is not None:
-        words.append(f"-RelativeWeight {min(policy.weight, 10_000)}")
-    lines = [f"Set-VMProcessor -VMName {name} {' '.join(words)}"] if words else []
+    shares = {
+        "-Maximum": _percent(policy.cpu_limit, target.vcpus),
+        "-Reserve": _percent(policy.reservation, target.vcpus),
+        "-RelativeWeight": policy.weight,
+    }
+    if options := _options(shares):
+        to.lines.append(f"Set-VMProcessor -VMName {name} {options}")
     if policy.cores is not None:
-        lines.append(f"Set-VMProcessor -VMName {name} -Count {len(policy.cores)}")
-        missing.append("cores: Hyper-V gives a number of them, and not which; the guest must be off")
+        to.lines.append(f"Set-VMProcessor -VMName {name} -Count {len(policy.cores)}")
+        to.missing.append("cores: Hyper-V gives a number of them, and not which; the guest must be off")
     bps, iops = policy.disk.bps, policy.disk.iops
     bound = min((value for value in (iops, bps and bps // _HYPER_V_IOPS_BYTES) if value), default=None)
     if bound is not None:
-        lines.append(f"Get-VMHardDiskDrive -VMName {name} | Set-VMHardDiskDrive -MaximumIOPS {bound}")
-        missing.append("disk: Hyper-V bounds reads and writes together, in operations of 8 KiB")
-    return Commands(
-        tuple(lines),
-        (
-            f"Get-VMProcessor -VMName {name} | Format-List Count,Maximum,Reserve,RelativeWeight",
-            f"Get-VMHardDiskDrive -VMName {name} | Format-List Path,MaximumIOPS",
-        ),
-        tuple(missing),
-    )
+        to.lines.append(f"Get-VMHardDiskDrive -VMName {name} | Set-VMHardDiskDrive -MaximumIOPS {bound}")
+        to.missing.append("disk: Hyper-V bounds reads and writes together, in operations of 8 KiB")
+    to.read_back.append(f"Get-VMProcessor -VMName {name} | Format-List Count,Maximum,Reserve,RelativeWeight")
+    to.read_back.append(f"Get-VMHardDiskDrive -VMName {name} | Format-List Path,MaximumIOPS")
 
 
-def _esxi(policy: Policy, target: Target) -> Commands:
-    words, missing = [], []
-    if policy.cpu_limit is not None:
-        words.append(f"-CpuLimitMhz {_mhz(policy.cpu_limit, target)}")
-    if policy.reservation is not None:
-        words.append(f"-CpuReservationMhz {_mhz(policy.reservation, target)}")
-    if policy.weight is not None:
+def _esxi(policy: Policy, target: Target, to: Commands) -> None:
+    settings = {
+        "-CpuLimitMhz": _mhz(policy.cpu_limit, target),
+        "-CpuReservationMhz": _mhz(policy.reservation, target),
         # Plain shares are 1000 for each virtual processor.
-        words.append(f"-CpuSharesLevel Custom -NumCpuShares {policy.weight * 1000 * target.vcpus // PLAIN_WEIGHT}")
-    if policy.cores is not None:
-        words.append(f"-CpuAffinityList {','.join(map(str, policy.cores))}")
+        "-CpuSharesLevel Custom -NumCpuShares": policy.weight and policy.weight * 1000 * target.vcpus // PLAIN_WEIGHT,
+        "-CpuAffinityList": policy.cores and _numbers(policy.cores),
+    }
     configured = f"Get-VM -Name {_powershell(target.name)} | Get-VMResourceConfiguration"
-    lines = [f"{configured} | Set-VMResourceConfiguration {' '.join(words)}"] if words else []
+    if options := _options(settings):
+        to.lines.append(f"{configured} | Set-VMResourceConfiguration {options}")
     if policy.disk.iops:
-        disk = f"(Get-HardDisk -VM {_powershell(target.name)})[0]"
-        lines.append(
-            f"{configured} | Set-VMResourceConfiguration -Disk {disk} -DiskLimitIOPerSecond {policy.disk.iops}"
-        )
-        missing.append("disk: ESXi bounds reads and writes together")
+        disk = f"-Disk (Get-HardDisk -VM {_powershell(target.name)})[0] -DiskLimitIOPerSecond {policy.disk.iops}"
+        to.lines.append(f"{configured} | Set-VMResourceConfiguration {disk}")
+        to.missing.append("disk: ESXi bounds reads and writes together")
     if policy.disk.bps:
-        missing.append("disk: ESXi bounds operations, and not bytes")
-    of_disks = f"{configured} | Select-Object -ExpandProperty DiskResourceConfiguration"
-    return Commands(tuple(lines), (f"{configured} | Format-List", of_disks), tuple(missing))
+        to.missing.append("disk: ESXi bounds operations, and not bytes")
+    to.read_back.append(f"{configured} | Format-List")
+    to.read_back.append(f"{configured} | Select-Object -ExpandProperty DiskResourceConfiguration")
 
 
-def _virtualbox(policy: Policy, target: Target) -> Commands:
-    name, lines, missing = shlex.quote(target.name), [], []
+def _virtualbox(policy: Policy, target: Target, to: Commands) -> None:
+    name = shlex.quote(target.name)
     if policy.cpu_limit is not None:
-        lines.append(f"VBoxManage modifyvm {name} --cpu-execution-cap={_percent(policy.cpu_limit, target.vcpus)}")
-        missing.append(
+        to.lines.append(f"VBoxManage modifyvm {name} --cpu-execution-cap={_percent(policy.cpu_limit, target.vcpus)}")
+        to.missing.append(
             "cpu_limit: while the guest runs, it is `controlvm NAME cpuexecutioncap PERCENT`; before VirtualBox 7, "
             "modifyvm calls it --cpuexecutioncap"
         )
     if policy.reservation is not None:
-        missing.append("reservation: VirtualBox has none")
+        to.missing.append("reservation: VirtualBox has none")
     if policy.weight is not None:
-        missing.append("weight: VirtualBox has none")
+        to.missing.append("weight: VirtualBox has none")
     if policy.cores is not None:
-        lines.append(f"VBoxManage modifyvm {name} --cpus={len(policy.cores)}")
-        missing.append("cores: VirtualBox gives a number of them, and not which")
+        to.lines.append(f"VBoxManage modifyvm {name} --cpus={len(policy.cores)}")
+        to.missing.append("cores: VirtualBox gives a number of them, and not which")
     if policy.disk.bps:
         # Without a unit, VirtualBox takes megabytes; its smallest is the kilobyte of 1024.
         group = f"--type=disk --limit={max(1, policy.disk.bps // 1024)}K"
-        lines.append(f"VBoxManage bandwidthctl {name} add virtgauge {group}")
+        to.lines.append(f"VBoxManage bandwidthctl {name} add virtgauge {group}")
         place = f"--storagectl=SATA --port=0 --device=0 --type=hdd --medium={shlex.quote(target.medium)}"
-        lines.append(f"VBoxManage storageattach {name} {place} --bandwidthgroup=virtgauge")
-        missing.append("disk: VirtualBox bounds reads and writes together")
+        to.lines.append(f"VBoxManage storageattach {name} {place} --bandwidthgroup=virtgauge")
+        to.missing.append("disk: VirtualBox bounds reads and writes together")
     if policy.disk.iops:
-        missing.append("disk: VirtualBox bounds bytes, and not operations")
-    read_back = (
-        f"VBoxManage showvminfo {name} --machinereadable",
-        f"VBoxManage bandwidthctl {name} list --machinereadable",
-    )
-    return Commands(tuple(lines), read_back, tuple(missing))
+        to.missing.append("disk: VirtualBox bounds bytes, and not operations")
+    to.read_back.append(f"VBoxManage showvminfo {name} --machinereadable")
+    to.read_back.append(f"VBoxManage bandwidthctl {name} list --machinereadable")
 
 
-def _xen(policy: Policy, target: Target) -> Commands:
-    name, lines, missing = shlex.quote(target.name), [], []
-    words = []
-    if policy.weight is not None:
-        words.append(f"-w {min(policy.weight * 256 // PLAIN_WEIGHT or 1, 65535)}")  # credit2's plain weight is 256
-    if policy.cpu_limit is not None:
-        words.append(f"-c {round(policy.cpu_limit * 100)}")  # of one physical CPU, whatever the number of virtual ones
-    if words:
-        lines.append(f"xl sched-credit2 -d {name} {' '.join(words)}")
+def _xen(policy: Policy, target: Target, to: Commands) -> None:
+    name = shlex.quote(target.name)
+    credits = {
+        # credit2's plain weight is 256
+        "-w": policy.weight and min(policy.weight * 256 // PLAIN_WEIGHT or 1, 65535),
+        # of one physical CPU, whatever the number of virtual ones
+        "-c": policy.cpu_limit and round(policy.cpu_limit * 100),
+    }
+    if options := _options(credits):
+        to.lines.append(f"xl sched-credit2 -d {name} {options}")
+    to.read_back.append(f"xl sched-credit2 -d {name}")
     if policy.reservation is not None:
         budget = round(policy.reservation / target.vcpus * _RTDS_PERIOD_US)
-        lines.append(f"xl sched-rtds -d {name} -v all -p {_RTDS_PERIOD_US} -b {budget} -e 1")
-        missing.append(
+        to.lines.append(f"xl sched-rtds -d {name} -v all -p {_RTDS_PERIOD_US} -b {budget} -e 1")
+        to.missing.append(
             "reservation: holds only in a pool with the RTDS scheduler, where cap and weight of credit2 do not"
         )
+        to.read_back.append(f"xl sched-rtds -d {name} -v all")
     if policy.cores is not None:
-        lines += [
-            f"xl vcpu-set {name} {len(policy.cores)}",
-            f"xl vcpu-pin {name} all {','.join(map(str, policy.cores))}",
-        ]
+        to.lines.append(f"xl vcpu-set {name} {len(policy.cores)}")
+        to.lines.append(f"xl vcpu-pin {name} all {_numbers(policy.cores)}")
     if policy.disk.given():
-        missing.append("disk: Xen has no bounds; set dom0's control groups for the guest's backend")
-    read_back = [f"xl sched-credit2 -d {name}", f"xl vcpu-list {name}"]
-    if policy.reservation is not None:
-        read_back.insert(1, f"xl sched-rtds -d {name} -v all")
-    return Commands(tuple(lines), tuple(read_back), tuple(missing))
+        to.missing.append("disk: Xen has no bounds; set dom0's control groups for the guest's backend")
+    to.read_back.append(f"xl vcpu-list {name}")
 
 
 _WRITERS = {
@@ -277,7 +265,9 @@ _WRITERS = {
 }
 
 
-def _mhz(cpus: float, target: Target) -> int:
+def _mhz(cpus: float | None, target: Target) -> int | None:
+    if cpus is None:
+        return None
     if target.core_mhz is None:
         raise UsageError(
             "ESXi counts CPU time in MHz, and the clock of the host's cores is not given",
@@ -286,8 +276,12 @@ def _mhz(cpus: float, target: Target) -> int:
     return round(cpus * target.core_mhz)
 
 
-def _percent(cpus: float, vcpus: int) -> int:
-    return min(max(round(cpus / vcpus * 100), 1), 100)
+def _percent(cpus: float | None, vcpus: int) -> int | None:
+    return None if cpus is None else min(max(round(cpus / vcpus * 100), 1), 100)
+
+
+def _numbers(cores: tuple[int, ...]) -> str:
+    return ",".join(map(str, cores))
 
 
 def _powershell(text: str) -> str:

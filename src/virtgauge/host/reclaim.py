@@ -12,7 +12,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from virtgauge.host.process import (
     all_pids,
     environment_of,
     is_locked,
+    output_of,
     process_name,
     tree_pids,
     user_of,
@@ -196,9 +196,8 @@ def _is_old(path: Path) -> bool:
     return False
 
 
+# In a guest's folder: the OCI runtime's command line up to ``--root DIR``, and the container's id.
 RUNTIME_FILE = "runtime.json"
-"""In a guest's folder: the OCI runtime's command line up to ``--root DIR``, and the container's id."""
-
 RUNTIME_STATE = "runtime"  # Beside it: the runtime's own folder; there is no container before it exists
 
 _KILL_S = 5.0
@@ -273,7 +272,8 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
         lines.append(f"kept its network namespaces and {folder}, for an interface that could not be given back")
     else:
         lines += _remove_network(tag)
-    lines += _remove_scratch(tag)
+    for large in _scratch(tag):  # after what had it mounted
+        lines.append(f"removed {large}" if _remove_folder(large) else f"could not remove {large}; are you its user?")
     return lines
 
 
@@ -289,16 +289,8 @@ def _delete_containers(folder: Path) -> list[str]:
             continue  # half-written: nothing was started after it
         if not (record.parent / RUNTIME_STATE).is_dir():
             continue
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            done = subprocess.run(
-                [*command, "delete", "--force", container],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_RUNTIME_S,
-                check=False,
-            )
-            if done.returncode == 0:
-                lines.append(f"deleted the container {container}")
+        if output_of([*command, "delete", "--force", container], timeout_s=_RUNTIME_S) is not None:
+            lines.append(f"deleted the container {container}")
     return lines
 
 
@@ -374,15 +366,6 @@ def _remove_interfaces(names: list[str]) -> list[str]:
                 for index in route.link_lookup(ifname=name):
                     route.link("del", index=index)
                     lines.append(f"removed the interface {name}")
-    return lines
-
-
-def _remove_scratch(tag: str) -> list[str]:
-    """The scope's large files; after what had them mounted."""
-    lines = []
-    for folder in _scratch(tag):
-        removed = _remove_folder(folder)
-        lines.append(f"removed {folder}" if removed else f"could not remove {folder}; are you its user?")
     return lines
 
 

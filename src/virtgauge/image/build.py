@@ -86,13 +86,9 @@ def build(ingredients: Ingredients, format: Format, out: Path, progress: Progres
     return Built(out, format, out.stat().st_size, contents)
 
 
-def _qcow2(raw: Path, target: Path, _contents: Contents) -> None:
-    formats.convert(raw, target, "qcow2", compress=True)
-
-
 _CONVERSIONS: dict[Format, Callable[[Path, Path, Contents], None]] = {
-    Format.QCOW2: _qcow2,
-    Format.VMDK: formats.make_sparse,
+    Format.QCOW2: lambda raw, made, _: formats.convert(raw, made, "qcow2", compress=True),
+    Format.VMDK: formats.make_vmdk,
     Format.VHD: formats.make_vhd,
     Format.VHDX: formats.make_vhdx,
     Format.VDI: formats.make_vdi,

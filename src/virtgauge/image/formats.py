@@ -208,17 +208,13 @@ def crc32c(data: bytes) -> int:
 _DESCRIPTOR = slice(512, 512 + 20 * 512)  # Where qemu-img has the descriptor: the 20 sectors behind the header
 
 
-def make_sparse(raw: Path, target: Path, contents: Contents) -> None:
-    """Write a disk for Workstation, Fusion and VirtualBox (``monolithicSparse``)."""
-    _make(raw, target, contents, "subformat=monolithicSparse")
+# As an OVA holds it, and as ESXi imports it
+STREAM = ("subformat=streamOptimized", "adapter_type=lsilogic", "hwversion=7")
 
 
-def make_stream(raw: Path, target: Path, contents: Contents) -> None:
-    """Write a disk as an OVA holds it, and as ESXi imports it (``streamOptimized``)."""
-    _make(raw, target, contents, "subformat=streamOptimized", "adapter_type=lsilogic", "hwversion=7")
-
-
-def _make(raw: Path, target: Path, contents: Contents, *options: str) -> None:
+def make_vmdk(raw: Path, target: Path, contents: Contents, *options: str) -> None:
+    """Write a disk for Workstation, Fusion and VirtualBox (``monolithicSparse``), unless the options say otherwise."""
+    options = options or ("subformat=monolithicSparse",)
     written = target.parent / f"{NAME}.vmdk"  # the descriptor holds the name, and the same inputs are the same bytes
     convert(raw, written, "vmdk", *options)
     with written.open("r+b") as file:
@@ -284,7 +280,7 @@ _ENVELOPE = """<?xml version="1.0" encoding="UTF-8"?>
 def make_ova(raw: Path, target: Path, contents: Contents) -> None:
     """Write the archive: descriptor, manifest of hashes, disk."""
     disk = target.parent / f"{NAME}-disk1.vmdk"
-    make_stream(raw, disk, contents)
+    make_vmdk(raw, disk, contents, *STREAM)
     content = disk.read_bytes()
     descriptor = _descriptor(disk.name, len(content), raw.stat().st_size, contents).encode()
     hashed = ((f"{NAME}.ovf", descriptor), (disk.name, content))
