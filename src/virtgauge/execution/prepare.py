@@ -239,7 +239,7 @@ class _Sections:
             except ValidationError as error:
                 raise explain(error, self._source, ("suite", name, index), SUITES[name].Settings) from error
             for cell in suite.cells():
-                if cell.key in self.suites and self._is_other(cell):
+                if any(one.key == cell.key and one.as_is != cell.as_is for one in self.cells):
                     raise UsageError(
                         f"{self._source}: suite.{name}[{index}]: another design has the same cells for other guests",
                         "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own",
@@ -248,9 +248,6 @@ class _Sections:
                     self.suites[cell.key] = suite
                     self.cells.append(cell)
                 self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
-
-    def _is_other(self, cell: Cell) -> bool:
-        return any(one.key == cell.key and one.as_is != cell.as_is for one in self.cells)
 
 
 _PINNED = ("vcpu_cpus", "emulator_cpus", "iothread_cpus")
@@ -290,7 +287,8 @@ _ALONE = "its designs by the scope (platforms = [...]), or measure the platform 
 def _require_testbeds(design: Design, source: str) -> None:
     """Refuse cells that a platform could never measure: it has its machines only as they are, or none that is so."""
     for name, platform in design.platforms.items():
-        set_by_hand = {tuple(cell.factors[key] for key in _SET) for cell in design.cells_of(name) if _by_hand(cell)}
+        by_hand = [cell for cell in design.cells_of(name) if cell.as_is == "pair" and cell.suite == "isolation"]
+        set_by_hand = {tuple(cell.factors[key] for key in _SET) for cell in by_hand}
         if len(set_by_hand) > 1:
             told = " and ".join(" ".join(one) for one in sorted(set_by_hand))
             raise UsageError(
@@ -343,10 +341,6 @@ _AS_IS = {
 }
 """What such a platform can be measured by instead."""
 _SET = ("policy", "on", "share", "cores")  # What a person sets at a hypervisor, of a cell's factors
-
-
-def _by_hand(cell: Cell) -> bool:
-    return cell.as_is == "pair" and cell.suite == "isolation"
 
 
 def probe_platforms(plan: Plan, source: str) -> list[tuple[str, Platform, Availability]]:

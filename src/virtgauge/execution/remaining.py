@@ -10,6 +10,7 @@ kind of platform and suite were from what their plans declared.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import math
@@ -295,12 +296,12 @@ class RemainingTime:
         return _digest(self._platforms[arm], testbed)
 
 
+@dataclasses.dataclass
 class Stopwatch:
     """Seconds since it was made, and those of them that were given to something else."""
 
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self.elsewhere = 0.0
+    elsewhere: float = 0.0
+    _began: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def elapsed(self) -> float:

@@ -41,12 +41,8 @@ class CgroupPolicy:
     """Sets what one guest may use, by its control group."""
 
     def __init__(self, cgroup: Cgroup) -> None:
-        self._cgroup = cgroup
+        self._cgroup, self._v1 = cgroup, cgroup.hierarchies.v1
         self._lifts: dict[str, Callable[[], None]] = {}  # What undoes the knobs that were set, by the policy's fields
-
-    @property
-    def _v1(self) -> Mapping[str, Path]:
-        return self._cgroup.hierarchies.v1
 
     def apply(self, policy: Policy, device: str | None = None, within: Collection[int] | None = None) -> Applied:
         """Set what the policy asks for, and read it back; what an earlier one set beyond that is lifted.

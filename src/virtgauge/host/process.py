@@ -335,16 +335,14 @@ def tree_cpu_ns(root: int) -> int | None:
     return total if seen else None
 
 
-def die_with_parent(parent_pid: int | None = None) -> None:
+def die_with_parent(parent_pid: int) -> None:
     """In a child, before exec: be killed when the controller dies (PR_SET_PDEATHSIG).
 
-    The signal follows the *thread* that forked, so guests are started from the controller's main thread.
-
-    Args:
-        parent_pid: who forked; the child ends at once if that one died before the request was made.
+    The signal follows the *thread* that forked, so guests are started from the controller's main thread.  If who forked
+    died before this, the child ends at once.
     """
     LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if parent_pid is not None and os.getppid() != parent_pid:
+    if os.getppid() != parent_pid:
         os._exit(127)
 
 

@@ -51,6 +51,7 @@ from virtgauge.host.tag import (
 from virtgauge.host.tracing import instance_of, remove_instance
 from virtgauge.host.vfio import give_devices_back
 
+_NAMESPACES, _INTERFACES = Path("/run/netns"), Path("/sys/class/net")
 _YOUNG_S = 60.0  # A nameless rest younger than this may be one that another run is just making
 
 
@@ -76,7 +77,7 @@ def find_dead_scopes() -> list[DeadScope]:
 
 def tags_at_hand() -> set[str]:
     """Tags of this state folder's scopes of which anything is on this machine, living or dead, of whatever age."""
-    places = [state_root(), scratch_root(), Path("/run/netns"), Path("/sys/class/net")]
+    places = [state_root(), scratch_root(), _NAMESPACES, _INTERFACES]
     places += [root / CGROUP_PARENT for root in Hierarchies.detect().all_roots()]
     names = [found[0] for place in places for name in _listed(place) if (found := TAG_PATTERN.match(name.lstrip(".")))]
     names += [tag for pid in all_pids() if TAG_PATTERN.fullmatch(tag := environment_of(pid).get(TAG_VARIABLE, ""))]
@@ -229,8 +230,8 @@ def holdings(scope: DeadScope) -> list[str]:
     return [
         *(f"process {pid} ({process_name(pid)})" for pid in _tagged_pids(scope.tag, group)),
         *(f"mount {mount.point}" for mount in mounts() for of in folders if mount.point.is_relative_to(of)),
-        *(f"network namespace {name}" for name in _namespaces(scope.tag)),
-        *(f"interface {name}" for name in _interfaces(scope.tag)),
+        *(f"network namespace {name}" for name in _named(_NAMESPACES, scope.tag)),
+        *(f"interface {name}" for name in _named(_INTERFACES, scope.tag)),
         *([] if (trace := instance_of(scope.tag)) is None else [f"trace {trace}"]),
         *([f"cgroup {group.name}"] if group.present() else []),
         *(f"folder {path}" for path in dict.fromkeys([*folders, *_scratch(scope.tag)])),
@@ -331,7 +332,7 @@ def _remove_cgroups(tag: str) -> list[str]:
 def _remove_network(tag: str) -> list[str]:
     """Named network namespaces and interfaces whose names begin with the tag."""
     lines = []
-    namespaces, interfaces = _namespaces(tag), _interfaces(tag)
+    namespaces, interfaces = _named(_NAMESPACES, tag), _named(_INTERFACES, tag)
     if namespaces:
         from pyroute2 import netns
 
@@ -347,12 +348,8 @@ def _remove_network(tag: str) -> list[str]:
     return lines
 
 
-def _namespaces(tag: str) -> list[str]:
-    return [name for name in _listed(Path("/run/netns")) if name.startswith(tag)]
-
-
-def _interfaces(tag: str) -> list[str]:
-    return [name for name in _listed(Path("/sys/class/net")) if name.startswith(tag)]
+def _named(folder: Path, tag: str) -> list[str]:
+    return [name for name in _listed(folder) if name.startswith(tag)]
 
 
 def _remove_interfaces(names: list[str]) -> list[str]:

@@ -18,19 +18,16 @@ from typing import Self, TextIO
 
 from virtgauge.errors import unwritable
 
-TAG_VARIABLE = "VIRTGAUGE_SCOPE"
-"""Every process that virtgauge starts on the host carries its scope's tag in this variable."""
-
-OWNER_VARIABLE = "VIRTGAUGE_OWNER"
-"""And the identity of the scope's owner in this one, so that an orphan is known without the scope's folder."""
-
+# Every process that virtgauge starts on the host carries in these variables its scope's tag, the identity of the
+# scope's owner, so that an orphan is known without the scope's folder, and the user and state folder of the scope.
+TAG_VARIABLE, OWNER_VARIABLE = "VIRTGAUGE_SCOPE", "VIRTGAUGE_OWNER"
 STATE_FOLDER_VARIABLE = "VIRTGAUGE_STATE_FOLDER"
-"""And in this one the user and the state folder to which the scope belongs."""
 
 STATE_VARIABLE = "VIRTGAUGE_STATE"  # Overrides the folder of all scopes
 STATE_REMEDY = f"use sudo, or name a folder of your own in {STATE_VARIABLE}"
 
 OWNER_FILE = "owner.json"
+_REGISTRY = "states"  # In the cache: a file for each state folder in use
 CGROUP_PARENT = "virtgauge"
 TAG_PATTERN = re.compile(r"vg[0-9a-z]{6}")
 _DIGITS = string.digits + string.ascii_lowercase
@@ -169,7 +166,7 @@ def forget_empty_state_folder() -> None:
 
 
 def _own_entry() -> Path:
-    return _registry(cache_root()) / hashlib.sha256(StateFolder.own().path.encode()).hexdigest()[:16]
+    return cache_root() / _REGISTRY / hashlib.sha256(StateFolder.own().path.encode()).hexdigest()[:16]
 
 
 def known_state_folders() -> list[StateFolder]:
@@ -184,12 +181,8 @@ def known_state_folders() -> list[StateFolder]:
             found.append(StateFolder(place.lstat().st_uid, os.path.realpath(place)))
     for cache in caches:
         with contextlib.suppress(OSError):
-            found += [_registered(entry) for entry in _registry(cache).iterdir()]
+            found += [_registered(entry) for entry in (cache / _REGISTRY).iterdir()]
     return [state for state in dict.fromkeys(found) if state == found[0] or _is_there(state)]
-
-
-def _registry(cache: Path) -> Path:
-    return cache / "states"
 
 
 def _registered(entry: Path) -> StateFolder:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from virtgauge.errors import UsageError, closest, nearest
 from virtgauge.plan.model import Plan
+from virtgauge.plan.requirements import toml_names
 
 
 class PlanError(UsageError):
@@ -147,11 +148,6 @@ _HEAD = f"""\
 """
 
 
-def paper_names() -> tuple[str, ...]:
-    """Their names, that of all of them first."""
-    return (ALL, *(PAPER_PREFIX + part for part in _PARTS))
-
-
 @functools.cache
 def _composed() -> str:
     import tomli_w
@@ -186,11 +182,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,79}")  # Of a plan: run folder
 
 def preset_names() -> list[str]:
     """The presets that come with virtgauge."""
-
-    def files(folder: resources.abc.Traversable) -> list[str]:
-        return sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
-
-    return [*files(_presets()), *paper_names(), *(FULL_PREFIX + name for name in files(_presets() / "full"))]
+    papers = (ALL, *(PAPER_PREFIX + part for part in _PARTS))
+    return [*toml_names(_presets()), *papers, *(FULL_PREFIX + name for name in toml_names(_presets() / "full"))]
 
 
 def full_form(preset: str) -> str:

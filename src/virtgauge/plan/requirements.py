@@ -134,9 +134,14 @@ class Profile(Section):
     require: Annotated[tuple[Requirement, ...], Field(min_length=1)]
 
 
+def toml_names(folder: resources.abc.Traversable) -> list[str]:
+    """What the TOML files of a folder of this package are called."""
+    return sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
+
+
 def profile_names() -> list[str]:
     """The profiles that come with virtgauge."""
-    return sorted(entry.name.removesuffix(".toml") for entry in _profiles().iterdir() if entry.name.endswith(".toml"))
+    return toml_names(_profiles())
 
 
 def load_profile(name: str) -> Profile:
