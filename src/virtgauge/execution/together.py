@@ -15,10 +15,9 @@ from virtgauge.suites.testbed import Beside
 
 def shares_of_cpus(arms: Sequence[str], cores: Sequence[Sequence[int]], turn: int) -> dict[str, tuple[int, ...]]:
     """CPUs for each of some arms at the same time, as many cores for all; from turn to turn each has the next one's.
-    Raises UsageError: there are fewer CPUs than arms.
 
-    Args:
-        cores: the CPUs that are threads of each core. Where there are fewer cores than arms, threads are divided.
+    ``cores``: the CPUs that are threads of each. Where there are fewer than arms, threads are divided.
+    Raises UsageError: there are fewer CPUs than arms.
     """
     cpus = tuple(itertools.chain.from_iterable(cores))
     units = [tuple(core) for core in cores] if len(cores) >= len(arms) else [(cpu,) for cpu in cpus]

@@ -86,22 +86,16 @@ class RunPatience:
 
 
 class Takes:
-    """The takes of one trial.
-
-    Attributes:
-        left_out: takes that do not count, in their order: ``reason`` (``steal`` or ``foreign-load``), ``elapsed_ns``,
-            and the ``share`` that it lost so of the CPU time that is judged (the machine's, up to eight CPUs).
-        kept: number of the takes that count.
-        usage: who used the machine during those, together; None while there is none.
-        waited_ns: for quiet moments.
-    """
+    """The takes of one trial."""
 
     def __init__(self, testbed: Testbed, limits: ValidityLimits, *, in_peace: bool = True) -> None:
         self._testbed, self._limits, self._in_peace = testbed, limits, in_peace
+        # Takes that do not count, in their order: ``reason`` (``steal`` or ``foreign-load``), ``elapsed_ns``, and the
+        # ``share`` that it lost so of the CPU time that is judged (the machine's, up to eight CPUs).
         self.left_out: list[dict[str, Any]] = []
-        self.kept = 0
-        self.usage: MachineUsage | None = None
-        self.waited_ns = 0
+        self.kept = 0  # number of the takes that count
+        self.usage: MachineUsage | None = None  # who used the machine during those, together; None while there is none
+        self.waited_ns = 0  # for quiet moments
         self._stretches = 0
         self._steal_largest_ns = 0
         self._steal_seen_ns: int | None = None  # The counter when the last take that counts had ended

@@ -66,13 +66,12 @@ class MachineUsage:
         return cpu_ns / capacity_ns if capacity_ns else 0.0
 
     def __add__(self, other: MachineUsage) -> MachineUsage:
-        return MachineUsage(
+        return dataclasses.replace(
+            self,
             load=self.load + other.load,
             guest_ns=None if self.guest_ns is None or other.guest_ns is None else self.guest_ns + other.guest_ns,
             peers_ns=self.peers_ns + other.peers_ns,
             controller_ns=self.controller_ns + other.controller_ns,
-            elsewhere=self.elsewhere,
-            kernel_work_hidden=self.kernel_work_hidden,
         )
 
 
@@ -84,9 +83,8 @@ def foreign_floor_ns(load: CpuLoad) -> float:
 def machine_flags(usage: MachineUsage, limits: ValidityLimits, *, of_slice: bool = False) -> list[Flag]:
     """Foreign load and steal beyond the limits.
 
-    Args:
-        of_slice: a short part of a trial was watched: any steal spoils it, unless ``limits.steal`` is 1, since a tick
-            within a slice may have delayed a single sample by all of itself.
+    Any steal spoils a short part of a trial (``of_slice``), unless ``limits.steal`` is 1: a tick within it may have
+    delayed a single sample by all of itself.
     """
     if usage.elsewhere:
         return []
@@ -113,8 +111,7 @@ def clock_flags(
 ) -> list[Flag]:
     """Clocks of the guest that disagree with one another, or with the controller's.
 
-    Args:
-        requests: whose spans are summed here; each may be answered late.
+    Their spans are the sums of those of so many requests, each of which may be answered late.
     """
     flags = []
     for first, second in itertools.combinations(clocks, 2):

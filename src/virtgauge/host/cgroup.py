@@ -56,26 +56,18 @@ class Hierarchies:
 
     def all_roots(self) -> list[Path]:
         """Every mount point in which a group may have been made, each once."""
-        roots = [*self.v1.values(), *self.named, *([self.v2] if self.v2 else [])]
-        return list(dict.fromkeys(roots))
+        return list(dict.fromkeys([*self.v1.values(), *self.named, *([self.v2] if self.v2 else [])]))
 
 
 class Cgroup:
-    """One control group of a guest, made when it is first entered.
-
-    Attributes:
-        name: path below the mount points, ``virtgauge/<tag>/<guest>``.
-        reason: why accounting by cgroup is impossible here; None while it is possible.
-        cpu_limit: quota that the group is made with, in whole CPUs; None leaves the *cpu* controller alone.
-        hierarchies: of this machine.
-    """
+    """One control group of a guest, made when it is first entered."""
 
     def __init__(self, name: str, hierarchies: Hierarchies | None = None, *, cpu_limit: float | None = None) -> None:
         if name.startswith("/") or ".." in name.split("/"):
             raise ValueError(f"a cgroup's name must be relative to the root: {name!r}")
-        self.name = name
-        self.reason: str | None = None
-        self.cpu_limit = cpu_limit
+        self.name = name  # path below the mount points, ``virtgauge/<tag>/<guest>``
+        self.reason: str | None = None  # why accounting by cgroup is impossible here; None while it is possible
+        self.cpu_limit = cpu_limit  # that it is made with, in whole CPUs; None leaves the *cpu* controller alone
         self.hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
         self._account: int | None = None
 

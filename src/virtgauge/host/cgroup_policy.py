@@ -54,8 +54,9 @@ class CgroupPolicy:
             device: ``major:minor`` of the guest's disk, for its bounds.
             within: the CPUs that the guest is confined to already; None is all.
         """
-        if policy.disk.given() and device is None:
-            raise PolicyError(f"disk limits {policy.disk.given()}: the guest has no disk of its own")
+        bounds = policy.disk.given()
+        if bounds and device is None:
+            raise PolicyError(f"disk limits {bounds}: the guest has no disk of its own")
         for field in [field for field in self._lifts if field not in policy.given() or field == "disk"]:
             self._lifts.pop(field)()
         in_force: dict[str, str] = {}
@@ -65,7 +66,7 @@ class CgroupPolicy:
             in_force |= self._weighted(policy.weight)
         if policy.cores is not None:
             in_force |= self._confined(policy.cores)
-        if policy.disk.given() and device is not None:
+        if bounds and device is not None:
             in_force |= self._throttled(policy.disk, device)
         return Applied(policy, in_force, tuple(self._without_effect(policy, within)))
 

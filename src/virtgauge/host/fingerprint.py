@@ -11,13 +11,9 @@ from virtgauge.host.process import cpu_list
 
 
 def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
-    """The host's fingerprint as JSON-able data. Returns ``identity``: kernel release and version, CPU model, count and
-    microcode, mitigations; a run is not resumed under another identity.  ``context``: everything else worth knowing
-    (memory, hypervisor, clock source, frequency scaling, SMT, kernel command line, distribution, boot).  What cannot be
-    read is None.
+    """The host's fingerprint as JSON-able data, read below a root; what cannot be read is None.
 
-    Args:
-        root: where ``proc``, ``sys`` and ``etc`` are; other than / only in tests.
+    A run is not resumed under another ``identity``; ``context`` is everything else worth knowing.
     """
     # the first processor, and the lines after the last, where some architectures name the model
     cpu = _fields(root / "proc/cpuinfo", ":")

@@ -97,12 +97,11 @@ class CpuLoad:
         return max(0, self.busy_ns - own_ns)
 
     def __add__(self, other: CpuLoad) -> CpuLoad:
-        return CpuLoad(
+        return dataclasses.replace(
+            self,
             elapsed_ns=self.elapsed_ns + other.elapsed_ns,
             busy_ns=self.busy_ns + other.busy_ns,
             steal_ns=None if self.steal_ns is None or other.steal_ns is None else self.steal_ns + other.steal_ns,
-            cpus=self.cpus,
-            method=self.method,
         )
 
 

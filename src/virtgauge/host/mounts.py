@@ -115,12 +115,9 @@ class DiskImageError(VirtgaugeError):
 
 def make_disk_image(image: Path, mib: int) -> None:
     """Make a file with an empty ext4 filesystem of that size, owned by root, with no blocks reserved for root.
-    Raises DiskImageError: no space, no mkfs.ext4, or an unwritable folder; nothing is left of it; ValueError: too
-    small.
 
-    Args:
-        image: must not exist; in a folder of the scope's scratch as a rule.
-        mib: its size; at least 16.
+    It must not be there yet, and have 16 MiB at least.
+    Raises DiskImageError: no space, no mkfs.ext4, or an unwritable folder; nothing is left of it.
     """
     if mib < _LEAST_MIB:
         raise ValueError(f"a disk image of {mib} MiB has no room for a filesystem; {_LEAST_MIB} MiB is the least")

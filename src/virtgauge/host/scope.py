@@ -40,14 +40,7 @@ _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 
 
 class Scope:
-    """The host resources of one controller process; a context manager that reclaims them at its end.
-
-    Attributes:
-        tag: short, unique, usable in the names of interfaces and cgroups: ``vg``, two digits that stand for user and
-            state folder, and four random ones.
-        folder: for bundles, runtimes' state and logs.  Others can pass through it (0711), because servers refuse
-            to run as root; they cannot list it, and each guest's own folder in it is private.
-    """
+    """The host resources of one controller process; a context manager that reclaims them at its end."""
 
     _taken: ClassVar[set[str]] = set()  # Tags of this process's scopes, also of those that are over
 
@@ -56,8 +49,10 @@ class Scope:
         while (tag := self._state.new_tag()) in self._taken or (state_root() / tag).exists():
             pass
         self._taken.add(tag)
-        self.tag = tag
+        self.tag = tag  # unique, and short enough for the names of interfaces and cgroups
         self._words: list[int] = []  # open and locked: who sees no process of that name still sees that one lives
+        # For bundles, runtimes' state and logs.  Others can pass through it (0711), because servers refuse to run as
+        # root; they cannot list it, and each guest's own folder in it is private.
         self.folder = self._owned_folder(state_root())
         remember_state_folder()
         self._scratch: Path | None = None

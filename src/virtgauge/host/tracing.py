@@ -76,9 +76,7 @@ def traced(scope_folder: Path, cpus: Collection[int] = ()) -> Iterator[Trace]:
     """Record this machine's kernel during the block, by CLOCK_MONOTONIC; at its end nothing is left of it.
     Raises UnavailableError: the kernel refuses.
 
-    Args:
-        scope_folder: of the scope that it belongs to, which has one at a time.
-        cpus: those whose rings are to be large; none: all alike.
+    A scope, to whose folder it belongs, has one at a time.  The rings of these CPUs are large; none: all alike.
     """
     with contextlib.ExitStack() as removal:
         with _granted():
