@@ -125,11 +125,9 @@ def check_plan(plan: Plan, source: str) -> Design:
     with problems.collected():
         requirements = resolve(plan.requirements, figures, sections.names, plan.confidence, source)
     design = Design(sections.platforms, tuple(sections.cells), sections.suites, sections.scopes, requirements)
-    with problems.collected():
-        _require_testbeds(design, source)
+    _require_testbeds(design, problems)
     if plan.at_the_same_time and (reason := next(_needing_turns(design), None)):
-        with problems.collected():
-            raise UsageError(f"{source}: at_the_same_time = true: {reason[0]}", reason[1])
+        problems.add(f"at_the_same_time = true: {reason[0]}", reason[1])
     problems.raise_if_any()
     return design
 
@@ -198,53 +196,40 @@ class _Sections:
         self.suites: dict[str, Suite] = {}
         self.scopes: dict[str, tuple[DesignScope, ...]] = {}
         self.cells: list[Cell] = []
-        self._problems, self._source = problems, problems.source
+        self._problems = problems
 
     def add_platform(self, section: PlatformSection, index: int) -> None:
-        with self._problems.collected():
-            if section.kind not in KINDS:
-                raise UsageError(
-                    f"{self._source}: platform[{index}].kind = {section.kind!r}: there is no such kind of platform"
-                    f"{nearest(section.kind, KINDS)}",
-                    f"use one of {', '.join(sorted(KINDS))}",
-                )
-            try:
-                self.platforms[section.name] = create(section.kind, section.settings)
-            except ValidationError as error:
-                raise explain(error, self._source, ("platform", index), settings_model(section.kind)) from error
+        if section.kind not in KINDS:
+            told = f"platform[{index}].kind = {section.kind!r}: there is no such kind of platform"
+            self._problems.add(told + nearest(section.kind, KINDS), f"use one of {', '.join(sorted(KINDS))}")
+            return
+        with self._problems.collected(("platform", index), settings_model(section.kind)):
+            self.platforms[section.name] = create(section.kind, section.settings)
 
     def add_suite(self, name: str, section: dict[str, object], index: int) -> None:
         scope = DesignScope()
         settings = {key: value for key, value in section.items() if key not in DesignScope.model_fields}
-        with self._problems.collected():
-            try:
-                given, _ = DesignScope.split(section)
-            except ValidationError as error:
-                raise explain(error, self._source, ("suite", name, index), DesignScope) from error
+        with self._problems.collected(("suite", name, index), DesignScope):
+            given, _ = DesignScope.split(section)
             if unknown := [one for one in given.platforms or () if one not in self.names]:
-                raise UsageError(
-                    f"{self._source}: suite.{name}[{index}].platforms: {unknown[0]!r} is no platform of the plan"
-                    f"{nearest(unknown[0], self.names)}",
-                    f"name some of {', '.join(self.names)}",
-                )
-            scope = given
-        with self._problems.collected():
-            if name not in SUITES:
-                raise UsageError(
-                    f"{self._source}: suite.{name}: there is no such suite{nearest(name, SUITES)}",
-                    f"use one of {', '.join(sorted(SUITES))}",
-                )
-            try:
-                suite = SUITES[name].create(settings)
-            except ValidationError as error:
-                raise explain(error, self._source, ("suite", name, index), SUITES[name].Settings) from error
+                told = f"suite.{name}[{index}].platforms: {unknown[0]!r} is no platform of the plan"
+                self._problems.add(told + nearest(unknown[0], self.names), f"name some of {', '.join(self.names)}")
+            else:
+                scope = given
+        if name not in SUITES:
+            told = f"suite.{name}: there is no such suite{nearest(name, SUITES)}"
+            self._problems.add(told, f"use one of {', '.join(sorted(SUITES))}")
+            return
+        with self._problems.collected(("suite", name, index), SUITES[name].Settings):
+            suite = SUITES[name].create(settings)
             for cell in suite.cells():
-                if any(one.key == cell.key and one.as_is != cell.as_is for one in self.cells):
-                    raise UsageError(
-                        f"{self._source}: suite.{name}[{index}]: another design has the same cells for other guests",
-                        "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own",
-                    )
-                if cell.key not in self.suites:  # two designs may share a cell; it is measured once
+                known = cell.key in self.suites  # two designs may share a cell; it is measured once
+                if known and any(one.key == cell.key and one.as_is != cell.as_is for one in self.cells):
+                    told = f"suite.{name}[{index}]: another design has the same cells for other guests"
+                    remedy = "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own"
+                    self._problems.add(told, remedy)
+                    return
+                if not known:
                     self.suites[cell.key] = suite
                     self.cells.append(cell)
                 self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
@@ -284,25 +269,24 @@ def _needing_turns(design: Design) -> Iterator[tuple[str, str]]:
 _ALONE = "its designs by the scope (platforms = [...]), or measure the platform in a plan of its own"
 
 
-def _require_testbeds(design: Design, source: str) -> None:
+def _require_testbeds(design: Design, problems: Problems) -> None:
     """Refuse cells that a platform could never measure: it has its machines only as they are, or none that is so."""
     for name, platform in design.platforms.items():
         by_hand = [cell for cell in design.cells_of(name) if cell.as_is == "pair" and cell.suite == "isolation"]
         set_by_hand = {tuple(cell.factors[key] for key in _SET) for cell in by_hand}
         if len(set_by_hand) > 1:
             told = " and ".join(" ".join(one) for one in sorted(set_by_hand))
-            raise UsageError(
-                f"{source}: platform {name!r}: its policy is set by hand, and the plan has {told}",
-                "give each a plan of its own, or a platform",
-            )
+            told = f"platform {name!r}: its policy is set by hand, and the plan has {told}"
+            problems.add(told, "give each a plan of its own, or a platform")
+            return
         for cell in design.cells_of(name):
             why = _lacking(platform, cell)
             if why is None:
                 continue
             level = next((f" with {key} = {cell.factors[key]!r}" for key in _TOLD if key in cell.factors), "")
-            raise UsageError(
-                f"{source}: platform {name!r} cannot be measured by suite.{cell.suite}{level}: {why[0]}", why[1]
-            )
+            told = f"platform {name!r} cannot be measured by suite.{cell.suite}{level}: {why[0]}"
+            problems.add(told, why[1])
+            return
 
 
 _TOLD = ("load", "capacity_mbps", "switch")  # Factors by which such a refusal names its cell

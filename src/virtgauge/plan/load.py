@@ -43,16 +43,20 @@ class Problems:
     def __init__(self, source: str, lines: Sequence[str] = ()) -> None:
         self.source, self.lines = source, list(lines)
 
+    def add(self, message: str, remedy: str | None) -> None:
+        self.lines.append(f"{message}; {remedy}" if remedy else message)
+
     @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        """Keep an error of the block, and go on behind it."""
+    def collected(self, path: Sequence[str | int] = (), model: type[BaseModel] | None = None) -> Iterator[None]:
+        """Keep an error of the block, which may be of a section of that path and model, and go on behind it."""
         try:
             yield
+        except ValidationError as error:
+            self.lines += explain(error, self.source, path, model).lines
         except PlanError as error:
             self.lines += error.lines
         except UsageError as error:
-            message = error.message.removeprefix(f"{self.source}: ")
-            self.lines.append(f"{message}; {error.remedy}" if error.remedy else message)
+            self.add(error.message.removeprefix(f"{self.source}: "), error.remedy)
 
     def raise_if_any(self) -> None:
         """End the collection. Raises PlanError: there was a problem."""
