@@ -36,16 +36,8 @@ app = typer.Typer(
 shim.mount(machine.app)
 for commands in (
     *(runs.app, reports.app, plans.app, plans.catalogues, machine.app, exchange.app, archive.app),
-    *(
-        fleet.app,
-        bandwidth.app,
-        guests.attach,
-        guests.image,
-        guests.policy,
-        support.app,
-        support.support,
-        archive.archive,
-    ),
+    *(fleet.app, bandwidth.app, guests.attach, guests.image, guests.policy),
+    *(support.app, support.support, archive.archive),
 ):
     app.add_typer(commands)
 

