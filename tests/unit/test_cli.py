@@ -134,7 +134,7 @@ def test_resuming_provides_what_the_machine_has_lost_since(
     (tmp_path / "p.toml").write_text(plan.to_toml())
     assert invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", "--quiet").exit_code == 0
     provided: list[str] = []
-    lost = dataclasses.replace(parts.PARTS["page"], present=lambda: False)
+    lost = dataclasses.replace(parts.PARTS["page"], find=lambda: None)
     monkeypatch.setitem(parts.PARTS, "page", lost)
     monkeypatch.setattr(parts, "provide", lambda wanted, steps: provided.extend(part.name for part in wanted))
     monkeypatch.delenv("VIRTGAUGE_NO_PROVISION")

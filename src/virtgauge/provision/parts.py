@@ -94,38 +94,29 @@ class Part:
     name: str  # as it is asked for, and as its line of progress begins
     title: str
     lane: Lane  # what it waits for
-    present: Callable[[], bool]  # a quick look, for milliseconds
+    find: Callable[[], object]  # a quick look, for milliseconds: what is there, or nothing
     # fetches or builds it, unless it is there whole; None for a package, which is installed with others
     provide: Callable[[Progress], Outcome] | None = None
     after: tuple[str, ...] = ()  # parts that have to be there before
-    # it is had within seconds, so that first figures may wait for it; the agent, which all of them need, too
-    early: bool = False
 
+    def present(self) -> bool:
+        return bool(self.find())
 
-_EARLY = {"linker", "agent", "runc", "crun", "bubblewrap"}
+    @property
+    def early(self) -> bool:
+        """It is had within seconds, so that first figures may wait for it; the agent, which all of them need, too."""
+        return self.name in ("linker", "agent", "runc", "crun", "bubblewrap")
 
 
 def _built(name: str, title: str) -> Part:
     build, after = functools.partial(provision_programs, name), ("linker",) if is_checkout() else ()
-    return Part(name, title, Lane.BUILD, lambda: is_built(name), build, after, early=name in _EARLY)
-
-
-def _kept(
-    name: str,
-    title: str,
-    lane: Lane,
-    find: Callable[[], object | None],
-    provide: Callable[[Progress], Outcome],
-    after: tuple[str, ...] = (),
-) -> Part:
-    """One that is in the cache, once it was fetched or built."""
-    return Part(name, title, lane, lambda: find() is not None, provide, after)
+    return Part(name, title, Lane.BUILD, functools.partial(is_built, name), build, after)
 
 
 PARTS: dict[str, Part] = {
     part.name: part
     for part in (
-        *(Part(name, need.title, Lane.INSTALL, need.present, early=name in _EARLY) for name, need in NEEDS.items()),
+        *(Part(name, need.title, Lane.INSTALL, need.present) for name, need in NEEDS.items()),
         _built("agent", "the agent"),
         _built("sensorstore", "the load generator for databases"),
         _built("flushes", "the flush laboratory"),
@@ -133,17 +124,17 @@ PARTS: dict[str, Part] = {
         _built("shim", "the shim for unmodified programs"),
         _built("uml_registers", "the registers of User Mode Linux"),
         _built("page", "the drawing library of reports"),
-        _kept("kernel", "a guest kernel", Lane.FETCH, find_kernel, provision_kernel),
-        _kept(
+        Part("kernel", "a guest kernel", Lane.FETCH, find_kernel, provision_kernel),
+        Part(
             *("kernel-rt", "a real-time guest kernel (PREEMPT_RT)", Lane.FETCH),
             functools.partial(find_kernel, "kernel-rt"),
             functools.partial(provision_kernel, part="kernel-rt"),
         ),
-        _kept("gvisor", "gVisor", Lane.BUILD, RUNSC.find, RUNSC.provision),
-        _kept("ganesha", "nfs-ganesha", Lane.FETCH, find_ganesha, provision_ganesha),
-        _kept("image", "a boot loader", Lane.FETCH, find_boot_loader, provision_boot_loader, ("qemu-img",)),
-        _kept("store", "an object store", Lane.BUILD, OBJECT_STORE.find, OBJECT_STORE.provision),
-        *(_kept(one.name, one.title, Lane.FETCH, one.find, one.provision, one.after) for one in (DUCKDB, *SERVERS)),
+        Part("gvisor", "gVisor", Lane.BUILD, RUNSC.find, RUNSC.provision),
+        Part("ganesha", "nfs-ganesha", Lane.FETCH, find_ganesha, provision_ganesha),
+        Part("image", "a boot loader", Lane.FETCH, find_boot_loader, provision_boot_loader, ("qemu-img",)),
+        Part("store", "an object store", Lane.BUILD, OBJECT_STORE.find, OBJECT_STORE.provision),
+        *(Part(one.name, one.title, Lane.FETCH, one.find, one.provision, one.after) for one in (DUCKDB, *SERVERS)),
     )
 }
 
