@@ -105,11 +105,8 @@ def import_results(
     """Record what other tools measured as trials that count like others in reports."""
     from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions, read_requirements
 
-    if into is not None and new is None:
-        folder = into
-    elif new is not None and into is None:
-        folder = new
-    else:
+    folder = into or new
+    if folder is None or (into and new):
         raise UsageError("name either --into RUN or --new FOLDER", "a run to add to, or the folder of a new one")
     if require is not None and new is None:
         raise UsageError("--require goes with --new", "a run is required the same of from its beginning")

@@ -65,11 +65,9 @@ def find_kernel(part: str = "kernel") -> GuestKernel | None:
 
 def provision_kernel(progress: Progress, part: str = "kernel") -> Outcome:
     """Put a kernel into the cache: keep the one there if every hash fits, else fetch the distribution's current one."""
-
-    def is_wanted(facts: Facts) -> bool:
-        return facts.get("kept") == _KEPT  # the modules of one that an earlier version fetched were chosen otherwise
-
-    return provided(part, "the kernel", part, progress, functools.partial(_fetch, part), _named, is_wanted)
+    # The modules of one that an earlier version fetched were chosen otherwise.
+    fetch = functools.partial(_fetch, part)
+    return provided(part, "the kernel", part, progress, fetch, _named, lambda facts: facts.get("kept") == _KEPT)
 
 
 def _named(facts: Facts) -> str:

@@ -212,7 +212,7 @@ class Need:
     title: str
     present: Callable[[], bool]  # looks for the thing itself, not for the package: it may have come another way
     packages: tuple[str, ...]  # Debian's packages that bring it
-    services: tuple[str, ...] = ()  # what these would start, and shall not
+    services: tuple[str, ...] = ()  # what these would start, and shall not: labs, testbeds and tests start their own
 
 
 _LIBRARIES = Path("/usr/lib")
@@ -240,17 +240,9 @@ NEEDS = {
     "bubblewrap": Need("Bubblewrap", _on_path("bwrap"), ("bubblewrap",)),
     "crun": Need("crun", _on_path("crun"), ("crun",)),
     "openvswitch": Need(
-        "Open vSwitch",
-        _on_path("ovs-vswitchd"),
-        ("openvswitch-switch",),
-        services=("openvswitch-switch.service",),  # labs start their own
+        "Open vSwitch", _on_path("ovs-vswitchd"), ("openvswitch-switch",), ("openvswitch-switch.service",)
     ),
-    "postgresql": Need(
-        "PostgreSQL",
-        lambda: find_postgresql() is not None,
-        ("postgresql",),
-        services=("postgresql.service",),  # testbeds start their own
-    ),
+    "postgresql": Need("PostgreSQL", lambda: find_postgresql() is not None, ("postgresql",), ("postgresql.service",)),
     "mariadb": Need(
         "MariaDB",
         lambda: _on_path("mariadbd")() and _on_path("my_print_defaults")(),
@@ -261,12 +253,7 @@ NEEDS = {
     "linker": Need("a C linker", _links_statically, ("gcc", "libc6-dev")),
     "c++": Need("a C++ compiler", _on_path("c++"), ("g++",)),
     "iperf3": Need("iperf3", _on_path("iperf3"), ("iperf3",)),
-    "sshd": Need(
-        "OpenSSH's server",
-        _on_path("sshd"),
-        ("openssh-server",),
-        services=("ssh.service", "ssh.socket"),  # tests start their own, on loopback
-    ),
+    "sshd": Need("OpenSSH's server", _on_path("sshd"), ("openssh-server",), ("ssh.service", "ssh.socket")),
     "libvirt-schemas": Need("libvirt's schemas", _LIBVIRT_SCHEMA.is_file, ("libvirt0",)),
     "qemu-user": Need("QEMU's user mode", _on_path("qemu-x86_64"), ("qemu-user",)),
     "ovmf": Need("UEFI firmware", Path("/usr/share/OVMF").is_dir, ("ovmf",)),
