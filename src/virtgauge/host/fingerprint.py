@@ -13,7 +13,9 @@ from virtgauge.host.process import cpu_list
 def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     """The host's fingerprint as JSON-able data, read below a root; what cannot be read is None.
 
-    A run is not resumed under another ``identity``; ``context`` is everything else worth knowing.
+    ``identity``: kernel release and version, CPU model, count and microcode, mitigations; a run is not resumed under
+    another one.  ``context``: everything else worth knowing (memory, hypervisor, clock source, frequency scaling, SMT,
+    kernel command line, distribution, boot).
     """
     # the first processor, and the lines after the last, where some architectures name the model
     cpu = _fields(root / "proc/cpuinfo", ":")

@@ -49,7 +49,9 @@ class Scope:
         while (tag := self._state.new_tag()) in self._taken or (state_root() / tag).exists():
             pass
         self._taken.add(tag)
-        self.tag = tag  # unique, and short enough for the names of interfaces and cgroups
+        # Unique, and short enough for the names of interfaces and cgroups: ``vg``, two digits that stand for user
+        # and state folder, and four random ones.
+        self.tag = tag
         self._words: list[int] = []  # open and locked: who sees no process of that name still sees that one lives
         # For bundles, runtimes' state and logs.  Others can pass through it (0711), because servers refuse to run as
         # root; they cannot list it, and each guest's own folder in it is private.
