@@ -15,7 +15,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.platforms import create, guest_kernel
 from virtgauge.platforms.base import Disk, GuestSpec, LaunchError, Share
 from virtgauge.platforms.xen import platform
-from virtgauge.platforms.xen.dom0 import LocalDom0, XenError
+from virtgauge.platforms.xen.dom0 import Dom0, XenError
 from virtgauge.platforms.xen.platform import XenPlatform
 from virtgauge.provision.kernel import GuestKernel
 
@@ -171,7 +171,7 @@ async def test_a_domain_boots_the_plans_own_kernel_with_its_initrd_words_and_bou
 
 
 async def test_programs_of_this_host_are_told_apart_by_how_they_end(scope: Scope, tmp_path: Path) -> None:
-    host = LocalDom0(scope, tmp_path)
+    host = Dom0(scope, tmp_path)
     assert await host.check(["sh", "-c", "echo well"]) == "well\n"
     with pytest.raises(XenError, match="ended with status 3: so it is"):
         await host.check(["sh", "-c", "echo so it is >&2; exit 3"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import contextlib
 import dataclasses
@@ -44,79 +43,28 @@ class Ended:
         raise XenError(f"`{' '.join(argv[:3])}` {ending}" + (f": {'; '.join(said[:3])}" if said else ""))
 
 
-class Dom0(abc.ABC):
-    """A Xen host's privileged domain."""
-
-    emulated: bool = False  # the whole host is emulated, so that its timings mean nothing
-    timeout_factor: float = 1.0  # how many times longer than on a real machine things may take
-    vif_script: str | None = None  # in dom0, joins a domain's interface to its bridge; None leaves that to Xen's own
-
-    @abc.abstractmethod
-    async def run(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
-        """Run a program there to its end.  Raises XenError: it cannot be started, or did not end in time."""
-
-    @abc.abstractmethod
-    def run_now(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
-        """The same for a caller that cannot wait in an event loop (accounting, removal).
-
-        Raises:
-            XenError: it cannot be started, or did not end in time.
-        """
-
-    @abc.abstractmethod
-    async def store(self, name: str, text: str) -> str:
-        """Write a small file there; its path.  Raises XenError: it cannot be written."""
-
-    @abc.abstractmethod
-    def path_of(self, path: Path) -> Path:
-        """Where a file of this host's cache is found there."""
-
-    @abc.abstractmethod
-    async def open_console(self, number: int, removal: contextlib.ExitStack) -> Streams:
-        """The console of a domain, passing every byte; it ends with the domain.
-
-        Raises:
-            XenError: the domain has none.
-        """
-
-    @abc.abstractmethod
-    def uplink(self, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> str:
-        """An interface of dom0, up, whose other end is in the lab under the name of the port.
-
-        Raises:
-            NetworkError: it cannot be had.
-        """
-
-    @abc.abstractmethod
-    def bridge_name(self, uplink: str) -> str:
-        """A name for the bridge of an uplink that nobody else uses."""
-
-    async def check(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> str:
-        """Run a program there and give back what it printed.  Raises XenError: it failed."""
-        return (await self.run(argv, timeout_s)).checked(argv)
-
-    def remove_interface(self, name: str) -> None:
-        """Remove an interface of dom0; one that is gone is no error."""
-        with contextlib.suppress(XenError):
-            self.run_now(["ip", "link", "del", "dev", name])
-
-
 _TERMINAL_S, _PAUSE_S = 10.0, 0.05
 
 _numbers = itertools.count()
 
 
-class LocalDom0(Dom0):
-    """``xl`` and the consoles' terminals on this very machine."""
+class Dom0:
+    """A Xen host's privileged domain: this very machine, as long as nobody puts another in its place."""
+
+    emulated: bool = False  # the whole host is emulated, so that its timings mean nothing
+    timeout_factor: float = 1.0  # how many times longer than on a real machine things may take
+    vif_script: str | None = None  # in dom0, joins a domain's interface to its bridge; None leaves that to Xen's own
 
     def __init__(self, scope: Scope, folder: Path) -> None:
         """Nothing is started; ``folder`` is private, for domains' configurations."""
         self._scope, self._folder = scope, folder
 
     async def run(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
+        """Run a program there to its end.  Raises XenError: it cannot be started, or did not end in time."""
         return await asyncio.to_thread(self.run_now, argv, timeout_s)
 
     def run_now(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
+        """The same for a caller that cannot wait in an event loop (accounting, removal)."""
         try:
             done = subprocess.run(
                 list(argv),
@@ -134,7 +82,12 @@ class LocalDom0(Dom0):
             raise XenError(f"`{argv[0]}` cannot be started: {error.strerror}") from error
         return Ended(None if done.returncode < 0 else done.returncode, done.stdout, done.stderr)
 
+    async def check(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> str:
+        """Run a program there and give back what it printed.  Raises XenError: it failed."""
+        return (await self.run(argv, timeout_s)).checked(argv)
+
     async def store(self, name: str, text: str) -> str:
+        """Write a small file there; its path.  Raises XenError: it cannot be written."""
         path = self._folder / name
         try:
             path.write_text(text)
@@ -143,9 +96,11 @@ class LocalDom0(Dom0):
         return str(path)
 
     def path_of(self, path: Path) -> Path:
+        """Where a file of this host's cache is found there."""
         return path
 
     async def open_console(self, number: int, removal: contextlib.ExitStack) -> Streams:
+        """The console of a domain, passing every byte; it ends with the domain.  Raises XenError: it has none."""
         terminal = await self._terminal(number)
         try:
             return await terminal_streams(terminal, removal)
@@ -153,6 +108,7 @@ class LocalDom0(Dom0):
             raise XenError(f"the console {terminal} of domain {number} cannot be opened: {error.strerror}") from error
 
     def uplink(self, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> str:
+        """An interface of dom0, up, whose other end is in the lab under the name of the port.  Raises NetworkError."""
         name = f"{self._scope.tag}u{next(_numbers) % 10_000}"
         in_thread(lambda: _make_pair(name, lab, nic))
         # the other end, and with it the port's name, goes too
@@ -160,7 +116,13 @@ class LocalDom0(Dom0):
         return name
 
     def bridge_name(self, uplink: str) -> str:
+        """A name for the bridge of an uplink that nobody else uses."""
         return uplink.replace("u", "b")
+
+    def remove_interface(self, name: str) -> None:
+        """Remove an interface of dom0; one that is gone is no error."""
+        with contextlib.suppress(XenError):
+            self.run_now(["ip", "link", "del", "dev", name])
 
     async def _terminal(self, number: int) -> Path:
         """Of a domain that was just made: Xen's console daemon opens it in its own time."""

@@ -27,7 +27,7 @@ from virtgauge.platforms.boot_files import xen_command_line
 from virtgauge.platforms.boot_probe import boots
 from virtgauge.platforms.disk_image import NO_FOLDERS
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
-from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
+from virtgauge.platforms.xen.dom0 import Dom0, XenError
 from virtgauge.platforms.xen.toolstack import (
     XEN_WEIGHT,
     DomainConfig,
@@ -215,7 +215,7 @@ class XenPlatform(Platform):
         try:
             agent, kernel = find_agent(), kernel_of(self.settings)
             with Scope() as scope:
-                told = facts(await LocalDom0(scope, scope.folder).check(["xl", "info"]))
+                told = facts(await Dom0(scope, scope.folder).check(["xl", "info"]))
             await boots(self.launch, "probe", agent, _PROBE_S)
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
@@ -246,7 +246,7 @@ class XenPlatform(Platform):
     async def _dom0(self, scope: Scope, folder: Path) -> Dom0:
         if not is_xen_host():
             raise LaunchError("start", "this machine is no Xen host")
-        return LocalDom0(scope, folder)
+        return Dom0(scope, folder)
 
     async def _launch(self, spec: GuestSpec, dom0: Dom0, log: Path, removal: contextlib.ExitStack) -> Guest:
         patient = dataclasses.replace(spec, ready_timeout_s=spec.ready_timeout_s * dom0.timeout_factor)
