@@ -8,10 +8,11 @@ is made.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -241,6 +242,15 @@ class LaunchError(Exception):
         super().__init__(printable(told, lines=True))
         self.stage = stage
         self.log_tail = log_tail
+
+
+@contextlib.contextmanager
+def stage(name: str, *errors: type[Exception]) -> Iterator[None]:
+    """Within a launch: these errors become the :class:`LaunchError` of a stage."""
+    try:
+        yield
+    except errors as error:
+        raise LaunchError(name, str(error)) from error
 
 
 class Guest(abc.ABC):

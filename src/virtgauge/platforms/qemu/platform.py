@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -20,14 +21,24 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program
+from virtgauge.network.macvtap import open_macvtap
+from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
-from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError
+from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, require_short
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, said_version, usual_vcpus
 from virtgauge.platforms.disk_image import OwnDiskImage
 from virtgauge.platforms.guest_kernel import files_to_boot, kernel_of
-from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, start_kernel
-from virtgauge.platforms.qemu.carriers import tuned_links
+from virtgauge.platforms.local import (
+    HostPlatform,
+    KernelGuest,
+    OpenTaps,
+    Tap,
+    guest_place,
+    of_all_vcpus,
+    open_taps,
+    start_kernel,
+)
 from virtgauge.platforms.qemu.command import (
     MACHINES,
     NIC_MODULES,
@@ -275,6 +286,39 @@ class QemuPlatform(AcceleratedPlatform):
         )
         require_short(boot.kernel_command_line(), LONGEST_COMMAND_LINE)
         return boot
+
+
+def tuned_links(tuning: Tuning, removal: contextlib.ExitStack) -> OpenTaps:
+    """How a guest's links are opened; what of them outlives its process is gone after ``removal``."""
+    queues = tuning.nic_queues or 1
+    if tuning.vhost_user:
+        return functools.partial(_of_a_switch, len(tuning.vhost_user))
+    if tuning.nic_backend == "macvtap":
+        return functools.partial(_macvtaps, queues, removal)
+    return functools.partial(open_taps, queues=queues)
+
+
+@contextlib.contextmanager
+def _of_a_switch(sockets: int, spec: GuestSpec) -> Iterator[list[Tap]]:
+    if spec.nics and len(spec.nics) != sockets:
+        said = f"vhost_user names {sockets} sockets, and the suite gives the guest {len(spec.nics)} interfaces"
+        raise LaunchError("network", f"{said}; name one for each")
+    yield [Tap((), nic.mac, nic.mtu) for nic in spec.nics]
+
+
+@contextlib.contextmanager
+def _macvtaps(queues: int, removal: contextlib.ExitStack, spec: GuestSpec) -> Iterator[list[Tap]]:
+    with contextlib.ExitStack() as closing:
+        taps: list[Tap] = []
+        for nic in spec.nics:
+            assert spec.lab is not None
+            with stage("network", NetworkError):
+                descriptors, remove = open_macvtap(spec.lab, nic, queues)
+            removal.callback(remove)
+            for descriptor in descriptors:
+                closing.callback(os.close, descriptor)
+            taps.append(Tap(descriptors, nic.mac, nic.mtu))
+        yield taps
 
 
 class _Attempt(ProcessAttempt):
