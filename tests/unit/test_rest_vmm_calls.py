@@ -11,7 +11,7 @@ from stand_in_monitor import Interface, NotAllowedError
 
 from virtgauge.network.nic import Nic
 from virtgauge.platforms import create
-from virtgauge.platforms.boot_files import disks_setting
+from virtgauge.platforms.boot_files import agent_words
 from virtgauge.platforms.rest_vmm.api import Call
 from virtgauge.platforms.rest_vmm.monitors import CLOUD_HYPERVISOR, FIRECRACKER, Machine, Monitor
 
@@ -87,9 +87,13 @@ def test_cloud_hypervisor_is_told_of_raw_disks_by_serial_number_and_of_interface
 
 def test_a_guest_that_cannot_know_its_disks_by_serial_numbers_is_told_their_devices() -> None:
     folders = [Path("/data:1"), Path("/log")]
-    assert disks_setting(folders) == "virtgauge.disks=/data%3A1,/log"
-    assert disks_setting(folders, FIRECRACKER.disk_devices) == "virtgauge.disks=/dev/vda:/data%3A1,/dev/vdb:/log"
-    assert disks_setting(folders[:1], FIRECRACKER.disk_devices) == "virtgauge.disks=/dev/vda:/data%3A1"
+    for places, devices, word in (
+        (folders, (), "virtgauge.disks=/data%3A1,/log"),
+        (folders, FIRECRACKER.disk_devices, "virtgauge.disks=/dev/vda:/data%3A1,/dev/vdb:/log"),
+        (folders[:1], FIRECRACKER.disk_devices, "virtgauge.disks=/dev/vda:/data%3A1"),
+        ((), FIRECRACKER.disk_devices, "virtgauge.channel=serial:/dev/ttyS0"),
+    ):
+        assert agent_words("serial:/dev/ttyS0", (), folders=places, devices=devices)[-1] == word
 
 
 @pytest.mark.parametrize("kind", ["firecracker", "cloud-hypervisor"])

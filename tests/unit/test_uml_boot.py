@@ -56,9 +56,10 @@ def test_folders_and_a_disk_are_named_without_what_separates() -> None:
     )
     given = boot.arguments(agent_descriptor=7)
     assert "ubd0s=/dev/loop3" in given
-    assert [word for word in given if word.startswith("virtgauge.")][1:] == [
-        "virtgauge.modules=overlay",
+    assert [word for word in given if word.startswith("virtgauge.")] == [
         "virtgauge.exports=hostfs",
+        "virtgauge.channel=serial:/dev/ttyS0",
+        "virtgauge.modules=overlay",
         "virtgauge.root=lower:/usr:/0,link:/bin:usr/bin,write:/a%2C%20b:/2",
         "virtgauge.disks=/run/vg/my%20data",
     ]

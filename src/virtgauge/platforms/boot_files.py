@@ -19,7 +19,7 @@ import struct
 import tempfile
 import urllib.parse
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -87,8 +87,8 @@ def xen_command_line(modules: Sequence[str], words: Sequence[str] = ()) -> str:
 
     By IPv6 it would send frames of its own.
     """
-    own = f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={','.join(modules)}"
-    return " ".join((own, "virtgauge.channel=serial:/dev/hvc0", *words))
+    own = ("console=hvc0", "quiet", "panic=-1", "ipv6.disable=1")
+    return " ".join((*own, *agent_words("serial:/dev/hvc0", modules), *words))
 
 
 def write_whole(target: Path, content: bytes) -> None:
@@ -198,28 +198,7 @@ _UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
 
 
 _NAMES = ("usr", "etc", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_LAYERED = ("usr", "etc", "opt")
-
-
-@dataclasses.dataclass(frozen=True)
-class SystemFolder:
-    """One entry of the host's root."""
-
-    name: str  # without a slash
-    source: Path
-    target: str | None  # where the link leads, for one that is only a link; else None
-    layered: bool  # programs may want to write there
-
-
-def system_folders(root: Path = Path("/")) -> list[SystemFolder]:
-    """Those of a host's system folders that are there."""
-    found = []
-    for name in _NAMES:
-        source = root / name
-        target = os.readlink(source) if source.is_symlink() else None
-        if target is not None or source.is_dir():
-            found.append(SystemFolder(name, source, target, layered=name in _LAYERED))
-    return found
+_LAYERED = ("usr", "etc", "opt")  # Programs may want to write there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,22 +216,28 @@ def escaped(text: str | Path) -> str:
     return urllib.parse.quote(os.fsencode(text), safe="/")
 
 
-def disks_setting(folders: Iterable[Path], devices: Sequence[str] = ()) -> str:
-    """What the agent is told of its data disks: where each is to be mounted.
-
-    And which device each is, where the guest cannot know it by a serial number.
-    """
-    places = list(map(escaped, folders))
+def agent_words(
+    channel: str,
+    modules: Sequence[str],
+    root: Sequence[RootPart] = (),
+    export: str = "",  # with a number behind it, the name of an exported folder of the root
+    folders: Iterable[Path] = (),  # in which the data disks are to be mounted
+    devices: Sequence[str] = (),  # that these are, where the guest cannot know them by their serial numbers
+) -> list[str]:
+    """What the agent is told on the command line of its kernel (docs/protocol.md)."""
+    words = [f"virtgauge.channel={channel}"]
+    if modules:
+        words.append(f"virtgauge.modules={','.join(modules)}")
+    if root:
+        sources = [escaped(part.source) if part.kind == "link" else f"{export}{n}" for n, part in enumerate(root)]
+        parts = (f"{part.kind}:{escaped(part.path)}:{source}" for part, source in zip(root, sources, strict=True))
+        words.append(f"virtgauge.root={','.join(parts)}")
+    places = [escaped(folder) for folder in folders]
     if devices:
         places = [f"{device}:{place}" for device, place in zip(devices, places, strict=False)]
-    return f"virtgauge.disks={','.join(places)}"
-
-
-def root_setting(parts: Sequence[RootPart], export: str) -> str:
-    """What the agent is told of its root, where exported folders are named by a word and their number."""
-    places = (escaped(part.source) if part.kind == "link" else f"{export}{n}" for n, part in enumerate(parts))
-    words = (f"{part.kind}:{escaped(part.path)}:{place}" for part, place in zip(parts, places, strict=True))
-    return f"virtgauge.root={','.join(words)}"
+    if places:
+        words.append(f"virtgauge.disks={','.join(places)}")
+    return words
 
 
 def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:
@@ -263,11 +248,13 @@ def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:
     return (*system_parts(), *shares)
 
 
-def system_parts(root: Path = Path("/")) -> Iterator[RootPart]:
+def system_parts(root: Path = Path("/")) -> list[RootPart]:
     """The system folders of the host, or below another root, with a private layer above those to write to."""
-    for system in system_folders(root):
-        path = Path("/", system.name)
-        if system.target is not None:
-            yield RootPart("link", path, system.target)
-        else:
-            yield RootPart("lower" if system.layered else "read", path, str(system.source))
+    found = []
+    for name in _NAMES:
+        source, path = root / name, Path("/", name)
+        if source.is_symlink():
+            found.append(RootPart("link", path, os.readlink(source)))
+        elif source.is_dir():
+            found.append(RootPart("lower" if name in _LAYERED else "read", path, str(source)))
+    return found

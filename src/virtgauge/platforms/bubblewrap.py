@@ -16,7 +16,7 @@ from virtgauge.host.process import find_program
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import system_folders
+from virtgauge.platforms.boot_files import system_parts
 from virtgauge.platforms.boot_probe import said_version
 from virtgauge.platforms.local import start_agent
 from virtgauge.platforms.oci.bundle import AGENT_PATH, CAPABILITIES, FRESH_FOLDERS
@@ -82,11 +82,8 @@ class BubblewrapPlatform(Platform):
         command += ["--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]
         if not spec.nics:
             command.append("--unshare-net")
-        for system in system_folders():
-            if system.target is not None:
-                command += ["--symlink", system.target, f"/{system.name}"]
-            else:
-                command += ["--ro-bind", str(system.source), f"/{system.name}"]
+        for part in system_parts():
+            command += ["--symlink" if part.kind == "link" else "--ro-bind", part.source, str(part.path)]
         for name in FRESH_FOLDERS:
             command += ["--perms", "1777" if name == "tmp" else "0755", "--tmpfs", f"/{name}"]
         command += ["--ro-bind", str(_PROCESSORS), str(_PROCESSORS), "--ro-bind", str(spec.agent.path), AGENT_PATH]

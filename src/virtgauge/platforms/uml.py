@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -21,7 +21,7 @@ from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import RootPart, disks_setting, initramfs_with, require_short, root_setting
+from virtgauge.platforms.boot_files import RootPart, agent_words, initramfs_with, require_short
 from virtgauge.platforms.boot_probe import Booted, boots, judge, said_version
 from virtgauge.platforms.disk_image import OwnDiskImage
 from virtgauge.platforms.guest_kernel import REAL_TIME, BootedKernel, kernel_of
@@ -60,19 +60,10 @@ class UmlBoot:
             *(_vector(number, tap) for number, tap in enumerate(taps)),
             # Each write synchronous: this kernel answers a flush of its disk and does nothing for it.
             *(f"ubd{number}s={device}" for number, (device, _) in enumerate(self.disks)),
-            *self._agent_settings(),
+            *(("virtgauge.exports=hostfs",) if self.root else ()),
+            *agent_words("serial:/dev/ttyS0", self.modules, self.root, "/", [folder for _, folder in self.disks]),
             *self.words,
         ]
-
-    def _agent_settings(self) -> Iterator[str]:
-        yield "virtgauge.channel=serial:/dev/ttyS0"
-        if self.modules:
-            yield f"virtgauge.modules={','.join(self.modules)}"
-        if self.root:
-            yield "virtgauge.exports=hostfs"
-            yield root_setting(self.root, "/")
-        if self.disks:
-            yield disks_setting(folder for _, folder in self.disks)
 
 
 def _vector(number: int, tap: Tap) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from virtgauge.host.cgroup import LEAST_QUOTA_US, QUOTA_PERIOD_US
 from virtgauge.platforms.base import Share
-from virtgauge.platforms.boot_files import system_folders
+from virtgauge.platforms.boot_files import system_parts
 
 AGENT_PATH = "/virtgauge-agent"  # Where the container finds the agent
 
@@ -74,15 +74,16 @@ def write_bundle(
     root.mkdir()
     mounts = _base_mounts()
     binds, overlaid = [], []
-    for system in system_folders(host_root):
-        if system.target is not None:
-            (root / system.name).symlink_to(system.target)
+    for part in system_parts(host_root):
+        place = root / part.path.name
+        if part.kind == "link":
+            place.symlink_to(part.source)
             continue
-        (root / system.name).mkdir()
-        if overlay is Overlay.MOUNTS and system.layered:
-            overlaid.append(system.name)
+        place.mkdir()
+        if overlay is Overlay.MOUNTS and part.kind == "lower":
+            overlaid.append(place.name)
         else:
-            binds.append(_bind(system.source, f"/{system.name}", writable=overlay is Overlay.RUNTIME))
+            binds.append(_bind(Path(part.source), str(part.path), writable=overlay is Overlay.RUNTIME))
     for name in (*FRESH_FOLDERS, "proc", "sys", "dev"):
         (root / name).mkdir()
     (root / "tmp").chmod(0o1777)

@@ -13,7 +13,7 @@ from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.host.policy import DiskLimits, PolicyError
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import DISK_MODULES, RootPart, disks_setting, root_setting
+from virtgauge.platforms.boot_files import DISK_MODULES, RootPart, agent_words
 from virtgauge.platforms.local import Tap
 from virtgauge.platforms.qemu.tuning import Tuning
 
@@ -160,11 +160,8 @@ class Boot:
             words += self._emulated_clock()
         if self.nic_model is not None:
             words.append("ipv6.disable=1")  # it would send frames of its own
-        words += [f"virtgauge.modules={','.join(self.modules)}", f"virtgauge.channel=virtio:{PORT_NAME}"]
-        if self.root:
-            words.append(root_setting(self.root, _EXPORT))
-        if self.drives:
-            words.append(disks_setting(drive.folder for drive in self.drives))
+        folders = [drive.folder for drive in self.drives]
+        words += agent_words(f"virtio:{PORT_NAME}", self.modules, self.root, _EXPORT, folders)
         return " ".join((*words, *self.words))
 
     def _emulated_clock(self) -> list[str]:

@@ -17,7 +17,7 @@ from virtgauge.host.process import find_program, wait_for_exit
 from virtgauge.network.links import disable_all
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, TerminalPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import DISK_MODULES, disks_setting, require_short
+from virtgauge.platforms.boot_files import DISK_MODULES, agent_words, require_short
 from virtgauge.platforms.boot_probe import (
     AcceleratedPlatform,
     Booted,
@@ -187,9 +187,7 @@ class RestVmmPlatform(AcceleratedPlatform):
         words = [
             *("console=ttyS0", "quiet", *monitor.words),
             *(("ipv6.disable=1",) if spec.nics else ()),  # it would send frames of its own
-            *((f"virtgauge.modules={','.join(modules)}",) if modules else ()),
-            f"virtgauge.channel={monitor.channel}",
-            *((disks_setting(folders, monitor.disk_devices),) if folders else ()),
+            *agent_words(monitor.channel, modules, folders=folders, devices=monitor.disk_devices),
             *kernel.words,
         ]
         require_short(" ".join(words), monitor.longest_command_line)
