@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.libvirt.settings import LIBVIRTS_OWN, ChannelKind, Driver
@@ -80,23 +81,21 @@ class Domain:
 
     def xml(self) -> str:
         """The whole description."""
-        domain = ElementTree.Element("domain", type=self.domain_type)
-        _text(domain, "name", self.name)
-        _text(domain, "uuid", self.uuid)
-        _text(domain, "description", self.description)
-        _text(domain, "memory", str(self.memory_mib), unit="MiB")
-        _text(domain, "vcpu", str(self.vcpus), **({"cpuset": _list(self.cpus)} if self.cpus else {}))
-        self._tuning(domain)
-        self._operating_system(domain)
-        self._processor(domain)
-        for event in ("on_poweroff", "on_reboot", "on_crash"):
-            _text(domain, event, "destroy")
-        devices = ElementTree.SubElement(domain, "devices")
-        self._storage(devices)
-        self._network(devices)
-        self._lines(devices)
-        self._nothing_else(devices)
-        self._security(domain)
+        domain = _element(
+            "domain",
+            _element("name", self.name),
+            _element("uuid", self.uuid),
+            _element("description", self.description),
+            _element("memory", str(self.memory_mib), unit="MiB"),
+            _element("vcpu", str(self.vcpus), **({"cpuset": _list(self.cpus)} if self.cpus else {})),
+            self._tuning(),
+            self._operating_system(),
+            *self._processor(),
+            *(_element(event, "destroy") for event in ("on_poweroff", "on_reboot", "on_crash")),
+            _element("devices", *self._storage(), *map(self._interface, self.nics), *self._lines()),
+            *self._security(),
+            type=self.domain_type,
+        )
         ElementTree.indent(domain)
         return ElementTree.tostring(domain, encoding="unicode")
 
@@ -104,164 +103,150 @@ class Domain:
     def _qemu(self) -> bool:
         return self.domain_type in ("qemu", "kvm")
 
-    def _tuning(self, domain: ElementTree.Element) -> None:
-        if self.cpus is None and self.cpu_limit is None:
-            return
-        tune = ElementTree.Element("cputune")
+    def _tuning(self) -> Element | None:
+        tunes: list[Element] = []
         if self.cpus is not None and self._qemu:
-            for vcpu in range(self.vcpus):
-                ElementTree.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=_list(self.cpus))
-            ElementTree.SubElement(tune, "emulatorpin", cpuset=_list(self.cpus))
+            cpuset = _list(self.cpus)
+            tunes += [_element("vcpupin", vcpu=str(vcpu), cpuset=cpuset) for vcpu in range(self.vcpus)]
+            tunes.append(_element("emulatorpin", cpuset=cpuset))
         if self.cpu_limit is not None:
-            # LXC's quota of "each" vCPU is the container's.
-            scope = "global_" if self._qemu else ""
-            _text(tune, f"{scope}period", str(QUOTA_PERIOD_US))
-            _text(tune, f"{scope}quota", str(round(self.cpu_limit * QUOTA_PERIOD_US)))
-        if len(tune):
-            domain.append(tune)
+            scope = "global_" if self._qemu else ""  # LXC's quota of "each" vCPU is the container's
+            tunes.append(_element(f"{scope}period", str(QUOTA_PERIOD_US)))
+            tunes.append(_element(f"{scope}quota", str(round(self.cpu_limit * QUOTA_PERIOD_US))))
+        return _element("cputune", *tunes) if tunes else None
 
-    def _operating_system(self, domain: ElementTree.Element) -> None:
-        system = ElementTree.SubElement(domain, "os")
+    def _operating_system(self) -> Element:
         if self.root is not None:
-            _text(system, "type", "exe")
-            _text(system, "init", AGENT_IN_CONTAINER)
-            for argument in ("--channel", SOCKET_IN_CONTAINER):
-                _text(system, "initarg", argument)
-            return
-        kind = {"xenpvh": "xenpvh", "xenpv": "linux"}.get(self.machine or "", "hvm")
+            arguments = [_element("initarg", word) for word in ("--channel", SOCKET_IN_CONTAINER)]
+            return _element("os", _element("type", "exe"), _element("init", AGENT_IN_CONTAINER), *arguments)
         machine = {"machine": self.machine} if self.machine and (self._qemu or self.boot is not None) else {}
-        _text(system, "type", kind if self.boot is not None else "hvm", arch="x86_64", **machine)
-        if self.boot is not None:
-            _text(system, "kernel", str(self.boot.kernel))
-            _text(system, "initrd", str(self.boot.initramfs))
-            _text(system, "cmdline", self.boot.command_line)
-        else:
-            ElementTree.SubElement(system, "boot", dev="hd")
+        if self.boot is None:
+            return _element("os", _element("type", "hvm", arch="x86_64", **machine), _element("boot", dev="hd"))
+        kind = {"xenpvh": "xenpvh", "xenpv": "linux"}.get(self.machine or "", "hvm")
+        return _element(
+            "os",
+            _element("type", kind, arch="x86_64", **machine),
+            _element("kernel", str(self.boot.kernel)),
+            _element("initrd", str(self.boot.initramfs)),
+            _element("cmdline", self.boot.command_line),
+        )
 
-    def _processor(self, domain: ElementTree.Element) -> None:
+    def _processor(self) -> Iterator[Element]:
         if self.root is not None:
             # without, a container that has no interface would have this machine's
-            ElementTree.SubElement(ElementTree.SubElement(domain, "features"), "privnet")
+            yield _element("features", _element("privnet"))
         elif self._qemu or self.boot is None:
-            features = ElementTree.SubElement(domain, "features")
-            ElementTree.SubElement(features, "acpi")
-            ElementTree.SubElement(features, "apic")
+            yield _element("features", _element("acpi"), _element("apic"))
         if self.domain_type == "kvm":
             # not to be moved to another host, so that it sees the invariant time-stamp counter that it has
-            ElementTree.SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
+            yield _element("cpu", mode="host-passthrough", migratable="off")
         elif self.domain_type == "qemu":
-            ElementTree.SubElement(domain, "cpu", mode="maximum")
-        ElementTree.SubElement(domain, "clock", offset="utc")
+            yield _element("cpu", mode="maximum")
+        yield _element("clock", offset="utc")
 
-    def _storage(self, devices: ElementTree.Element) -> None:
+    def _storage(self) -> Iterator[Element]:
         if self.image is not None:
-            bus = self.driver.image_bus
-            target = {"virtio": "vda", "xen": "xvda", "scsi": "sda"}.get(bus, "hda")
+            bus, with_driver = self.driver.image_bus, self._qemu or self.domain_type == "xen"
             if bus == "scsi":
-                ElementTree.SubElement(devices, "controller", type="scsi", index="0", model="vmpvscsi")
-            disk = ElementTree.SubElement(devices, "disk", type="file", device="disk")
-            if self._qemu or self.domain_type == "xen":
-                ElementTree.SubElement(disk, "driver", name="qemu", type=self.image_format or "raw")
-            ElementTree.SubElement(disk, "source", file=self.image)
-            ElementTree.SubElement(disk, "target", dev=target, bus=bus)
-            if self.domain_type != "vmware":
-                ElementTree.SubElement(disk, "readonly")  # several guests may run from it
+                yield _element("controller", type="scsi", index="0", model="vmpvscsi")
+            yield _disk(
+                _element("driver", name="qemu", type=self.image_format or "raw") if with_driver else None,
+                _element("source", file=self.image),
+                _element("target", dev={"virtio": "vda", "xen": "xvda", "scsi": "sda"}.get(bus, "hda"), bus=bus),
+                # several guests may run from it
+                _element("readonly") if self.domain_type != "vmware" else None,
+            )
         for drive in self.drives:
-            disk = ElementTree.SubElement(devices, "disk", type="file", device="disk")
-            ElementTree.SubElement(disk, "driver", name="qemu", type="raw", cache=drive.cache)
-            ElementTree.SubElement(disk, "source", file=str(drive.image))
-            ElementTree.SubElement(disk, "target", dev=disk_target(drive.number), bus="virtio")
-            ElementTree.SubElement(disk, "serial").text = drive.serial
+            yield _disk(
+                _element("driver", name="qemu", type="raw", cache=drive.cache),
+                _element("source", file=str(drive.image)),
+                _element("target", dev=disk_target(drive.number), bus="virtio"),
+                _element("serial", drive.serial),
+            )
         if self.root is not None:
-            system = ElementTree.SubElement(devices, "filesystem", type="mount", accessmode="passthrough")
-            ElementTree.SubElement(system, "source", dir=str(self.root))
-            ElementTree.SubElement(system, "target", dir="/")
+            yield _folder(str(self.root), "/")
         for number, part in enumerate(self.exports):
             if part.kind != "link":
-                export = ElementTree.SubElement(
-                    devices, "filesystem", type="mount", accessmode="passthrough", multidevs="remap"
-                )
-                ElementTree.SubElement(export, "source", dir=part.source)
-                ElementTree.SubElement(export, "target", dir=f"root{number}")
-                if part.kind != "write":
-                    ElementTree.SubElement(export, "readonly")
+                readonly = None if part.kind == "write" else _element("readonly")
+                yield _folder(part.source, f"root{number}", readonly, multidevs="remap")
 
-    def _network(self, devices: ElementTree.Element) -> None:
-        for nic in self.nics:
-            kind, name = nic.place()
-            interface = ElementTree.SubElement(devices, "interface", type=kind)
-            ElementTree.SubElement(interface, "mac", address=nic.mac)
-            if name is not None:
-                ElementTree.SubElement(interface, "source", {kind: name})
-            else:
-                target = ElementTree.SubElement(interface, "target", dev=nic.device or "")
-                if self._qemu:
-                    target.set("managed", "no")
-            if nic.model:
-                ElementTree.SubElement(interface, "model", type=nic.model)
-            if self._qemu:
-                if nic.model == "virtio":
-                    _without_offloads(interface)
-                # Nothing boots from a network here, and the files of the ROMs are a package of their own.
-                ElementTree.SubElement(interface, "rom", enabled="no")
+    def _interface(self, nic: Interface) -> Element:
+        kind, name = nic.place()
+        if name is not None:
+            end = _element("source", **{kind: name})
+        else:
+            end = _element("target", dev=nic.device or "", **({"managed": "no"} if self._qemu else {}))
+        return _element(
+            "interface",
+            _element("mac", address=nic.mac),
+            end,
+            _element("model", type=nic.model) if nic.model else None,
+            _without_offloads() if self._qemu and nic.model == "virtio" else None,
+            # Nothing boots from a network here, and the files of the ROMs are a package of their own.
+            _element("rom", enabled="no") if self._qemu else None,
+            type=kind,
+        )
 
-    def _lines(self, devices: ElementTree.Element) -> None:
+    def _lines(self) -> Iterator[Element]:
         path = str(self.socket)
         if self.channel is ChannelKind.SERIAL:
             # VirtualBox connects to the pipe of that name, which is a Unix socket on a host that has such.
-            pipe = self.domain_type == "vbox"
-            serial = ElementTree.SubElement(devices, "serial", type="pipe" if pipe else "unix")
-            ElementTree.SubElement(serial, "source", {"path": path} if pipe else {"mode": "connect", "path": path})
-            ElementTree.SubElement(serial, "target", port="0")
+            kind, source = ("pipe", {}) if self.domain_type == "vbox" else ("unix", {"mode": "connect"})
+            yield _element("serial", _element("source", **source, path=path), _element("target", port="0"), type=kind)
         elif self.console is not None and self._qemu:
-            serial = ElementTree.SubElement(devices, "serial", type="file")
-            ElementTree.SubElement(serial, "source", path=str(self.console))
-            ElementTree.SubElement(serial, "target", port="0")
+            source = {"path": str(self.console)}
+            yield _element("serial", _element("source", **source), _element("target", port="0"), type="file")
         if self.channel is ChannelKind.CONSOLE:
-            console = ElementTree.SubElement(devices, "console", type="pty")
-            ElementTree.SubElement(console, "target", type="xen", port="0")
+            yield _element("console", _element("target", type="xen", port="0"), type="pty")
         if self.root is not None:
-            ElementTree.SubElement(devices, "console", type="pty")  # libvirt starts no container without
+            yield _element("console", type="pty")  # libvirt starts no container without
         if self.channel is ChannelKind.VIRTIO:
-            channel = ElementTree.SubElement(devices, "channel", type="unix")
-            ElementTree.SubElement(channel, "source", mode="connect", path=path)
-            ElementTree.SubElement(channel, "target", type="virtio", name=PORT_NAME)
+            target = _element("target", type="virtio", name=PORT_NAME)
+            yield _element("channel", _element("source", mode="connect", path=path), target, type="unix")
+        if self._qemu:  # which libvirt would give them unless told not to
+            yield _element("controller", type="usb", model="none")
+            yield _element("memballoon", model="none")
 
-    def _nothing_else(self, devices: ElementTree.Element) -> None:
-        """What libvirt would add to a machine of QEMU unless told not to."""
-        if self._qemu:
-            ElementTree.SubElement(devices, "controller", type="usb", model="none")
-            ElementTree.SubElement(devices, "memballoon", model="none")
-
-    def _security(self, domain: ElementTree.Element) -> None:
+    def _security(self) -> Iterator[Element]:
         for model in self.security:
             if model == "dac":
-                label = ElementTree.SubElement(domain, "seclabel", type="static", model=model, relabel="no")
-                _text(label, "label", "+0:+0")
+                yield _element("seclabel", _element("label", "+0:+0"), type="static", model=model, relabel="no")
             else:
-                ElementTree.SubElement(domain, "seclabel", type="none", model=model)
+                yield _element("seclabel", type="none", model=model)
         if self._qemu and self.environment:
-            extra = ElementTree.SubElement(domain, f"{{{_QEMU}}}commandline")
-            for name, value in self.environment:
-                ElementTree.SubElement(extra, f"{{{_QEMU}}}env", name=name, value=value)
+            words = (_element(f"{{{_QEMU}}}env", name=name, value=value) for name, value in self.environment)
+            yield _element(f"{{{_QEMU}}}commandline", *words)
 
 
-def _without_offloads(interface: ElementTree.Element) -> None:
+def _element(tag: str, *content: Element | str | None, **attributes: str) -> Element:
+    """An element with its text and what is in it; None is nothing."""
+    made = Element(tag, attributes)
+    for one in content:
+        if isinstance(one, str):
+            made.text = one
+        elif one is not None:
+            made.append(one)
+    return made
+
+
+def _disk(*content: Element | None) -> Element:
+    return _element("disk", *content, type="file", device="disk")
+
+
+def _folder(source: str, target: str, readonly: Element | None = None, **attributes: str) -> Element:
+    ends = (_element("source", dir=source), _element("target", dir=target))
+    return _element("filesystem", *ends, readonly, type="mount", accessmode="passthrough", **attributes)
+
+
+def _without_offloads() -> Element:
     """Have the guest compute its checksums and send no segment larger than a frame."""
-    driver = ElementTree.SubElement(interface, "driver")
     common = {"csum": "off", "tso4": "off", "tso6": "off", "ecn": "off", "ufo": "off"}
-    ElementTree.SubElement(driver, "host", {**common, "gso": "off", "mrg_rxbuf": "off"})
-    ElementTree.SubElement(driver, "guest", common)
+    host = _element("host", **common, gso="off", mrg_rxbuf="off")
+    return _element("driver", host, _element("guest", **common))
 
 
-def _text(parent: ElementTree.Element, name: str, text: str, **attributes: str) -> ElementTree.Element:
-    element = ElementTree.SubElement(parent, name, attributes)
-    element.text = text
-    return element
-
-
-def _list(cpus: tuple[int, ...] | None) -> str:
-    return ",".join(map(str, sorted(cpus or ())))
+def _list(cpus: tuple[int, ...]) -> str:
+    return ",".join(map(str, sorted(cpus)))
 
 
 def disk_target(number: int) -> str:
