@@ -58,8 +58,7 @@ class DomainPolicy:
         """Take a running domain; ``disk`` is libvirt's name of its data disk, None without one."""
         self._handle, self._title, self._vcpus, self._disk = handle, title, vcpus, disk
         self._scheduler = _SCHEDULERS.get(scheme)
-        self._pins = scheme == "qemu"
-        self._tunes = scheme == "qemu"
+        self._is_qemu = scheme == "qemu"  # whose threads are placed, and whose disks are bounded
         self._plain_weight = self._found_weight()
         self._plain_pins = self.pins()
         self._lifts: dict[str, Callable[[], object]] = {}
@@ -83,21 +82,14 @@ class DomainPolicy:
 
     def cpu_limit(self) -> float | None:
         """The limit in force, in whole CPUs; None where there is none, or libvirt does not tell."""
-        scheduler = self._scheduler
-        if scheduler is None:
-            return None
-        try:
-            found = self._domain.schedulerParametersFlags(0)
-        except library().libvirtError:
-            return None
-        limit = found.get(scheduler.limit, 0)
-        if limit <= 0:
+        scheduler, found = self._scheduler, self._knobs()
+        if scheduler is None or (limit := found.get(scheduler.limit, 0)) <= 0:
             return None
         return float(limit / (found[scheduler.period] if scheduler.period else 100))
 
     def pins(self) -> tuple[int, ...] | None:
         """The host's CPUs that all its vCPUs and its emulator may run on together; None where libvirt does not tell."""
-        if not self._pins:
+        if not self._is_qemu:
             return None
         try:
             maps = [*self._domain.vcpuPinInfo(), self._domain.emulatorPinInfo()]
@@ -109,8 +101,7 @@ class DomainPolicy:
     def _apply(self, policy: Policy) -> Applied:
         for field in [field for field in self._lifts if field not in policy.given() or field == "disk"]:
             self._lifts.pop(field)()
-        in_force: dict[str, str] = {}
-        no_effect, notes = list(self._without_effect(policy)), []
+        in_force, notes = dict[str, str](), list[str]()
         scheduler = self._scheduler
         if scheduler is not None and policy.cpu_limit is not None:
             in_force |= self._limit(scheduler, policy.cpu_limit)
@@ -118,38 +109,39 @@ class DomainPolicy:
             notes.append(f"cpu_limit: {scheduler.meaning}, {each:g} of a CPU for each of {self._vcpus} vCPUs at work")
         if scheduler is not None and policy.weight is not None:
             in_force |= self._weigh(scheduler, policy.weight)
-        if policy.cores is not None and self._pins:
+        if policy.cores is not None and self._is_qemu:
             in_force |= self._pin(policy.cores)
-        if policy.disk.given() and self._disk is not None and self._tunes:
+        if policy.disk.given() and self._disk is not None and self._is_qemu:
             in_force |= self._tune(self._disk, policy)
-        return Applied(policy, in_force, tuple(no_effect), tuple(notes))
+        return Applied(policy, in_force, tuple(self._without_effect(policy)), tuple(notes))
 
     def _without_effect(self, policy: Policy) -> Iterator[str]:
-        ours = {
-            **{"cpu_limit": self._scheduler is not None, "weight": self._scheduler is not None},
-            **{"cores": self._pins, "disk": self._tunes, "reservation": True},
-        }
+        scheduled = self._scheduler is not None
+        ours = {"cpu_limit": scheduled, "weight": scheduled, "cores": self._is_qemu, "disk": self._is_qemu}
         for field in policy.given():
-            if not ours[field]:
+            if not ours.get(field, True):
                 yield f"{field}: libvirt has no knob of {self._title} that is used here"
         machine = os.sched_getaffinity(0)
         usable = min(self._vcpus, len(policy.cores or machine))
-        if self._scheduler is not None and policy.cpu_limit is not None and policy.cpu_limit >= usable:
+        if scheduled and policy.cpu_limit is not None and policy.cpu_limit >= usable:
             yield f"cpu_limit: its vCPUs have no use for more than {usable} CPUs, but for its devices"
         if policy.reservation is not None and policy.weight is None:
             yield "reservation: libvirt has none; give a weight"
-        if self._pins and policy.cores is not None and set(policy.cores) == machine:
+        if self._is_qemu and policy.cores is not None and set(policy.cores) == machine:
             yield "cores: they are all that the machine has"
 
     def _found_weight(self) -> int:
         if self._scheduler is None:
             return PLAIN_WEIGHT
         plain = _PLAIN_XEN_WEIGHT if self._scheduler.weight == "weight" else _PLAIN_SHARES
-        try:
-            found = self._domain.schedulerParametersFlags(0)
-        except library().libvirtError:
-            return plain
-        return int(found.get(self._scheduler.weight) or plain)
+        return int(self._knobs().get(self._scheduler.weight) or plain)
+
+    def _knobs(self) -> dict[str, int]:
+        """Of the scheduler, with their values; empty where libvirt does not tell them."""
+        if self._scheduler is not None:
+            with contextlib.suppress(library().libvirtError):
+                return dict(self._domain.schedulerParametersFlags(0))
+        return {}
 
     def _limit(self, scheduler: Scheduler, cpus: float) -> dict[str, str]:
         self._lifts["cpu_limit"] = lambda: self._schedule({scheduler.limit: scheduler.unlimited})
