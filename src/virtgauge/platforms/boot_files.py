@@ -44,8 +44,7 @@ def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path, un
     it, and what comes later replaces files of the same path
     (Documentation/driver-api/early-userspace/buffer-format.rst).
 
-    Raises:
-        OSError: a file cannot be read, or the cache not be written.
+    Raises OSError: a file cannot be read, or the cache not be written.
     """
     first = b"" if under is None else under.read_bytes()
     archive = first + b"\0" * (-len(first) % _ALIGNED) + root_archive(agent, modules, {})
@@ -65,8 +64,7 @@ def initramfs_with(
 
     A kernel without a folder of modules has built in what it needs.  A user's own initramfs comes ``under`` the agent.
 
-    Raises:
-        LaunchError: there is no such module in the kernel's folder of them, or the cache cannot be written.
+    Raises LaunchError: there is no such module in the kernel's folder of them, or the cache cannot be written.
     """
     try:
         modules = [] if folder is None else module_closure(folder, names)
@@ -118,8 +116,7 @@ _LARGEST = 512 * 1024 * 1024
 def direct_kernel(image: Path, cache: Path) -> Path:
     """The ELF kernel inside a bzImage, from the cache; the image itself where there is none that QEMU can start.
 
-    Raises:
-        OSError: the image cannot be read or the cache not be written.
+    Raises OSError: the image cannot be read or the cache not be written.
     """
     content = image.read_bytes()
     target = cache / f"{hashlib.sha256(content).hexdigest()[:32]}.elf"

@@ -134,8 +134,7 @@ class BootedKernel:
 def kernel_of(settings: OwnKernel) -> BootedKernel:
     """The plan's own kernel, else the one in the cache, with the plan's initrd and words.
 
-    Raises:
-        UnavailableError: the plan names none, and none is in the cache; or a file cannot be read any more.
+    Raises UnavailableError: the plan names none, and none is in the cache; or a file cannot be read any more.
     """
     try:
         initrd_sha256 = None if settings.initrd is None else _sha256(settings.initrd)
@@ -165,8 +164,7 @@ def files_to_boot(
 ) -> tuple[BootedKernel, Path, Path, list[str]]:
     """What is booted, its file without the compressed shell, the initramfs, and its modules in their order.
 
-    Raises:
-        LaunchError: there is no kernel, it lacks one of the modules, or the cache cannot be written.
+    Raises LaunchError: there is no kernel, it lacks one of the modules, or the cache cannot be written.
     """
     try:
         kernel = kernel_of(settings)
@@ -181,8 +179,7 @@ def files_to_boot(
 def release_of(image: Path) -> str | None:
     """A kernel's release as its file tells it: a bzImage by its header, others by their banner; None where none does.
 
-    Raises:
-        OSError: it cannot be read.
+    Raises OSError: it cannot be read.
     """
     content = image.read_bytes()
     if content[0x202:0x206] == b"HdrS":  # Documentation/arch/x86/boot.rst: kernel_version

@@ -104,8 +104,7 @@ class HostView:
     def mount(self) -> None:
         """Mount everything, in a mount namespace of this process.  For a child between fork and exec.
 
-        Raises:
-            OSError: this user may not, or a folder is missing.
+        Raises OSError: this user may not, or a folder is missing.
         """
         if not self._binds:
             return
@@ -143,8 +142,7 @@ _DISK_BYPASS = (
 def find_registers() -> Path:
     """The library with which a kernel before 6.13 restores the registers of a processor with AMX.
 
-    Raises:
-        UnavailableError: it is not there.
+    Raises UnavailableError: it is not there.
     """
     what = "the library for User Mode Linux's registers"
     return find_native("libuml_registers.so", "VIRTGAUGE_UML_REGISTERS", what, "a built one", "uml_registers")

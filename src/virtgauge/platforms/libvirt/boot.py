@@ -89,8 +89,7 @@ async def kernel_boot(
 ) -> KernelBoot:
     """Kernel, initramfs and command line of a guest, with a model of its interfaces by the plan's name.
 
-    Raises:
-        LaunchError: there is no kernel, or it lacks a module.
+    Raises LaunchError: there is no kernel, or it lacks a module.
     """
     try:
         kernel = kernel_of(settings)
@@ -163,8 +162,7 @@ class LabDevices:
     def make_taps(self) -> None:
         """Make taps that stay, down, for libvirt's daemon to open by their names.
 
-        Raises:
-            NetworkError: this user may make none.
+        Raises NetworkError: this user may make none.
         """
 
         def inside() -> None:
@@ -187,8 +185,7 @@ class LabDevices:
 
         Taps come there without having been up: the host's network sees none of their frames.
 
-        Raises:
-            NetworkError: a port's name is taken, or the kernel refuses.
+        Raises NetworkError: a port's name is taken, or the kernel refuses.
         """
         lab = self._lab
         if lab is None or not self.names:

@@ -71,8 +71,7 @@ def _in_words(what: str, timeout_s: float) -> Iterator[None]:
 async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
     """Do something with libvirt without holding the event loop up: ``what``, for the message of an error.
 
-    Raises:
-        LibvirtError: libvirt refuses, or there is no answer in time.
+    Raises LibvirtError: libvirt refuses, or there is no answer in time.
     """
     with _in_words(what, timeout_s):
         async with asyncio.timeout(timeout_s):
@@ -88,9 +87,7 @@ def waited(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) ->
 def open_connection(uri: str) -> Any:
     """A connection for which nobody is asked for a password; to be called in a thread.
 
-    Raises:
-        UnavailableError: libvirt's module is not there.
-        libvirt.libvirtError: it cannot be opened.
+    Raises UnavailableError: libvirt's module is not there; libvirt.libvirtError: it cannot be opened.
     """
     return open_unattended(library(), uri)
 
@@ -178,8 +175,7 @@ class DomainHandle:
     def libvirt_domain(self) -> Any:
         """The domain as libvirt has it; nobody keeps it, for it keeps the connection open.
 
-        Raises:
-            libvirt.libvirtError: it was never there, or was removed.
+        Raises libvirt.libvirtError: it was never there, or was removed.
         """
         if self._domain is None:
             raise library().libvirtError(f"the domain {self.name} is not there")
@@ -203,8 +199,7 @@ class DomainHandle:
     def remove(self) -> None:
         """Leave nothing of it; waits for a start that is under way.  Idempotent.
 
-        Raises:
-            libvirt.libvirtError: libvirt refuses; a connection that broke ends a domain that it can end by itself.
+        Raises libvirt.libvirtError: libvirt refuses; a connection that broke ends a domain that it can end by itself.
         """
         with self._lock:
             self._removed = True

@@ -66,8 +66,7 @@ class DomainPolicy:
     def apply(self, policy: Policy) -> Applied:
         """Set what the policy asks for, and read it back; what an earlier one set beyond that is lifted.
 
-        Raises:
-            PolicyError: libvirt refuses, or something else is in force afterwards.
+        Raises PolicyError: libvirt refuses, or something else is in force afterwards.
         """
         if policy.disk.given() and self._disk is None:
             raise PolicyError(f"disk limits {policy.disk.given()}: the guest has no disk of its own")
@@ -237,9 +236,7 @@ class LibvirtGuest(LaunchedGuest):
     async def crash(self) -> None:
         """Destroy the domain: what the guest's kernel had handed to its disk is in the image, the rest is lost.
 
-        Raises:
-            LibvirtError: libvirt refuses.
-            UnavailableError: as for every guest without a kernel of its own.
+        Raises LibvirtError: libvirt refuses; UnavailableError: as for every guest without a kernel of its own.
         """
         if not self._own_kernel:
             await super().crash()

@@ -144,8 +144,7 @@ class Target:
 def target_of(uri: str) -> Target:
     """Read a connection URI (https://libvirt.org/uri.html).
 
-    Raises:
-        ValueError: it is none, or its driver is not one of ours; the message names what may be given.
+    Raises ValueError: it is none, or its driver is not one of ours; the message names what may be given.
     """
     parts = urllib.parse.urlsplit(uri)
     scheme, _, _ = parts.scheme.partition("+")
