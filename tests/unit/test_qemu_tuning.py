@@ -452,7 +452,7 @@ class Monitor:
 
 def in_force(answers: dict[str, Any], **settings: Any) -> InForce:
     monitor: Any = Monitor(answers)
-    return InForce(monitor, os.getpid(), Tuning(**settings), memory_mib=512, disks=("disk0",), nics=1)
+    return InForce(monitor, os.getpid(), dataclasses.replace(BOOT, tuning=Tuning(**settings)), nics=1)
 
 
 def test_every_setting_has_a_reader() -> None:
@@ -529,7 +529,8 @@ async def test_before_qemu_7_2_the_open_device_is_all_that_tells_of_vhost(monkey
 
 async def test_a_guest_without_disks_or_interfaces_has_no_settings_of_them() -> None:
     monitor: Any = Monitor({})
-    guest = InForce(monitor, os.getpid(), Tuning(disk_cache="none", nic_tx="bh"), memory_mib=512)
+    bare = dataclasses.replace(BOOT, drives=(), tuning=Tuning(disk_cache="none", nic_tx="bh"))
+    guest = InForce(monitor, os.getpid(), bare)
     assert await guest.read() == {}
 
 

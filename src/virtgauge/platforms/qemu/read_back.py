@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,6 @@ _TUN = "/dev/net/tun"
 
 
 @dataclasses.dataclass(frozen=True)
-class GuestMemory:
-    """The guest's memory, as the kernel lists it of QEMU's process."""
-
-    address: str
-    fields: Mapping[str, str]  # of /proc/PID/smaps, sizes in KiB as text
-
-
-@dataclasses.dataclass(frozen=True)
 class Threads:
     """Of QEMU's process, by what they do."""
 
@@ -56,19 +49,10 @@ class Threads:
 class InForce:
     """Of one running guest."""
 
-    def __init__(
-        self,
-        monitor: QMPClient,
-        pid: int,
-        tuning: Tuning,
-        *,
-        memory_mib: int,
-        disks: Sequence[str] = (),  # names of its drives
-        nics: int = 0,  # how many interfaces it has
-        root: Path = Path("/"),
-    ) -> None:
-        self._monitor, self._pid, self._tuning, self._root = monitor, pid, tuning, root
-        self._memory_kib, self._disks, self._nics = memory_mib * 1024, disks, nics
+    def __init__(self, monitor: QMPClient, pid: int, boot: Boot, nics: int = 0) -> None:
+        """Take one of so many interfaces."""
+        self._monitor, self._pid, self._tuning, self._nics = monitor, pid, boot.tuning, nics
+        self._memory_kib, self._disks = boot.memory_mib * 1024, [drive.serial for drive in boot.drives]
 
     async def place_threads(self, allowed: Collection[int] | None = None) -> None:
         """Put each thread where the plan wants it, and into its scheduling class.
@@ -153,15 +137,18 @@ class InForce:
                 return found
         return None
 
-    def _memory(self) -> GuestMemory:
-        """Of all mappings the one of the guest's size: QEMU keeps it apart from its own by what a fork does with it."""
+    def _memory(self) -> tuple[str, dict[str, str]]:
+        """Address and fields (KiB, as text) of the guest's memory, as the kernel lists it of QEMU's process.
+
+        Of all mappings it is the one of the guest's size: QEMU keeps it apart from its own by what a fork does with it.
+        """
         address, fields = "", dict[str, str]()
-        for line in (self._root / f"proc/{self._pid}/smaps").read_text().splitlines():
+        for line in Path(f"/proc/{self._pid}/smaps").read_text().splitlines():
             name, colon, value = line.partition(":")
             if colon and " " not in name:
                 fields[name] = value.split(" kB")[0].strip()
                 if name == "VmFlags" and int(fields["Size"]) == self._memory_kib:
-                    return GuestMemory(address, fields)
+                    return address, fields
             else:
                 address, fields = line.partition("-")[0], {}
         raise ValueError("QEMU has no mapping of the size of the guest's memory")
@@ -210,7 +197,7 @@ class InForce:
         return _common(self._pid, (await self._threads()).iothreads, self._tuning.iothread_cpus)
 
     async def isolated_cpus(self) -> str:
-        return _words(isolated_cpus(self._root) >= set(self._tuning.vcpu_cpus))
+        return _words(isolated_cpus() >= set(self._tuning.vcpu_cpus))
 
     async def vcpu_scheduling(self) -> str:
         found = set()
@@ -222,19 +209,19 @@ class InForce:
         return " and ".join(sorted(found))
 
     async def halt_poll_ns(self) -> str:
-        return (self._root / HALT_POLL).read_text().strip()
+        return Path("/", HALT_POLL).read_text().strip()
 
     async def timer_advance(self) -> str:
-        return _words(timer_advance(self._root))
+        return _words(timer_advance())
 
     # -- memory ------------------------------------------------------------------------------------------
 
     async def hugepages(self) -> str:
-        pages = int(self._memory().fields["KernelPageSize"])
+        pages = int(self._memory()[1]["KernelPageSize"])
         return next((name for name, mib in PAGE_MIB.items() if mib * 1024 == pages), f"{pages} KiB")
 
     async def memory_prealloc(self) -> str:
-        fields = self._memory().fields
+        _, fields = self._memory()
         present = sum(int(fields.get(name, 0)) for name in ("Rss", "Private_Hugetlb", "Shared_Hugetlb"))
         whole = present >= self._memory_kib
         backend = next(one for one in await self._ask("query-memdev") if one["id"] == MEMORY)
@@ -243,20 +230,21 @@ class InForce:
         return _words(bool(backend["prealloc"]))
 
     async def memory_locked(self) -> str:
-        return _words(int(self._memory().fields.get("Locked", 0)) >= self._memory_kib)
+        return _words(int(self._memory()[1].get("Locked", 0)) >= self._memory_kib)
 
     async def numa_node(self) -> str:
-        address = self._memory().address
-        lines = (self._root / f"proc/{self._pid}/numa_maps").read_text().splitlines()
+        address, _ = self._memory()
+        lines = Path(f"/proc/{self._pid}/numa_maps").read_text().splitlines()
         policy = next(line.split()[1] for line in lines if line.split()[0] == address)
         bound = re.fullmatch(r"bind(?:=static)?:(\d+)", policy)
         return bound[1] if bound else policy
 
     # -- interfaces and disks ----------------------------------------------------------------------------
 
-    async def _of_nics(self, name: str) -> Any:
+    async def _of_nics(self, name: str) -> str | None:
         """What a property is, the same of all interfaces; None without any."""
-        return _same([await self._property(f"/machine/peripheral/nic{n}", name) for n in range(self._nics)])
+        said = [await self._property(f"/machine/peripheral/nic{number}", name) for number in range(self._nics)]
+        return _words(_same(said)) if said else None
 
     async def nic_backend(self) -> str | None:
         kinds = {"tap" if one == _TUN else "macvtap" for one in self._carriers()}
@@ -292,20 +280,15 @@ class InForce:
         if not (carriers := self._carriers()):
             return UNTOLD  # how many the switch serves is its own
         queues = len(carriers) // self._nics
-        return str(queues) if bool(several) is (queues > 1) else f"{queues}, and mq is {_words(several)}"
-
-    async def nic_mergeable(self) -> str | None:
-        return _words(await self._of_nics("mrg_rxbuf")) if self._nics else None
-
-    async def nic_tx(self) -> str | None:
-        return _words(await self._of_nics("tx")) if self._nics else None
+        return str(queues) if several == _words(queues > 1) else f"{queues}, and mq is {several}"
 
     async def pci_devices(self) -> str:
         paths = [f"/machine/peripheral/pci{number}" for number in range(len(self._tuning.pci_devices))]
         return _words([await self._property(path, "host") for path in paths])
 
-    async def _of_disks(self, name: str) -> Any:
-        return _same([await self._property(f"/machine/peripheral/{one}-device", name) for one in self._disks])
+    async def _of_disks(self, name: str) -> str | None:
+        said = [await self._property(f"/machine/peripheral/{one}-device", name) for one in self._disks]
+        return _words(_same(said)) if said else None
 
     async def disk_cache(self) -> str | None:
         if not self._disks:
@@ -317,7 +300,7 @@ class InForce:
     async def disk_aio(self) -> str | None:
         if not self._disks:
             return None
-        if "/[aio]" in (self._root / f"proc/{self._pid}/maps").read_text():
+        if "/[aio]" in Path(f"/proc/{self._pid}/maps").read_text():
             return "native"
         if (await self._ask("query-version"))["qemu"]["major"] >= _TELLS_NO_AIO:
             return UNTOLD
@@ -327,12 +310,6 @@ class InForce:
 
     async def disk_iothread(self) -> str | None:
         return _words(await self._of_disks("iothread") == f"/objects/{IOTHREAD}") if self._disks else None
-
-    async def disk_discard(self) -> str | None:
-        return _words(await self._of_disks("discard")) if self._disks else None
-
-    async def disk_queues(self) -> str | None:
-        return _words(await self._of_disks("num-queues")) if self._disks else None
 
     # -- clocks ------------------------------------------------------------------------------------------
 
@@ -373,8 +350,7 @@ async def enforce(monitor: QMPClient, pid: int, boot: Boot, spec: GuestSpec) -> 
     """
     if not boot.tuning.given():
         return {}
-    names = [drive.serial for drive in boot.drives]
-    guest = InForce(monitor, pid, boot.tuning, memory_mib=boot.memory_mib, disks=names, nics=len(spec.nics))
+    guest = InForce(monitor, pid, boot, len(spec.nics))
     try:
         async with asyncio.timeout(_BOUND_S):
             await guest.place_threads(spec.cpus)
@@ -386,18 +362,15 @@ async def enforce(monitor: QMPClient, pid: int, boot: Boot, spec: GuestSpec) -> 
 Reader = Callable[[InForce], Awaitable[str | None]]
 
 
-def _topology(name: str) -> Reader:
-    return lambda of: of._topology(name)
-
-
 READERS: dict[str, Reader] = {
-    name: getattr(InForce, name) for name in Tuning.model_fields if hasattr(InForce, name)
-} | {
-    "sockets": _topology("sockets"),
-    "cores": _topology("cores"),
-    "threads": _topology("threads"),
-    "rtc_lost_ticks": lambda of: of._lost_ticks("mc146818rtc"),
-    "pit_lost_ticks": lambda of: of._lost_ticks("kvm-pit"),
+    **{name: getattr(InForce, name) for name in Tuning.model_fields if hasattr(InForce, name)},
+    **{name: functools.partial(InForce._topology, name=name) for name in ("sockets", "cores", "threads")},
+    "nic_mergeable": functools.partial(InForce._of_nics, name="mrg_rxbuf"),
+    "nic_tx": functools.partial(InForce._of_nics, name="tx"),
+    "disk_discard": functools.partial(InForce._of_disks, name="discard"),
+    "disk_queues": functools.partial(InForce._of_disks, name="num-queues"),
+    "rtc_lost_ticks": functools.partial(InForce._lost_ticks, kind="mc146818rtc"),
+    "pit_lost_ticks": functools.partial(InForce._lost_ticks, kind="kvm-pit"),
     "cpu_pm": InForce.untold,
     "qemu_options": InForce.untold,
 }
