@@ -25,7 +25,7 @@ from typing import Literal
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.image.contents import root_archive
-from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.base import GuestSpec, LaunchError, stage
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import ModuleError, module_closure, module_name
 
@@ -66,12 +66,10 @@ def initramfs_with(
 
     Raises LaunchError: there is no such module in the kernel's folder of them, or the cache cannot be written.
     """
-    try:
+    with stage("initramfs", OSError, ModuleError):
         modules = [] if folder is None else module_closure(folder, names)
         archive = build_initramfs(agent, modules, cache_root() / "initramfs", under)
         return archive, [module_name(path) for path in modules]
-    except (OSError, ModuleError) as error:
-        raise LaunchError("initramfs", str(error)) from error
 
 
 def require_short(command_line: str, longest: int) -> None:

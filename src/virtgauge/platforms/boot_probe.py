@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
@@ -239,22 +240,18 @@ def _record(accelerator: str, key: tuple[str, ...]) -> Path:
     return _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
+_VERDICT = TypeAdapter(Availability)
+
+
 def _read(record: Path) -> Availability | None:
-    try:
-        value = json.loads(record.read_text())
-        details = {str(name): str(told) for name, told in value["details"].items()}
-        return Availability(
-            usable=bool(value["usable"]), reason=str(value["reason"]), fix=value["fix"], details=details
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+    with contextlib.suppress(OSError, ValueError):  # it is not there, or not whole
+        return _VERDICT.validate_json(record.read_bytes())
+    return None
 
 
 def _write(record: Path, verdict: Availability) -> None:
-    try:
-        write_whole(record, json.dumps(dataclasses.asdict(verdict)).encode())
-    except OSError:
-        return  # a cache that cannot be written costs the next run a few seconds, no more
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs the next run a few seconds, no more
+        write_whole(record, _VERDICT.dump_json(verdict))
 
 
 def _one_line(error: LaunchError) -> str:

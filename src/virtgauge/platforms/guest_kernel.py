@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
-from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
@@ -166,14 +166,10 @@ def files_to_boot(
 
     Raises LaunchError: there is no kernel, it lacks one of the modules, or the cache cannot be written.
     """
-    try:
+    with stage("start", UnavailableError), stage("initramfs", OSError):
         kernel = kernel_of(settings)
         initramfs, modules = initramfs_with(agent, kernel.modules, names, kernel.initrd)
         return kernel, direct_kernel(kernel.image, cache_root() / "vmlinux"), initramfs, modules
-    except UnavailableError as error:
-        raise LaunchError("start", str(error)) from error
-    except OSError as error:
-        raise LaunchError("initramfs", str(error)) from error
 
 
 def release_of(image: Path) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Sequence
@@ -20,9 +21,9 @@ from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, stage
 from virtgauge.platforms.boot_files import RootPart, agent_words, initramfs_with, require_short
-from virtgauge.platforms.boot_probe import Booted, boots, judge, said_version
+from virtgauge.platforms.boot_probe import boots, judge, said_version
 from virtgauge.platforms.disk_image import OwnDiskImage
 from virtgauge.platforms.guest_kernel import REAL_TIME, BootedKernel, kernel_of
 from virtgauge.platforms.local import KernelGuest, Tap, guest_place, loop_devices, start_kernel
@@ -211,12 +212,10 @@ class UmlPlatform(Platform):
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
 
-        async def boot(bound_s: float) -> Booted:
-            return await boots(self.launch, "probe", agent, bound_s)
-
+        boot = functools.partial(boots, self.launch, "probe", agent)
         key = (*kernel.key, self.settings.image_key, agent.sha256)
         verdict = await judge(self.kind, key, boot, bound_s=self.settings.boot_timeout_s)
-        return Availability(verdict.usable, verdict.reason, verdict.fix, details=kernel.record())
+        return dataclasses.replace(verdict, details=kernel.record())
 
     async def launch(self, spec: GuestSpec) -> Guest:
         if spec.vcpus not in (None, 1):
@@ -270,11 +269,9 @@ class UmlPlatform(Platform):
             raise LaunchError("start", f"{error.message}: {error.remedy}") from error
         names = ("overlay",) if root else ()
         initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
-        try:
+        with stage("initramfs", OSError):
             (folder / INITRAMFS).symlink_to(initramfs)
             (folder / STATE).mkdir()
-        except OSError as error:
-            raise LaunchError("initramfs", str(error)) from error
         return UmlBoot(
             binary=kernel.image,
             memory_mib=spec.memory_mib or self.settings.memory_mib,

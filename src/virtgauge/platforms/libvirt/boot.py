@@ -24,7 +24,7 @@ from virtgauge.network.links import disable_all, with_a_free_name
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
-from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import (
     LONGEST_COMMAND_LINE,
     RootPart,
@@ -91,10 +91,8 @@ async def kernel_boot(
 
     Raises LaunchError: there is no kernel, or it lacks a module.
     """
-    try:
+    with stage("start", UnavailableError):
         kernel = kernel_of(settings)
-    except UnavailableError as error:
-        raise LaunchError("start", error.message) from error
     names = (
         *driver.kernel_modules,
         *(((NIC_MODULES | _XEN_NIC_MODULES)[nic_model],) if nic_model else ()),

@@ -16,7 +16,7 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import DomainRecord
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.platform import Endpoint
-from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told
+from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told, stage
 from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, usual_vcpus
 from virtgauge.platforms.guest_kernel import BootedKernel, kernel_of
@@ -192,7 +192,6 @@ class LibvirtPlatform(AcceleratedPlatform):
                 await self._start(attempt, domain, devices)
                 channel = await conversation(attempt, entrance)
             await attempt.configure_network(channel, spec.nics)
-            disk = reached_by(domain.drives)
             target = disk_target(0) if domain.drives else None
             try:
                 policy = await called(
@@ -211,7 +210,7 @@ class LibvirtPlatform(AcceleratedPlatform):
                 ready_ns=attempt.ready_ns(),
                 label=self.label,
                 removal=removal.pop_all(),
-                disk=disk,
+                disk=reached_by(domain.drives),
                 elsewhere=self.target.remote,
                 own_kernel=driver.own_kernel,
                 unbound=_UNBOUND if spec.forwarding and not driver.own_kernel else None,
@@ -236,7 +235,7 @@ class LibvirtPlatform(AcceleratedPlatform):
             handle.open()
             handle.start(domain.xml(), transient=driver.transient, auto_destroy=driver.auto_destroy, paused=taps)
 
-        try:
+        with stage("start", LibvirtError), stage("network", NetworkError):
             if taps:
                 devices.make_taps()
             await called(f"{driver.title} does not start {handle.name}", start, attempt.remaining_s)
@@ -244,10 +243,6 @@ class LibvirtPlatform(AcceleratedPlatform):
             if taps:
                 resume = f"{driver.title} does not resume {handle.name}"
                 await called(resume, lambda: handle.libvirt_domain.resume(), attempt.remaining_s)
-        except LibvirtError as error:
-            raise LaunchError("start", str(error)) from error
-        except NetworkError as error:
-            raise LaunchError("network", str(error)) from error
 
     async def _domain(
         self,

@@ -149,10 +149,7 @@ class QemuPlatform(AcceleratedPlatform):
         async def judged(accelerator: str) -> Availability:
             if (refused := refusal_of(self._asked_of(accelerator))) is not None:
                 return refused
-
-            async def boot(bound_s: float) -> Booted:
-                return await self._try(accelerator, agent, bound_s)
-
+            boot = functools.partial(self._try, accelerator, agent)
             key = (version, *kernel.key, agent.sha256, self.settings.machine, self.settings.image_key, *tuned)
             return await judge(accelerator, key, boot, bound_s=self.settings.boot_timeout_s)
 

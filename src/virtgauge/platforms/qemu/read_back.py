@@ -24,7 +24,7 @@ from virtgauge.host.process import cpu_list, isolated_cpus, threads_of
 from virtgauge.host.realtime_settings import timer_advance
 from virtgauge.host.vfio import hold_device
 from virtgauge.network.macvtap import MACVTAP_FILE
-from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.base import GuestSpec, LaunchError, stage
 from virtgauge.platforms.qemu.command import Boot
 from virtgauge.platforms.qemu.refusals import HALT_POLL, Asked, refusals
 from virtgauge.platforms.qemu.tuning import CACHES, FIELD, IOTHREAD, MEMORY, PAGE_MIB, Tuning
@@ -334,13 +334,11 @@ def make_ready(asked: Asked, scope_folder: Path, removal: contextlib.ExitStack) 
     """
     if refused := refusals(asked):
         raise LaunchError(_STAGE, "; ".join(f"{one}; {one.remedy}" for one in refused))
-    try:
+    with stage(_STAGE, UnavailableError):
         if asked.tuning.halt_poll_ns is not None:
             removal.callback(hold_value(asked.root / HALT_POLL, str(asked.tuning.halt_poll_ns), scope_folder))
         for address in asked.tuning.pci_devices:
             removal.callback(hold_device(address, scope_folder, asked.root))
-    except UnavailableError as error:
-        raise LaunchError(_STAGE, str(error)) from error
 
 
 async def enforce(monitor: QMPClient, pid: int, boot: Boot, spec: GuestSpec) -> dict[str, str]:

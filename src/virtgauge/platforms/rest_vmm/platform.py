@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -20,7 +21,6 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import DISK_MODULES, agent_words, require_short
 from virtgauge.platforms.boot_probe import (
     AcceleratedPlatform,
-    Booted,
     boots,
     is_functional,
     judge,
@@ -95,9 +95,7 @@ class RestVmmPlatform(AcceleratedPlatform):
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
 
-        async def boot(bound_s: float) -> Booted:
-            return await boots(self._launch, f"probe-{monitor.kind}", agent, bound_s, system_calls=True)
-
+        boot = functools.partial(boots, self._launch, f"probe-{monitor.kind}", agent, system_calls=True)
         key = (monitor.kind, version, *kernel.key, agent.sha256)
         found = await judge("kvm", key, boot, bound_s=self.settings.boot_timeout_s)
         self._judged, self.functional = True, is_functional(found)
@@ -177,11 +175,7 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     def _machine(self, spec: GuestSpec, disks: Sequence[Path]) -> Machine:
         monitor, settings = self.monitor, self.settings
-        names = (
-            *monitor.modules,
-            *(("virtio_net",) if spec.nics else ()),
-            *(DISK_MODULES if disks else ()),
-        )
+        names = (*monitor.modules, *(("virtio_net",) if spec.nics else ()), *(DISK_MODULES if disks else ()))
         kernel, image, initramfs, modules = files_to_boot(settings, spec.agent, names)
         folders = [disk.folder for disk in spec.disks]
         words = [

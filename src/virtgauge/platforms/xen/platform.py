@@ -22,7 +22,16 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
-from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import (
+    Accounting,
+    Availability,
+    Confinement,
+    Guest,
+    GuestSpec,
+    LaunchError,
+    Platform,
+    stage,
+)
 from virtgauge.platforms.boot_files import xen_command_line
 from virtgauge.platforms.boot_probe import boots
 from virtgauge.platforms.disk_image import NO_FOLDERS
@@ -232,15 +241,13 @@ class XenPlatform(Platform):
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
-            try:
+            with (
+                stage("start", UnavailableError),
+                stage("network", NetworkError),
+                stage("domain", XenError, ValueError, OSError),
+            ):
                 dom0 = await self._dom0(spec.scope, folder)
                 return await self._launch(spec, dom0, folder / "console.log", removal)
-            except UnavailableError as error:
-                raise LaunchError("start", error.message) from error
-            except NetworkError as error:
-                raise LaunchError("network", str(error)) from error
-            except (XenError, ValueError, OSError) as error:
-                raise LaunchError("domain", str(error)) from error
 
     async def _dom0(self, scope: Scope, folder: Path) -> Dom0:
         if not is_xen_host():
