@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from virtgauge.analysis.forwarding import equal_shares, two_level_shares
-from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
+from virtgauge.platforms.simulated.forwarding import DROPS, ForwardingDevice, ForwardingTruth
 from virtgauge.suites.forwarding.latency import back_to_back
 from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import (
@@ -39,11 +39,11 @@ def simulated_offer(device, shares, frame_bytes):
         return TrialResult(
             rate_pps=rate_pps,
             duration_s=duration_s,
-            elapsed_s=trial.elapsed_ns / 1e9,
-            flows=tuple(FlowResult(f.sent, f.lost, f.duplicates, f.reordered) for f in trial.flows),
-            stretched=trial.stretched,
-            late=trial.late,
-            drops=trial.drops,
+            elapsed_s=trial["elapsed_ns"] / 1e9,
+            flows=tuple(FlowResult(f["sent"], f["lost"], f["duplicates"], f["reordered"]) for f in trial["flows"]),
+            stretched=trial["stretched"],
+            late=trial["late"],
+            drops=trial[DROPS],
         )
 
     return offer

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from virtgauge.agent.channel import PROTOCOL_VERSION, AgentError
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
 from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd
-from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth, packet_trial
+from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
 from virtgauge.platforms.simulated.isolation import Work, work_name
 from virtgauge.platforms.simulated.neighbours import Load, Tenant, kernel_trial, load_result
 from virtgauge.platforms.simulated.storage import StorageCommands, StorageDevice, StorageTruth
@@ -150,7 +150,7 @@ class SimulatedAgent:
         start = _clocks()
         await self._send({"type": "started", "id": message["id"], "clocks": start})
         if message["name"] == "packet_trial":
-            await self._result(message, packet_trial(self._forwarding, message["params"]))
+            await self._result(message, self._forwarding.packet_trial(params))
             return True
         size_ns = next((round(one.size_ms * 1e6) for one in self._faults if one.kind == fault), 0)
         off = {fault: size_ns} if fault in {"clock-drift", "clock-ahead"} else {}

@@ -7,7 +7,6 @@ lost.  A trial takes no time: losses follow from the fluid limit of the queues; 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -114,31 +113,8 @@ class ForwardingTruth(Truth):
         return base * (1 + self.congestion * use / (1 - use))
 
 
-@dataclasses.dataclass(frozen=True)
-class SimulatedFlow:
-    """What became of one flow's frames; latencies in picoseconds, each standing for several frames."""
-
-    sent: int
-    lost: int
-    duplicates: int
-    reordered: int
-    latencies_ps: npt.NDArray[np.int64]
-
-    @property
-    def received(self) -> int:
-        """Distinct frames that came out."""
-        return self.sent - self.lost
-
-
-@dataclasses.dataclass(frozen=True)
-class SimulatedTrial:
-    """One trial."""
-
-    flows: tuple[SimulatedFlow, ...]  # in the order of the shares
-    elapsed_ns: int  # what sending took
-    stretched: bool  # longer than asked by more than a hundredth
-    late: int  # frames that left late
-    drops: dict[str, int]  # frames by the place that admits to have dropped them; a guest's place is ``guest i``
+LOOP = "loop"  # An interface of this name leads back to the tester, past the device
+DROPS = "simulated_drops"  # A field that no real agent has: frames by the place of the device that dropped them
 
 
 class ForwardingDevice:
@@ -152,10 +128,26 @@ class ForwardingDevice:
             slower |= {"guest_frame_ns": truth.guest_frame_ns / factor, "guest_byte_ns": truth.guest_byte_ns / factor}
         self.truth = truth.model_copy(update=slower)
 
+    def packet_trial(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What the probe ``packet_trial`` answers: the tester, the switches and the guests in one."""
+        weights = [float(flow["weight"]) for flow in params["flows"]]
+        total = sum(weights)
+        rate_pps, burst = float(params["rate_pps"]), int(params["burst"])
+        return self.trial(
+            rate_pps,
+            [weight / total for weight in weights],
+            int(params["frame_bytes"]),
+            burst / rate_pps if burst else int(params["duration_ns"]) / 1e9,
+            loop=params["transmit"] == LOOP,
+        )
+
     def trial(
         self, rate_pps: float, shares: Sequence[float], frame_bytes: int, duration_s: float, *, loop: bool = False
-    ) -> SimulatedTrial:
-        """Offer a load for so long; with ``loop``, to a wire instead of the device."""
+    ) -> dict[str, Any]:
+        """Offer a load for so long; with ``loop``, to a wire instead of the device.
+
+        The trial is as docs/protocol.md has it, and the drops of switches and guests beside it.
+        """
         truth = self.truth
         sent = _apportion(round(rate_pps * duration_s), shares)
         total = int(sent.sum())
@@ -166,18 +158,42 @@ class ForwardingDevice:
         elapsed_s = total / rate
         lost, drops = (np.zeros_like(sent), {}) if loop else self._losses(rate, sent, frame_bytes, elapsed_s)
         median_ns = 1000.0 if loop else truth.latency_ns(rate, shares, frame_bytes)
-        flows = tuple(self._flow(int(s), int(n), median_ns, loop=loop) for s, n in zip(sent, lost, strict=True))
-        late = int(self._random.binomial(total, truth.late))
-        return SimulatedTrial(flows, round(elapsed_s * 1e9), elapsed_s > _STRETCHED * duration_s, late, drops)
+        flows = [self._flow(int(s), int(n), median_ns, loop=loop) for s, n in zip(sent, lost, strict=True)]
+        received = total - int(lost.sum())
+        return {
+            "port": "simulated",
+            "port_reasons": [],
+            "frames_planned": total,
+            "sent": total,
+            "received": received,
+            "lost": total - received,
+            "stretched": elapsed_s > _STRETCHED * duration_s,
+            "late": int(self._random.binomial(total, truth.late)),
+            "elapsed_ns": round(elapsed_s * 1e9),
+            "refused": 0,
+            "receiver_ring_full": 0,
+            "receiver_dropped": 0,
+            "transmit_counters": {"sent": total, "send_dropped": 0},
+            "receive_counters": {"received": received, "receive_dropped": 0},
+            "flows": flows,
+            DROPS: drops,
+        }
 
-    def _flow(self, sent: int, lost: int, median_ns: float, *, loop: bool) -> SimulatedFlow:
+    def _flow(self, sent: int, lost: int, median_ns: float, *, loop: bool) -> dict[str, Any]:
+        """What became of one flow's frames; each latency stands for several."""
         received = sent - lost
         spread = self.truth.latency_sigma * self._random.standard_normal(min(received, _LATENCIES_DRAWN))
         rare = (0.0, 0.0) if loop else (self.truth.duplicates, self.truth.reordered)
         duplicates, reordered = (int(self._random.binomial(received, share)) if share else 0 for share in rare)
-        return SimulatedFlow(
-            sent, lost, duplicates, reordered, np.rint(median_ns * 1000 * np.exp(spread)).astype(np.int64)
-        )
+        latencies_ps = np.rint(median_ns * 1000 * np.exp(spread)).astype(np.int64)
+        return {
+            "sent": sent,
+            "received": received,
+            "lost": lost,
+            "duplicates": duplicates,
+            "reordered": reordered,
+            "latency": distribution_message(latencies_ps, total=received) if received else None,
+        }
 
     def _losses(
         self, rate: float, sent: npt.NDArray[np.int64], frame_bytes: int, elapsed_s: float
@@ -229,53 +245,3 @@ def _apportion(total: int, shares: Sequence[float] | npt.NDArray[np.float64]) ->
     whole = np.floor(exact).astype(np.int64)
     whole[np.argsort(whole - exact, kind="stable")[: total - int(whole.sum())]] += 1
     return whole
-
-
-# The simulated agent's answer to the probe ``packet_trial``: the tester, the switches and the guests in one.
-
-LOOP = "loop"  # An interface of this name leads back to the tester, past the device
-DROPS = "simulated_drops"  # A field that no real agent has: frames by the place of the device that dropped them
-
-
-def packet_trial(device: ForwardingDevice, params: Mapping[str, Any]) -> dict[str, Any]:
-    """One trial as docs/protocol.md has it, and the drops of switches and guests beside it."""
-    weights = [float(flow["weight"]) for flow in params["flows"]]
-    total = sum(weights)
-    rate_pps, burst = float(params["rate_pps"]), int(params["burst"])
-    trial = device.trial(
-        rate_pps,
-        [weight / total for weight in weights],
-        int(params["frame_bytes"]),
-        burst / rate_pps if burst else int(params["duration_ns"]) / 1e9,
-        loop=params["transmit"] == LOOP,
-    )
-    sent, received = (sum(getattr(flow, name) for flow in trial.flows) for name in ("sent", "received"))
-    return {
-        "port": "simulated",
-        "port_reasons": [],
-        "frames_planned": sent,
-        "sent": sent,
-        "received": received,
-        "lost": sent - received,
-        "stretched": trial.stretched,
-        "late": trial.late,
-        "elapsed_ns": trial.elapsed_ns,
-        "refused": 0,
-        "receiver_ring_full": 0,
-        "receiver_dropped": 0,
-        "transmit_counters": {"sent": sent, "send_dropped": 0},
-        "receive_counters": {"received": received, "receive_dropped": 0},
-        "flows": [_flow(flow) for flow in trial.flows],
-        DROPS: trial.drops,
-    }
-
-
-def _flow(flow: SimulatedFlow) -> dict[str, Any]:
-    return {
-        "sent": flow.sent,
-        "received": flow.received,
-        "lost": flow.lost,
-        "duplicates": flow.duplicates,
-        "reordered": flow.reordered,
-        "latency": distribution_message(flow.latencies_ps, total=flow.received) if flow.received else None,
-    }
