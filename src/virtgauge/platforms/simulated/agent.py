@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import errno
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,15 @@ import numpy.typing as npt
 
 from virtgauge.agent.channel import PROTOCOL_VERSION, AgentError
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
-from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd
-from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
+from virtgauge.host.process import boot_id
+from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd, SimulatedLink
+from virtgauge.platforms.simulated.forwarding import ForwardingDevice
 from virtgauge.platforms.simulated.isolation import Work, work_name
 from virtgauge.platforms.simulated.neighbours import Load, Tenant, kernel_trial, load_result
-from virtgauge.platforms.simulated.storage import StorageCommands, StorageDevice, StorageTruth
+from virtgauge.platforms.simulated.settings import SimulatedSettings
+from virtgauge.platforms.simulated.storage import StorageDevice
 from virtgauge.platforms.simulated.truth import (
     BurstMachine,
-    Distribution,
-    Fault,
     cycle_fields,
     cycles_of,
     distribution_message,
@@ -34,14 +35,8 @@ from virtgauge.platforms.simulated.truth import (
 )
 
 _ANSWERS = {
-    "refuse": ("internal", None),
-    "unsupported": ("unsupported", None),
-    "wrong-result": ("wrong-result", None),
-    "disk-full": ("os", errno.ENOSPC),
-    "peer-lost": ("peer-lost", None),
-    "peer-version": ("peer-version", None),
-    "no-answer": ("no-answer", None),
-    "clock-step": ("clock-step", None),
+    **{kind: (kind, None) for kind in ("unsupported", "wrong-result", "peer-lost", "peer-version", "no-answer")},
+    **{"clock-step": ("clock-step", None), "refuse": ("internal", None), "disk-full": ("os", errno.ENOSPC)},
 }
 """Faults that are nothing but an error answer: its code and errno."""
 _OF_PROBES = {"hang", "crash", "garbage", "clock-drift", "clock-ahead", "out-of-memory", "killed", *_ANSWERS}
@@ -58,28 +53,21 @@ class SimulatedAgent:
 
     def __init__(
         self,
-        *,
-        truth: Mapping[str, Distribution],  # by function, with ``*`` for any other
-        load_factor: float,  # what the CPU-bound load multiplies the values with
-        setting_factors: Mapping[str, float],  # what levels of settings multiply them with
-        forwarding: ForwardingTruth,  # of the device that answers ``packet_trial``
-        storage: StorageTruth,  # of the database that answers the load generator, which is all that can be run
+        settings: SimulatedSettings,
         tenant: Tenant,  # the guest's place on the machine that its kernels work on
-        bandwidth: BandwidthEnd,  # the guest's end of a path whose bandwidth is estimated
+        link: SimulatedLink,  # the path whose bandwidth is estimated
         machine: BurstMachine | None,  # whose bursts lengthen what is timed; None: all is done in no time
-        faults: Sequence[Fault],
         sha256: str,
-        boot_id: str | None,  # of its kernel; None where it does not tell
         seed: int,
     ) -> None:
-        self._truth, self._load_factor, self._faults, self._sha256 = truth, load_factor, faults, sha256
-        self._setting_factors = setting_factors
+        self._settings, self._tenant, self._machine, self._sha256 = settings, tenant, machine, sha256
         self._random = np.random.default_rng(seed)
+        truth = settings.truth
         self._guest_factors = {name: lognormal(truth[name].guest_sigma, self._random) for name in sorted(truth)}
-        self._forwarding = ForwardingDevice(forwarding, seed)
-        self._storage = StorageCommands(StorageDevice(storage, seed))
-        self._tenant, self._bandwidth, self._machine = tenant, bandwidth, machine
-        self._boot_id, self._sequence = boot_id, 0
+        self._forwarding = ForwardingDevice(settings.forwarding, seed)
+        self._storage = StorageDevice(settings.storage, seed)
+        self._bandwidth = BandwidthEnd(link)
+        self._sequence = 0
         self._writer: asyncio.StreamWriter  # there from the beginning of :meth:`serve`
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,114 +77,104 @@ class SimulatedAgent:
         with contextlib.suppress(ConnectionError, ProtocolError):
             while data := await reader.read(65536):
                 for message in decoder.feed(data):
-                    if not await self._answer(message):
-                        return
+                    try:
+                        goes_on = await self._answer(message)
+                    except AgentError as why:
+                        told = {"code": why.code, "message": why.message, "errno": why.errno}
+                        await self._send({"type": "error", "id": message["id"], **told})
+                    else:
+                        if not goes_on:
+                            return
         writer.close()
 
     async def _answer(self, message: dict[str, Any]) -> bool:
-        """Answer one message; False ends the session."""
-        kind = message["type"]
-        if kind == "hello":
-            await self._send(
-                {
-                    "type": "welcome",
-                    "protocol": PROTOCOL_VERSION,
-                    "token": message["token"],
-                    "agent_version": "simulated",
-                    "agent_sha256": self._sha256,
-                    "pid": 1,
-                    "init": False,
-                }
-            )
-        elif kind == "facts":
-            kernel = {} if self._boot_id is None else {"boot_id": self._boot_id}
-            await self._result(message, {"agent_version": "simulated", "agent_sha256": self._sha256} | kernel)
-        elif kind == "probe":
-            return await self._probe(message)
-        elif kind == "run":
-            if (estimated := self._bandwidth.run(message)) is not None:
-                await self._result(message, estimated)
-                return True
-            for answered, value in self._storage.run(message):
-                await self._result(answered, value)
-        elif kind in {"load_start", "load_stop"}:
-            await self._load(message)
-        elif kind == "shutdown":
-            await self._result(message, {})
-            self._hang_up()
-            return False
+        """Answer one message; False ends the session.  Raises AgentError: that is the answer."""
+        own = {"agent_version": "simulated", "agent_sha256": self._sha256}
+        match message["type"]:
+            case "hello":
+                known = {"protocol": PROTOCOL_VERSION, "token": message["token"], "pid": 1, "init": False}
+                await self._send({"type": "welcome", **own, **known})
+            case "facts":
+                virtual = self._settings.virtual
+                kernel = {} if virtual is None else {"boot_id": "simulated" if virtual else boot_id()}
+                await self._result(message, own | kernel)
+            case "probe":
+                return await self._probe(message)
+            case "run":
+                if (estimated := self._bandwidth.run(message)) is not None:
+                    await self._result(message, estimated)
+                    return True
+                for answered, value in self._storage.run(message):
+                    await self._result(answered, value)
+            case "load_start":
+                await self._result(message, {"load": self._start_load(message["name"], message["params"])})
+            case "load_stop":
+                stopped = self._bandwidth.stop(message["load"]) or load_result(self._tenant.stop())
+                await self._result(message, stopped)
+            case "shutdown":
+                await self._result(message, {})
+                self._writer.close()
+                return False
         return True
 
     async def _probe(self, message: dict[str, Any]) -> bool:
-        params = message["params"]
-        function = work_name(params) if message["name"] == "kernel" else params.get("function", message["name"])
-        function = params["estimator"] if message["name"] == "bandwidth" else function
+        params, probe = message["params"], message["name"]
+        function = params.get("function", probe)
+        if probe in {"kernel", "bandwidth"}:
+            function = work_name(params) if probe == "kernel" else params["estimator"]
         fault = self._fault(function, _OF_PROBES)
         if fault == "hang":
             return True
-        if fault in {"crash", "garbage"}:
-            self._writer.write(b"\x00\x00\x10\x00half" if fault == "crash" else self._random.bytes(4096))
-            self._hang_up()
-            return False
         if fault in {"out-of-memory", "killed"}:
             self._tenant.kill()
-        if fault == "killed":
-            self._hang_up()
+        if fault in {"crash", "garbage"}:
+            self._writer.write(b"\x00\x00\x10\x00half" if fault == "crash" else self._random.bytes(4096))
+        if fault in {"crash", "garbage", "killed"}:
+            self._writer.close()
             return False
         if fault in _ANSWERS:
             code, errno_ = _ANSWERS[fault]
-            await self._refuse(message, AgentError(code, "simulated", errno_))
-            return True
+            raise AgentError(code, "simulated", errno_)
         start = _clocks()
         await self._send({"type": "started", "id": message["id"], "clocks": start})
-        if message["name"] == "packet_trial":
-            await self._result(message, self._forwarding.packet_trial(params))
-            return True
-        size_ns = next((round(one.size_ms * 1e6) for one in self._faults if one.kind == fault), 0)
+        size_ns = next((round(one.size_ms * 1e6) for one in self._settings.faults if one.kind == fault), 0)
         off = {fault: size_ns} if fault in {"clock-drift", "clock-ahead"} else {}
-        try:
-            if message["name"] == "bandwidth":
-                value = self._bandwidth.probe(params)
-            elif message["name"] == "kernel":
-                value = kernel_trial(self._tenant, params)
-            else:
-                await self._report(message, function, start, off)
+        match probe:
+            case "packet_trial":
+                await self._result(message, self._forwarding.packet_trial(params))
                 return True
-        except AgentError as failure:
-            await self._refuse(message, failure)
-        else:
-            await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(off)})
+            case "bandwidth":
+                value = self._bandwidth.probe(params)
+            case "kernel":
+                value = kernel_trial(self._tenant, params)
+            case _:
+                value, samples = self._timed(message, function)
+                if probe != "cycle":
+                    kept = samples[: int(params["reservoir"])].astype("<i8").tobytes()
+                    await self._send({"type": "samples", "id": message["id"], "series": "reservoir", "values": kept})
+        await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(off)})
         return True
 
-    async def _report(
-        self, message: dict[str, Any], function: str, start: dict[str, Any], off: Mapping[str, int]
-    ) -> None:
+    def _timed(self, message: dict[str, Any], function: str) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
+        """A trial of clock reads, sleeps or cycles, without the clocks, and its values (ps)."""
         params = message["params"]
-        name = function if function in self._truth else "*"
-        loaded = message.get("load") is not None
-        factor = self._guest_factors[name] * (self._load_factor if loaded else 1.0)
+        name = function if function in self._settings.truth else "*"
+        loaded, cycles = message.get("load") is not None, message["name"] == "cycle"
+        factor = self._guest_factors[name] * (self._settings.load_factor if loaded else 1.0)
         for setting in ("policy", "class", "idle_states"):
-            factor *= self._setting_factors.get(params.get(setting), 1.0)
-        cycles = message["name"] == "cycle"
+            factor *= self._settings.setting_factors.get(params.get(setting), 1.0)
         n, elapsed_ns = (cycles_of(params) if cycles else int(params["samples"])), 0
-        values = self._truth[name].draw(min(n, _MOST_SAMPLES), factor, self._random)
+        values = self._settings.truth[name].draw(min(n, _MOST_SAMPLES), factor, self._random)
         if self._machine is not None:
             values, elapsed_ns = self._lengthened(self._machine, values, params, loaded)
             n = len(values)
-        if not cycles:
-            kept = values[: int(params["reservoir"])].astype("<i8").tobytes()
-            await self._send({"type": "samples", "id": message["id"], "series": "reservoir", "values": kept})
-        await self._result(
-            message,
-            {
-                **(cycle_fields(values, params) if cycles else {"function": function, "requested": n}),
-                "distribution": distribution_message(values, total=n),
-                "method": "simulated",
-                "clocks_start": start,
-                "clocks_end": _clocks(off),
-                "usage": {"cpu_ns": 0, "steal_ns": None, "elapsed_ns": elapsed_ns},
-            },
-        )
+        value = {
+            **(cycle_fields(values, params) if cycles else {"function": function, "requested": n}),
+            "distribution": distribution_message(values, total=n),
+            "method": "simulated",
+            "usage": {"cpu_ns": 0, "steal_ns": None, "elapsed_ns": elapsed_ns},
+        }
+        return value, values
 
     def _lengthened(
         self, machine: BurstMachine, values: npt.NDArray[np.int64], params: Mapping[str, Any], loaded: bool
@@ -209,41 +187,25 @@ class SimulatedAgent:
         elapsed_ns = machine.snapshot().taken_at - before_ns
         return values[: len(lengthened_ns)] + np.rint(lengthened_ns * 1000).astype(np.int64), elapsed_ns
 
-    async def _load(self, message: dict[str, Any]) -> None:
-        """Start or stop a load: of a path, or a kernel."""
-        try:
-            if message["type"] == "load_stop":
-                told = self._bandwidth.stop(message["load"]) or load_result(self._tenant.stop())
-            elif message["name"] in LOADS:
-                told = {"load": self._bandwidth.start(message["name"], message["params"])}
-            elif message["name"] == "kernel":
-                work = Work.from_params(message["params"], ("intensity_percent",))
-                self._tenant.start(Load(work, self._fault(work.name, _OF_LOADS), self._hang_up))
-                told = {"load": 1}
-            else:
-                raise AgentError("unsupported", f"the simulation has no load {message['name']!r}")
-        except AgentError as failure:
-            await self._refuse(message, failure)
-        else:
-            await self._result(message, told)
+    def _start_load(self, name: str, params: Mapping[str, Any]) -> int:
+        """Start a load of a path, or a kernel; its number."""
+        if name in LOADS:
+            return self._bandwidth.start(name, params)
+        if name != "kernel":
+            raise AgentError("unsupported", f"the simulation has no load {name!r}")
+        work = Work.from_params(params, ("intensity_percent",))
+        self._tenant.start(Load(work, self._fault(work.name, _OF_LOADS), self._writer.close))
+        return 1
 
     def _fault(self, function: str, kinds: Collection[str]) -> str | None:
-        for fault in self._faults:
+        for fault in self._settings.faults:
             concerned = fault.kind in kinds and fault.function in {None, function}
             if concerned and self._random.random() < fault.probability:
                 return fault.kind
         return None
 
-    async def _result(self, message: dict[str, Any], value: dict[str, Any]) -> None:
+    async def _result(self, message: Mapping[str, Any], value: dict[str, Any]) -> None:
         await self._send({"type": "result", "id": message["id"], "value": value})
-
-    async def _refuse(self, message: dict[str, Any], why: AgentError) -> None:
-        await self._send(
-            {"type": "error", "id": message["id"], "code": why.code, "message": why.message, "errno": why.errno}
-        )
-
-    def _hang_up(self) -> None:
-        self._writer.close()
 
     async def _send(self, message: dict[str, Any]) -> None:
         self._writer.write(encode(message, self._sequence))
@@ -251,13 +213,8 @@ class SimulatedAgent:
         await self._writer.drain()
 
 
-def _clocks(off: Mapping[str, int] | None = None) -> dict[str, Any]:
+def _clocks(off: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
     """What the clocks say; faults that they suffer are given with their sizes (ns)."""
-    told = off or {}
-    now = time.monotonic_ns() + told.get("clock-ahead", 0)
-    return {
-        "monotonic_ns": now,
-        "monotonic_raw_ns": now + told.get("clock-drift", 0),
-        "tsc_ns": None,
-        "bracket_ns": 0,
-    }
+    now = time.monotonic_ns() + off.get("clock-ahead", 0)
+    raw_ns = now + off.get("clock-drift", 0)
+    return {"monotonic_ns": now, "monotonic_raw_ns": raw_ns, "tsc_ns": None, "bracket_ns": 0}

@@ -88,8 +88,12 @@ class StorageTruth(Truth):
         return min(clients, self.parallel) * 1e6 / self.mean_us(operation, values, level)
 
 
+KILL = "kill-the-server"  # A program that no real guest has: ends the load that goes on until it fails
+_SPECIFICATION = "SENSORSTORE_SPECIFICATION"  # As docs/sensorstore.md has it
+
+
 class StorageDevice:
-    """A database of that truth with its load generator; what the agent's ``run`` reaches."""
+    """A database of that truth, with the load generator and the end of its server: what the agent's ``run`` reaches."""
 
     def __init__(self, truth: StorageTruth, seed: int) -> None:
         self.truth = truth
@@ -98,8 +102,28 @@ class StorageDevice:
         self._disk_per_s = truth.disk_flushes_per_s / truth.disk_drift
         self._flushes = self._flushing_ns = 0.0
         self._rows = self._dropped_rows = self._rested_rows = 0
+        self._waiting: list[Mapping[str, Any]] = []  # requests of loads that go on until they fail
 
-    def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, message: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
+        """Requests that are answered now, each with its result."""
+        argv = message["argv"]
+        if argv[0] == KILL:
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                yield one, self._ended(one)
+            yield message, ended({})
+        elif argv[-1] == "measure" and _specification(message)["until_failure"]:
+            self._waiting.append(message)
+        else:
+            yield message, self._ended(message)
+
+    def _ended(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return ended(self._answer(message["argv"][-1], _specification(message)))
+        except AgentError as failure:
+            return ended({"error": {"kind": failure.code, "message": failure.message}}, exit_code=1)
+
+    def _answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What ``sensorstore COMMAND`` prints.  Raises AgentError: it fails."""
         match command:
             case "about":
@@ -233,39 +257,6 @@ def _histogram(times_us: npt.NDArray[np.float64], total: int) -> dict[str, Any] 
         return None
     values = np.maximum(np.rint(times_us * 1e3), 1).astype(np.int64)[:total]
     return histogram(values, "ns", total=total)
-
-
-# What the agent's ``run`` does on a simulated guest: the load generator, and the end of its server.
-
-KILL = "kill-the-server"  # A program that no real guest has: ends the load that goes on until it fails
-_SPECIFICATION = "SENSORSTORE_SPECIFICATION"  # As docs/sensorstore.md has it
-
-
-class StorageCommands:
-    """Answers requests of type ``run``; a load that goes on until it fails is answered when the server was killed."""
-
-    def __init__(self, device: StorageDevice) -> None:
-        self._device = device
-        self._waiting: list[Mapping[str, Any]] = []
-
-    def run(self, message: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Requests that are answered now, each with its result."""
-        argv = message["argv"]
-        if argv[0] == KILL:
-            waiting, self._waiting = self._waiting, []
-            for one in waiting:
-                yield dict(one), self._answer(one)
-            yield dict(message), ended({})
-        elif argv[-1] == "measure" and _specification(message)["until_failure"]:
-            self._waiting.append(message)
-        else:
-            yield dict(message), self._answer(message)
-
-    def _answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return ended(self._device.answer(message["argv"][-1], _specification(message)))
-        except AgentError as failure:
-            return ended({"error": {"kind": failure.code, "message": failure.message}}, exit_code=1)
 
 
 def _specification(message: Mapping[str, Any]) -> dict[str, Any]:
