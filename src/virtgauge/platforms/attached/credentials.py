@@ -42,17 +42,18 @@ class Credentials:
     def make(cls, valid: datetime.timedelta = LONGEST_RUN) -> Self:
         """New ones, valid from now.  Raises UnavailableError: the library that makes certificates is not installed."""
         require("attach", "making certificates")
-        from virtgauge.platforms.attached.certificates import Authority
+        from virtgauge.platforms.attached.certificates import authority, signed
 
         now = datetime.datetime.now(datetime.UTC)
-        until = now + valid
-        authority = Authority(_LONG_AGO, until)
+        certifying = authority(_LONG_AGO, now + valid)
+        controller = signed(certifying, CONTROLLER_NAME, _LONG_AGO, listens=True)
+        # judged by this machine's own clock, so it need not reach back
+        agent = signed(certifying, "agent.virtgauge", now - _SKEW, listens=False)
         return cls(
-            authority=authority.certificate,
-            controller=authority.server(CONTROLLER_NAME, _LONG_AGO),
-            # judged by this machine's own clock, so it need not reach back
-            agent=authority.client("agent.virtgauge", now - _SKEW),
-            expires=int(until.timestamp()),
+            authority=certifying.pem,
+            controller=controller.pem + controller.key_pem,
+            agent=agent.pem + agent.key_pem,
+            expires=int((now + valid).timestamp()),
         )
 
     def identity(self) -> str:

@@ -64,11 +64,7 @@ exit $?
 def write_kit(folder: Path, agent: AgentBinary, credentials: Credentials, controller: Endpoint) -> Path:
     """Write the script, and the identity alone for a machine that has the agent already; both secret.
 
-    Returns:
-        the script.
-
-    Raises:
-        OSError: they cannot be written, or are there already.
+    Returns the script.  Raises OSError: they cannot be written, or are there already.
     """
     expires = datetime.datetime.fromtimestamp(credentials.expires, datetime.UTC)
     script = _SCRIPT.format(
@@ -225,20 +221,22 @@ class DialIn:
         self.refused_callers: RefusedCallers = RefusedCallers()
 
     async def look(self) -> Availability:
-        """Whether it can be listened here; whether the machine will call, only the run can tell."""
+        """Whether it can be listened here; whether the machine will call, only the run can tell.
+
+        Raises:
+            VirtgaugeError: it cannot, or the credentials of the plan cannot be used.
+        """
+        if self._settings.credentials is not None:
+            Credentials.load(self._settings.credentials.expanduser())
         try:
-            if self._settings.credentials is not None:
-                Credentials.load(self._settings.credentials.expanduser())
             async with contextlib.aclosing(Listener(self._endpoint, Credentials.make(), RefusedCallers())):
                 pass
         except OSError as error:
-            return Availability(False, *self._no_listening(error))
-        except VirtgaugeError as error:
-            return Availability(False, error.message, error.remedy)
-        reason = (
-            f"listens on {self._endpoint}; whether the machine calls {self._settings.dialled}, only the run can tell"
+            raise self._no_listening(error) from error
+        return Availability(
+            True,
+            f"listens on {self._endpoint}; whether the machine calls {self._settings.dialled}, only the run can tell",
         )
-        return Availability(True, reason)
 
     def begin(self, scope: Scope, agent: AgentBinary) -> str:
         """Make or read the credentials; returns what a person has to do now.
@@ -275,7 +273,7 @@ class DialIn:
         attempt = LaunchAttempt(spec)
         self._busy = True
         async with contextlib.AsyncExitStack() as held:
-            held.callback(self._free)
+            held.callback(setattr, self, "_busy", False)
             try:
                 async with (
                     asyncio.timeout(patience_s),
@@ -286,7 +284,7 @@ class DialIn:
                 self._waited = True
                 raise LaunchError("dial-in", self._silence(patience_s)) from error
             except OSError as error:
-                raise LaunchError("listen", "\n  → ".join(self._no_listening(error))) from error
+                raise LaunchError("listen", str(self._no_listening(error))) from error
             self._waited = True
             return AttachedGuest(channel=channel, ready_ns=attempt.ready_ns(), label=label, held=held.pop_all())
 
@@ -304,9 +302,6 @@ class DialIn:
                     f"  → give the machine this one: {spec.agent.path}",
                 ) from error
 
-    def _free(self) -> None:
-        self._busy = False
-
     def _silence(self, waited_s: float) -> str:
         refused, dialled = self.refused_callers.words(), self._settings.dialled
         return (
@@ -317,6 +312,6 @@ class DialIn:
             + "(a firewall, a NAT without forwarding, another network?); wait_s in the plan is how long to wait"
         )
 
-    def _no_listening(self, error: OSError) -> tuple[str, str]:
+    def _no_listening(self, error: OSError) -> VirtgaugeError:
         words = f"cannot listen on {self._endpoint}: {error.strerror or error}"
-        return words, "name an address of this machine and a free port as listen"
+        return VirtgaugeError(words, "name an address of this machine and a free port as listen")

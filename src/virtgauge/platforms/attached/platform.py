@@ -18,13 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.errors import UnavailableError
+from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.extras import require
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
-from virtgauge.network.nic import NetworkError
 from virtgauge.network.wire import require_free
 from virtgauge.platforms.base import (
     Accounting,
@@ -59,14 +58,15 @@ class Endpoint:
         Raises:
             ValueError: it is none; the agent is static and resolves no names.
         """
-        host, colon, port = text.rpartition(":")
+        host, _, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
         try:
-            address = ipaddress.ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
-            number = int(port)
+            address, number = ipaddress.ip_address(host[1:-1] if bracketed else host), int(port)
+            if not 1 <= number <= 65535 or (address.version == 6) is not bracketed:
+                raise ValueError(text)
         except ValueError:
-            raise ValueError("give an IP address and a port, as 192.0.2.1:7443 or [2001:db8::1]:7443") from None
-        if not colon or not 1 <= number <= 65535 or (address.version == 6) != host.startswith("["):
-            raise ValueError("give an IP address and a port from 1 to 65535, as 192.0.2.1:7443 or [2001:db8::1]:7443")
+            words = "give an IP address and a port from 1 to 65535, as 192.0.2.1:7443 or [2001:db8::1]:7443"
+            raise ValueError(words) from None
         return cls(str(address), number)
 
     @property
@@ -251,24 +251,6 @@ ONLY_AS_IT_IS = (
 )
 
 
-def refusal(spec: GuestSpec) -> str | None:
-    """Why a guest as specified cannot be had of a machine that exists already; None where it can."""
-    asked = {
-        "network interfaces": spec.nics,
-        "a laboratory's network": spec.lab,
-        "forwarding": spec.forwarding,
-        "a number of processors": spec.vcpus,
-        "an amount of memory": spec.memory_mib,
-        "CPUs of this host": spec.cpus,
-        "a CPU limit": spec.cpu_limit,
-        "folders of this host": spec.shares or spec.host_root,
-        "a disk of its own": spec.disks,
-        "capabilities": spec.capabilities,
-    }
-    wanted = [what for what, value in asked.items() if value]
-    return f"{', '.join(wanted)}: {ONLY_AS_IT_IS}" if wanted else None
-
-
 _TOLD_BY = {
     Hypervisor.HYPER_V: "hyperv",
     Hypervisor.ESXI: "vmware",
@@ -291,19 +273,14 @@ class AttachedGuest(Guest):
     """
 
     def __init__(self, *, channel: Channel, ready_ns: int, label: str, held: contextlib.AsyncExitStack) -> None:
-        """Take over what a launch has made.
-
-        Args:
-            held: ends the far side, and lets go what this side holds.
-        """
+        """``held`` ends the far side, and lets go what this side holds."""
         self.channel, self.ready_ns, self.label = channel, ready_ns, label
         self._held = held
         self._renewal = asyncio.create_task(self._renew())
 
     def accounting(self) -> Accounting:
         """Never known: from outside, only the far machine's own host could count."""
-        method = "not known: the machine's CPUs are not this host's"
-        return Accounting(cpu_ns=None, method=method, of_this_machine=False)
+        return Accounting(None, "not known: the machine's CPUs are not this host's", of_this_machine=False)
 
     async def close(self) -> None:
         """End the agent, and what it left on its machine."""
@@ -352,16 +329,10 @@ class AttachedPlatform(Platform):
         return {"kind": self.kind, **self.settings.model_dump(mode="json", exclude_defaults=True)}
 
     async def probe(self) -> Availability:
-        if self.cabling is not None:
-            try:
-                for name in self.cabling.here:
-                    require_free(name)
-            except NetworkError as error:
-                return Availability(False, error.message, error.remedy)
-            if os.geteuid() != 0:
-                lacks = lacking(*NETWORK)
-                return Availability(False, f"only root can lend interfaces to a tester{lacks}", AS_ROOT)
-        found = await self._probe()
+        try:
+            found = await self._look()
+        except VirtgaugeError as error:
+            return Availability(False, error.message, error.remedy)
         if self.peer is None or not found.usable:
             return found
         beside = await self.peer.probe()
@@ -370,13 +341,16 @@ class AttachedPlatform(Platform):
             return Availability(False, f"its peer: {beside.reason}", beside.fix, details)
         return Availability(True, f"{found.reason}; its peer: {beside.reason}", details=details)
 
-    async def _probe(self) -> Availability:
+    async def _look(self) -> Availability:
+        """Whether it can be reached.  Raises VirtgaugeError: it cannot, or interfaces are not free to be lent."""
+        if self.cabling is not None:
+            for name in self.cabling.here:
+                require_free(name)
+            if os.geteuid() != 0:
+                raise UnavailableError(f"only root can lend interfaces to a tester{lacking(*NETWORK)}", AS_ROOT)
         if self.settings.via == "dial-in":
             return await self._dial_in.look()
-        try:
-            require("attach", "a machine that is reached by ssh")
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy)
+        require("attach", "a machine that is reached by ssh")
         from virtgauge.platforms.attached import ssh
 
         return await ssh.look(self.settings)
@@ -414,10 +388,9 @@ class AttachedPlatform(Platform):
         if planned is not None and _TOLD_BY[planned] != found:
             return (f'the plan says hypervisor = "{planned}", and the machine itself {found or "none that is known"}',)
         if planned is None and found == "vmware":
-            words = (
-                'which of VMware\'s products it is cannot be told from inside: if it is ESXi, say hypervisor = "esxi"'
+            return (
+                'which of VMware\'s products it is cannot be told from inside: if it is ESXi, say hypervisor = "esxi"',
             )
-            return (words,)
         return ()
 
     def remarks(self) -> tuple[str, ...]:
@@ -426,8 +399,20 @@ class AttachedPlatform(Platform):
         return own if self.peer is None else (*own, *self.peer.remarks())
 
     async def launch(self, spec: GuestSpec) -> Guest:
-        if (words := refusal(spec)) is not None:
-            raise LaunchError("refused", words)
+        asked = {
+            "network interfaces": spec.nics,
+            "a laboratory's network": spec.lab,
+            "forwarding": spec.forwarding,
+            "a number of processors": spec.vcpus,
+            "an amount of memory": spec.memory_mib,
+            "CPUs of this host": spec.cpus,
+            "a CPU limit": spec.cpu_limit,
+            "folders of this host": spec.shares or spec.host_root,
+            "a disk of its own": spec.disks,
+            "capabilities": spec.capabilities,
+        }
+        if wanted := [what for what, value in asked.items() if value]:
+            raise LaunchError("refused", f"{', '.join(wanted)}: {ONLY_AS_IT_IS}")
         if self.settings.via == "dial-in":
             return await self._dial_in.launch(spec, self.label)
         from virtgauge.platforms.attached import ssh

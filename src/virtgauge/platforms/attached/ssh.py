@@ -128,8 +128,7 @@ class _Target:
 
     def command(self, *options: str) -> str:
         """The same login by ssh, for a person to try."""
-        words = ["ssh", *options, "-p", str(self.port), f"{self.user}@{self.host}"]
-        return shlex.join(words)
+        return shlex.join(["ssh", *options, "-p", str(self.port), f"{self.user}@{self.host}"])
 
     def distrusted(self, error: asyncssh.HostKeyNotVerifiable) -> SshError:
         """What is wrong with the host's key: changed, unknown, revoked, and the remedy of each."""
@@ -205,22 +204,18 @@ class SshAttempt(LaunchAttempt):
 
 
 async def look(settings: MachineSettings) -> Availability:
-    """Log in and look around; nothing is copied."""
+    """Log in and look around; nothing is copied.  Raises SshError: the login fails."""
     try:
         async with asyncio.timeout(_LOOK_S * 2), connected(settings) as there:
             found = await there.run("exec uname -srm", check=False, timeout=_LOOK_S)
             sudo = await there.run("exec sudo -n true", check=False) if settings.sudo else None
-    except SshError as error:
-        return Availability(False, error.message, error.remedy)
     except (asyncssh.Error, OSError, TimeoutError) as error:
         return Availability(False, f"{settings.host}: the login works, a command does not: {error}")
     system, _, rest = str(found.stdout).strip().partition(" ")
     release, _, machine = rest.rpartition(" ")
     key = there.get_server_host_key()
-    details = {
-        **{"kernel": release, "machine": machine, "host_key": "" if key is None else key.get_fingerprint()},
-        "ssh_server": str(there.get_extra_info("server_version", "")),
-    }
+    details = {"kernel": release, "machine": machine, "host_key": "" if key is None else key.get_fingerprint()}
+    details["ssh_server"] = str(there.get_extra_info("server_version", ""))
     if (system, machine) != ("Linux", "x86_64"):
         reason = f"{settings.host} is a {system} on {machine}: the agent is a program for Linux on x86-64"
         return Availability(False, reason, details=details)
@@ -280,21 +275,13 @@ async def _start(
             return reader, writer, await placement.carry_out(reader, writer)
         except PlacementError as error:
             await attempt.settle()
-            reasons.append(f"{error}{_last_line(log)}")
+            said = log_tail(log).splitlines()
+            reasons.append(f"{error} ({said[-1].strip()})" if said else str(error))
             pipes.close()
             if not error.elsewhere:
                 break
-    raise PlacementError(_no_folder(reasons, settings))
-
-
-def _no_folder(reasons: list[str], settings: MachineSettings) -> str:
     remedy = 'make room there, or name a folder in which programs may be started: folder = "/path"'
-    return f"{settings.host}: " + "; ".join(dict.fromkeys(reasons)) + f"\n  → {remedy}"
-
-
-def _last_line(log: Path) -> str:
-    lines = log_tail(log).splitlines()
-    return f" ({lines[-1].strip()})" if lines else ""
+    raise PlacementError(f"{settings.host}: {'; '.join(dict.fromkeys(reasons))}\n  → {remedy}")
 
 
 async def _run(
