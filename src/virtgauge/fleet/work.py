@@ -65,7 +65,8 @@ class Assistant:
             stack.enter_context(machine_to_ourselves())
             reclaim_dead()
             scope = stack.enter_context(Scope())
-            server = await PeerServer.start(address, context, scope, find_agent(), idle_s=_IDLE_S, on_idle=_close_soon)
+            server = PeerServer(scope, find_agent(), _IDLE_S, _close_soon)
+            await server.listen(address, context)
             return cls(server, stack.pop_all())
 
     def answer(self, signature: Signature) -> Assisting:

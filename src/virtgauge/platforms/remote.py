@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import hmac
 import itertools
-import json
 import secrets
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, model_validator
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel, ChannelClosedError, HandshakeError
@@ -27,7 +25,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.wire import join, require_room, wire_ends, wire_in
 from virtgauge.platforms.attempt import LaunchedGuest
-from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform, stage
 from virtgauge.platforms.local import StartedAgent, start_agent
 
 # What is asked of the machine on which a peer shall run: one line of JSON each way, then the bytes of its channel.
@@ -35,33 +33,9 @@ from virtgauge.platforms.local import StartedAgent, start_agent
 LINE_LIMIT = 64 * 1024  # Bytes of the longest line that is read
 
 
-class BadRequestError(ValueError):
-    """What came is no request or answer."""
-
-
-class _Line:
-    """What is sent as a line of JSON."""
-
-    words: ClassVar[str]
-
-    def line(self: Any) -> bytes:
-        """As it is sent."""
-        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def read(cls, line: bytes) -> Self:
-        """The inverse.  Raises BadRequestError: it is none."""
-        try:
-            return TypeAdapter(cls).validate_json(line)
-        except ValidationError as error:
-            raise BadRequestError(f"{cls.words}: {error}") from error
-
-
-@dataclasses.dataclass(frozen=True)
-class PeerRequest(_Line):
+class PeerRequest(BaseModel):
     """A peer that shall be launched."""
 
-    words = "no request for a peer"
     secret: str
     name: str  # of the peer, unique among the server's
     nics: tuple[Nic, ...]
@@ -69,23 +43,21 @@ class PeerRequest(_Line):
     loop: Nic | None  # as :class:`GuestSpec` has it
     ready_timeout_s: float
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
         if len(self.nics) != len(self.wires):
             raise ValueError(f"{len(self.nics)} interfaces have {len(self.wires)} wires")
+        return self
 
 
-@dataclasses.dataclass(frozen=True)
-class PeerAnswer(_Line):
+class PeerAnswer(BaseModel):
     """What became of a request; the peer's channel follows where nothing failed."""
 
-    words = "no answer about a peer"
-    # stage, message: what failed, as :class:`LaunchError` has them; None where nothing did
-    stage: str | None
-    message: str | None
+    failure: tuple[str, str] | None  # stage and message, as :class:`LaunchError` has them
 
-    def __post_init__(self) -> None:
-        if (self.stage is None) != (self.message is None):
-            raise ValueError("stage and message are words, or both absent")
+
+def _line(said: BaseModel) -> bytes:
+    return said.model_dump_json().encode() + b"\n"
 
 
 _CONNECT_S = 20.0
@@ -118,11 +90,10 @@ class RemoteHost(Platform):
         cpus: Sequence[int],
         cables: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Nothing is said to it yet.
+        """``context`` is to prove oneself with.
 
-        Args:
-            context: to prove oneself with.
-            cables: names of interfaces that are cabled to each other, here and there; without any, wires are tunnels.
+        ``cables`` are the names of interfaces that are cabled to each other, here and there; without any, wires are
+        tunnels.
         """
         self.name, self.cpus = name, tuple(cpus)
         self._address, self._port, self._secret, self._context = address, port, secret, context
@@ -150,13 +121,11 @@ class RemoteHost(Platform):
             reader, writer = await self._connect()
             undo.callback(writer.close)
             removal = undo.enter_context(contextlib.ExitStack())
-            try:
+            with stage("network", NetworkError):
                 request, namespace, wires = self._prepare(spec, writer, removal)
                 await self._ask(request, reader, writer)
                 for number, wire in enumerate(wires):
                     join(namespace, f"eth{number}", wire)
-            except NetworkError as error:
-                raise LaunchError("network", str(error)) from error
             try:
                 channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s, spec.roots)
             except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
@@ -210,20 +179,20 @@ class RemoteHost(Platform):
 
     async def _ask(self, request: PeerRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            writer.write(request.line())
+            writer.write(_line(request))
             async with asyncio.timeout(request.ready_timeout_s):
                 line = await reader.readline()
             if not line:
                 raise EOFError("it ended the connection")
-            answer = PeerAnswer.read(line)
+            failure = PeerAnswer.model_validate_json(line).failure
         except TimeoutError as error:
             raise LaunchError("start", f"{self.label} has not answered in {request.ready_timeout_s:g} s") from error
         except (OSError, EOFError) as error:
             raise self._lost(error) from error
-        except (BadRequestError, ValueError) as error:
-            raise LaunchError("start", f"{self.label}: {error}") from error
-        if answer.stage is not None:
-            raise LaunchError(answer.stage, f"{request.name} on {self.label}: {answer.message}")
+        except ValueError as error:
+            raise LaunchError("start", f"{self.label}: no answer about a peer: {error}") from error
+        if failure is not None:
+            raise LaunchError(failure[0], f"{request.name} on {self.label}: {failure[1]}")
 
     def _lost(self, error: Exception) -> RemoteHostLostError:
         return RemoteHostLostError(
@@ -246,12 +215,7 @@ class PeerServer:
     """
 
     def __init__(self, scope: Scope, agent: AgentBinary, idle_s: float, on_idle: Callable[[], None]) -> None:
-        """Begin without listening.
-
-        Args:
-            scope: whatever is made for peers belongs to it.
-            idle_s, on_idle: called after so long without a connection.
-        """
+        """Whatever is made for peers belongs to the scope; ``on_idle`` is called after so long without a connection."""
         self._scope, self._agent = scope, agent
         self._idle_s, self._on_idle = idle_s, on_idle
         self._idle: asyncio.TimerHandle | None = None
@@ -260,29 +224,17 @@ class PeerServer:
         self.secret = secrets.token_hex(16)
         self.address, self.port = "", 0
 
-    @classmethod
-    async def start(
-        cls,
-        address: str,
-        context: ssl.SSLContext,
-        scope: Scope,
-        agent: AgentBinary,
-        *,
-        idle_s: float,
-        on_idle: Callable[[], None],
-    ) -> Self:
+    async def listen(self, address: str, context: ssl.SSLContext) -> None:
         """Listen at an address of this machine, for whoever proves himself by the context's authority.
 
         Raises:
             OSError: it is no address of this machine.
         """
-        server = cls(scope, agent, idle_s, on_idle)
-        server._server = await asyncio.start_server(
-            server._accept, address, 0, ssl=context, ssl_handshake_timeout=_HANDSHAKE_S, limit=LINE_LIMIT
+        self._server = await asyncio.start_server(
+            self._accept, address, 0, ssl=context, ssl_handshake_timeout=_HANDSHAKE_S, limit=LINE_LIMIT
         )
-        server.address, server.port = server._server.sockets[0].getsockname()[:2]
-        server._watch()
-        return server
+        self.address, self.port = self._server.sockets[0].getsockname()[:2]
+        self._watch()
 
     async def close(self) -> None:
         """End all peers, and listen no more.  Idempotent."""
@@ -320,16 +272,16 @@ class PeerServer:
         with contextlib.ExitStack() as removal:
             try:
                 async with asyncio.timeout(_REQUEST_S):
-                    request = PeerRequest.read(await reader.readline())
+                    request = PeerRequest.model_validate_json(await reader.readline())
                 if not hmac.compare_digest(request.secret, self.secret):
-                    raise BadRequestError("another secret is wanted")
+                    raise ValueError("another secret is wanted")
                 started = await self._launch(request, writer, removal)
-            except (BadRequestError, LaunchError, NetworkError, ValueError) as error:
-                stage = error.stage if isinstance(error, LaunchError) else "network"
-                writer.write(PeerAnswer(stage, str(error)).line())
+            except (LaunchError, NetworkError, ValueError) as error:
+                failed = error.stage if isinstance(error, LaunchError) else "network"
+                writer.write(_line(PeerAnswer(failure=(failed, str(error)))))
                 await writer.drain()
                 return
-            writer.write(PeerAnswer(None, None).line())
+            writer.write(_line(PeerAnswer(failure=None)))
             await _relay((reader, started.writer), (started.reader, writer))
             await wait_for_exit(started.process, _EXIT_S)
 
