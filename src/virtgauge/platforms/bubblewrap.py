@@ -14,10 +14,9 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import find_program
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
-from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import system_parts
-from virtgauge.platforms.boot_probe import said_version
+from virtgauge.platforms.boot_probe import boots, said_version
 from virtgauge.platforms.local import start_agent
 from virtgauge.platforms.oci.bundle import AGENT_PATH, CAPABILITIES, FRESH_FOLDERS
 
@@ -62,9 +61,7 @@ class BubblewrapPlatform(Platform):
             return Availability(False, "bwrap is not installed", "apt install bubblewrap")
         details = {"version": await said_version(program) or "unknown"}
         try:
-            with Scope() as scope:
-                spec = GuestSpec(name="probe", scope=scope, agent=find_agent(), ready_timeout_s=_PROBE_S)
-                await (await self.launch(spec)).close()
+            await boots(self.launch, "probe", find_agent(), _PROBE_S)
         except LaunchError as error:
             fix = None if os.geteuid() == 0 else f"{AS_ROOT}, {USER_NAMESPACES}"
             return Availability(False, f"a sandbox does not start{lacking('CAP_SYS_ADMIN')}: {error}", fix, details)

@@ -21,7 +21,6 @@ from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import threads_of, tree_cpu_ns, wait_for_exit
 from virtgauge.host.rights import lacking
 from virtgauge.network import links
-from virtgauge.network.links import disconnect, keep_tap, open_tap, receive_in_threads
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attempt import (
@@ -32,7 +31,16 @@ from virtgauge.platforms.attempt import (
     SocketPair,
     TerminalPair,
 )
-from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import (
+    Accounting,
+    Availability,
+    Confinement,
+    Guest,
+    GuestSpec,
+    LaunchError,
+    Platform,
+    stage,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,19 +62,15 @@ def open_taps(spec: GuestSpec, queues: int = 1) -> Iterator[list[Tap]]:
     Raises:
         LaunchError: one cannot be made.
     """
-    taps: list[Tap] = []
-    try:
+    with contextlib.ExitStack() as closing:
+        taps: list[Tap] = []
         for nic in spec.nics:
             assert spec.lab is not None
-            try:
-                taps.append(Tap(open_tap(spec.lab, nic, queues), nic.mac, nic.mtu))
-            except NetworkError as error:
-                raise LaunchError("network", str(error)) from error
+            with stage("network", NetworkError):
+                taps.append(Tap(links.open_tap(spec.lab, nic, queues), nic.mac, nic.mtu))
+            for descriptor in taps[-1].descriptors:
+                closing.callback(os.close, descriptor)
         yield taps
-    finally:
-        for tap in taps:
-            for descriptor in tap.descriptors:
-                os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -82,10 +86,8 @@ def named_taps(spec: GuestSpec, removal: contextlib.ExitStack) -> Iterator[list[
         yield []
         return
     for nic in spec.nics:
-        try:
-            keep_tap(spec.lab, nic)
-        except NetworkError as error:
-            raise LaunchError("network", str(error)) from error
+        with stage("network", NetworkError):
+            links.keep_tap(spec.lab, nic)
         removal.callback(_remove_tap, spec.lab, nic.port)
     with spec.lab.entrance() as enter:
         yield [enter]
@@ -93,7 +95,7 @@ def named_taps(spec: GuestSpec, removal: contextlib.ExitStack) -> Iterator[list[
 
 def _remove_tap(lab: Namespace, port: str) -> None:
     with contextlib.suppress(FileNotFoundError):  # the lab is gone, and has taken it along
-        disconnect(lab, [port])
+        links.disconnect(lab, [port])
 
 
 def loop_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
@@ -106,10 +108,8 @@ def loop_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
     """
     found = []
     for disk in spec.disks:
-        try:
+        with stage("disk", DiskImageError):
             descriptor, path = loop_device(disk.image)
-        except DiskImageError as error:
-            raise LaunchError("disk", str(error)) from error
         removal.callback(os.close, descriptor)
         found.append(path)
     return found
@@ -160,12 +160,11 @@ class LocalGuest(LaunchedGuest):
         return Accounting(cpu_ns=None if self._pid is None else tree_cpu_ns(self._pid), method="/proc")
 
     def confinement(self) -> Confinement:
-        """CPUs of its root process, and the quota of its cgroup."""
         cpus: tuple[int, ...] | None = None
         if self._pid is not None:
             with contextlib.suppress(OSError):
                 cpus = tuple(sorted(os.sched_getaffinity(self._pid)))
-        return Confinement(cpus=cpus, cpu_limit=self._cgroup.applied_cpu_limit(), unbound=self._unbound)
+        return Confinement(cpus, self._cgroup.applied_cpu_limit(), self._unbound)
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what its control group may use: of CPU time, of CPUs, of the device that its disk is on."""
@@ -180,7 +179,6 @@ class LocalGuest(LaunchedGuest):
         return dataclasses.replace(applied, no_effect=(*applied.no_effect, f"disk: {self._disk_bypass}"))
 
     def throttling(self) -> Throttling | None:
-        """What the control group's quota has held back so far."""
         return self._policy.throttling()
 
     def sandbox_threads(self) -> frozenset[int]:
@@ -192,7 +190,6 @@ class LocalGuest(LaunchedGuest):
         return frozenset(found)
 
     def out_of_memory_kills(self) -> int | None:
-        """What the kernel has killed in the control group so far."""
         return self._policy.out_of_memory_kills()
 
 
@@ -219,7 +216,7 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
     """
     if not spec.nics or spec.lab is None:
         return None
-    try:
+    with stage("network", NetworkError):
         namespace = Namespace(spec.scope, spec.name, forwarding=spec.forwarding)
         removal.callback(namespace.close)
         links.connect(spec.lab, namespace, spec.nics)
@@ -228,8 +225,6 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
             links.take_live_frames(namespace, spec.loop.port)
             for nic in spec.nics:
                 links.take_live_frames(spec.lab, nic.port)
-    except NetworkError as error:
-        raise LaunchError("network", str(error)) from error
     return namespace
 
 
@@ -246,7 +241,7 @@ def mounted_disks(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
     """
     ways = []
     for disk in spec.disks:
-        try:
+        with stage("disk", DiskImageError, OSError):
             if lacks := lacking("CAP_SYS_ADMIN"):
                 files = disk.image.with_name("files")
                 files.mkdir(exist_ok=True)
@@ -254,11 +249,9 @@ def mounted_disks(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
                 removal.callback(disk.folder.unlink, missing_ok=True)
                 disk.folder.symlink_to(files)
                 ways.append(f"{NO_IMAGE}{lacks}")
-                continue
-            removal.callback(unmount_disk_image, disk.folder)
-            ways.append(mount_disk_image(disk.image, disk.folder))
-        except (DiskImageError, OSError) as error:
-            raise LaunchError("disk", str(error)) from error
+            else:
+                removal.callback(unmount_disk_image, disk.folder)
+                ways.append(mount_disk_image(disk.image, disk.folder))
     return "; ".join(dict.fromkeys(ways)) or None
 
 
@@ -275,7 +268,7 @@ class Routing:
         if not spec.forwarding or namespace is None:
             return
         try:
-            self._threads = receive_in_threads(namespace, [f"eth{number}" for number in range(len(spec.nics))])
+            self._threads = links.receive_in_threads(namespace, [f"eth{number}" for number in range(len(spec.nics))])
         except NetworkError as error:
             self.unbound = error.message
 
@@ -361,6 +354,7 @@ class HostPlatform(Platform):
     """
 
     kind: ClassVar[str] = "host"
+    label = "host"
     is_host = True
     timeout_factor = 1.0
 
@@ -371,13 +365,6 @@ class HostPlatform(Platform):
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
-
-    @property
-    def label(self) -> str:
-        return "host"
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind}
 
     async def probe(self) -> Availability:
         return Availability(usable=True, reason="this machine", details={"kernel": os.uname().release})

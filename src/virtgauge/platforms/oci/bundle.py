@@ -97,27 +97,10 @@ def write_bundle(
     mounts += [_bind(share.path, str(share.path), writable=share.writable) for share in shares]
     # A server that opens files by handle does so by the first mount of their filesystem, which the root may be.
     writable = overlay in (Overlay.RUNTIME, Overlay.RUNTIME_ROOT) or any(share.writable for share in shares)
-    config = _config(mounts, environment, cgroup_path, limits, read_only=not writable)
-    for kind in config["process"]["capabilities"].values():
-        kind.extend(capabilities)
-    if rootless:
-        linux = config["linux"]
-        del linux["cgroupsPath"]
-        linux["namespaces"].append({"type": "user"})
-        for mappings, number in (("uidMappings", os.geteuid()), ("gidMappings", os.getegid())):
-            linux[mappings] = [{"containerID": 0, "hostID": number, "size": 1}]
-    if network_namespace is not None:
-        own = next(kind for kind in config["linux"]["namespaces"] if kind["type"] == "network")
-        own["path"] = str(network_namespace)
-    (folder / "config.json").write_text(json.dumps(config, indent=1))
-
-
-def _config(
-    mounts: list[dict[str, Any]], environment: Mapping[str, str], cgroup_path: str, limits: Limits, *, read_only: bool
-) -> dict[str, Any]:
     path = environment.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    granted = [*CAPABILITIES, *capabilities]
     # No rlimits: setting one above the caller's needs CAP_SYS_RESOURCE, which a controller need not have.
-    return {
+    config = {
         "ociVersion": "1.0.2",
         "hostname": "virtgauge",
         "process": {
@@ -126,19 +109,32 @@ def _config(
             "args": [AGENT_PATH],
             "env": [f"{name}={value}" for name, value in {**environment, "PATH": path, "HOME": "/root"}.items()],
             "cwd": "/",
-            "capabilities": {kind: list(CAPABILITIES) for kind in ("bounding", "effective", "permitted")},
+            "capabilities": {kind: granted for kind in ("bounding", "effective", "permitted")},
             "noNewPrivileges": True,
         },
-        "root": {"path": "rootfs", "readonly": read_only},
+        "root": {"path": "rootfs", "readonly": not writable},
         "mounts": mounts,
         "linux": {
-            "cgroupsPath": cgroup_path,
-            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
+            "namespaces": _namespaces(network_namespace, rootless),
             "resources": _resources(limits),
-            "maskedPaths": list(_MASKED),
-            "readonlyPaths": list(_READ_ONLY),
+            "maskedPaths": _MASKED,
+            "readonlyPaths": _READ_ONLY,
+            **(_mappings() if rootless else {"cgroupsPath": cgroup_path}),
         },
     }
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+
+
+def _namespaces(network: Path | None, rootless: bool) -> list[dict[str, str]]:
+    kinds = ("pid", "network", "ipc", "uts", "mount", *(("user",) if rootless else ()))
+    given = {} if network is None else {"network": {"path": str(network)}}
+    return [{"type": kind, **given.get(kind, {})} for kind in kinds]
+
+
+def _mappings() -> dict[str, Any]:
+    """Its root is this user outside."""
+    users = {"uidMappings": os.geteuid(), "gidMappings": os.getegid()}
+    return {name: [{"containerID": 0, "hostID": number, "size": 1}] for name, number in users.items()}
 
 
 def _resources(limits: Limits) -> dict[str, Any]:

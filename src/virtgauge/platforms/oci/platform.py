@@ -21,7 +21,7 @@ from virtgauge.host.process import ProcessIdentity, find_program, wait_for_end, 
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, stage
 from virtgauge.platforms.boot_probe import boots, said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disks, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
@@ -157,7 +157,9 @@ class OciPlatform(Platform):
             if disk is not None and self._profile.disk_bypass is not None:
                 disk += ", behind the host's page cache"
             shares = (*spec.shares, *spec.disk_shares)
-            overlay = self._overlay(shares)
+            overlay = self._profile.overlay
+            if overlay is Overlay.RUNTIME and any(share.writable for share in shares):
+                overlay = Overlay.RUNTIME_ROOT  # memory above every mount would keep what is written to a share, too
             namespace = guest_namespace(spec, removal)
             routing = Routing(spec, None if self._profile.own_kernel else namespace)
             cgroup = spec.scope.cgroup(spec.name)
@@ -166,7 +168,7 @@ class OciPlatform(Platform):
             pipes = PipePair()
             removal.callback(pipes.close)
             container = _Container(runtime, self._options(spec, overlay), folder, spec)
-            try:
+            with stage("bundle", OSError):
                 container.bundle.mkdir()
                 write_bundle(
                     container.bundle,
@@ -180,14 +182,12 @@ class OciPlatform(Platform):
                     capabilities=spec.capabilities,
                     rootless=os.geteuid() != 0,
                 )
-            except OSError as error:
-                raise LaunchError("bundle", str(error)) from error
             container.register()
             removal.callback(container.delete)
             await container.create(pipes)
             require_limit(spec, cgroup)
             routing.charge_to(cgroup, removal)
-            await container.run("start")
+            await container.call(["start", container.name])
             channel = await container.open_channel(*await pipes.streams())
             if self._profile.own_kernel:
                 await container.configure_network(channel, ())
@@ -198,7 +198,7 @@ class OciPlatform(Platform):
                 cgroup=cgroup,
                 pid=container.init.pid if container.init else None,
                 removal=removal.pop_all(),
-                before_removal=container.wait,
+                before_removal=container.settle,
                 unbound=routing.unbound,
                 disk=disk,
                 disk_place=spec.disks[0].folder if spec.disks else None,
@@ -211,12 +211,6 @@ class OciPlatform(Platform):
             return RUNSC.find()
         found = find_program(self.settings.runtime)
         return found.resolve() if found else None
-
-    def _overlay(self, shares: tuple[Share, ...]) -> Overlay:
-        """A runtime that lays memory above every mount would keep there what is written to a share, too."""
-        if self._profile.overlay is Overlay.RUNTIME and any(share.writable for share in shares):
-            return Overlay.RUNTIME_ROOT
-        return self._profile.overlay
 
     def _options(self, spec: GuestSpec, overlay: Overlay) -> tuple[str, ...]:
         profile = self._profile
@@ -253,14 +247,10 @@ class _Container(ProcessAttempt):
         """Create the container with the guest's ends of the pipes as its standard input and output."""
         pid_file = self.folder / "pid"
         arguments = ["create", "--bundle", str(self.bundle), "--pid-file", str(pid_file), self.name]
-        await self._call(arguments, stdin=pipes.guest_stdin, stdout=pipes.guest_stdout)
+        await self.call(arguments, stdin=pipes.guest_stdin, stdout=pipes.guest_stdout)
         pipes.close_guest_ends()
         with contextlib.suppress(OSError, ValueError):
             self.init = ProcessIdentity.of(int(pid_file.read_text()))
-
-    async def run(self, command: str) -> None:
-        """A command of the runtime that needs nothing but the container's name."""
-        await self._call([command, self.name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def delete(self) -> None:
         """Kill and forget the container; whatever remains is in its cgroup, which is emptied next."""
@@ -276,26 +266,25 @@ class _Container(ProcessAttempt):
                 check=False,
             )
 
-    async def wait(self) -> None:
-        """Let the container end by itself: deleting a live one makes runtimes poll at a tenth of a second."""
-        if self.init is not None:
-            await wait_for_end(self.init, _EXIT_S)
-
     def end_of_process(self) -> str | None:
         return "the container's first process ended" if self.init is None or not self.init.alive() else None
 
     async def settle(self) -> None:
-        await self.wait()
+        """Let the container end by itself: deleting a live one makes runtimes poll at a tenth of a second."""
+        if self.init is not None:
+            await wait_for_end(self.init, _EXIT_S)
 
-    async def _call(self, arguments: list[str], *, stdin: int, stdout: int) -> None:
+    async def call(
+        self, arguments: list[str], *, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.DEVNULL
+    ) -> None:
+        """Have the runtime do something.  Raises LaunchError: it does not, or not in time."""
         with contextlib.ExitStack() as ended:
             command = [*self._command, *arguments]
             process = self.start(command, ended, log=self.logs[0], steps=(), stdin=stdin, stdout=stdout)
             code = await wait_for_exit(process, self.remaining_s)
-        if code is None:
-            raise self.failure(arguments[0], f"{self.what} did not finish in time")
         if code != 0:
-            raise self.failure(arguments[0], f"{self.what} {ending(code)}")
+            how = "did not finish in time" if code is None else ending(code)
+            raise self.failure(arguments[0], f"{self.what} {how}")
 
 
 def without_commands(said: str) -> str | None:

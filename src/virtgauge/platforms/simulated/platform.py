@@ -38,15 +38,11 @@ class SimulatedGuest(Guest):
         self._task, self._tenant, self._machine = task, tenant, machine
 
     def accounting(self) -> Accounting:
-        """CPU time of the simulation's own time, and known only where its kernels work.
-
-        On a machine with bursts, it is the machine's that tells.
-        """
+        """On a machine with bursts, as that tells; else of the simulation's own time, where its kernels work."""
         if self._machine is not None:
             return Accounting(cpu_ns=self._machine.guest_ns, method="simulated")
         cpu_ns = self._tenant.cpu_ns
-        known = None if cpu_ns is None else round(cpu_ns)
-        return Accounting(cpu_ns=known, method="simulated", of_this_machine=False)
+        return Accounting(None if cpu_ns is None else round(cpu_ns), "simulated", of_this_machine=False)
 
     async def apply(self, policy: Policy) -> Applied:
         return self._tenant.apply(policy)
@@ -67,6 +63,7 @@ class SimulatedPlatform(Platform):
     """An agent with a known truth, in this process, that speaks the real protocol."""
 
     kind: ClassVar[str] = "simulated"
+    label = "simulated"
     simulated = True
     timeout_factor = 1.0
     Settings: ClassVar[type[BaseModel]] = SimulatedSettings
@@ -79,14 +76,9 @@ class SimulatedPlatform(Platform):
         self._seeds = np.random.default_rng(settings.seed)
         self._burst_machine = BurstMachine(settings.bursts, settings.seed) if settings.bursts else None
         self._launched = 0
+        # By scope and testbed; gone with the last of their guests.
         self._machines: weakref.WeakValueDictionary[tuple[str, str], Machine] = weakref.WeakValueDictionary()
-        """By scope and testbed; gone with the last of their guests."""
         self._links: weakref.WeakValueDictionary[tuple[str, str], SimulatedLink] = weakref.WeakValueDictionary()
-        """Likewise."""
-
-    @property
-    def label(self) -> str:
-        return "simulated"
 
     def machine(self) -> WatchedMachine:
         return self._burst_machine or super().machine()
