@@ -85,6 +85,14 @@ class LaunchedGuest(Guest):
                 await before()
 
 
+def _closing(*descriptors: int) -> contextlib.ExitStack:
+    """Closes them, unless they were taken out before."""
+    stack = contextlib.ExitStack()
+    for descriptor in descriptors:
+        stack.callback(os.close, descriptor)
+    return stack
+
+
 class PipePair:
     """Two pipes: the guest's standard input and output, and the controller's ends of them.
 
@@ -93,30 +101,25 @@ class PipePair:
     """
 
     def __init__(self) -> None:
-        self.guest_stdin, self._write = os.pipe()
-        self._read, self.guest_stdout = os.pipe()
-        self._open = {self.guest_stdin, self._write, self._read, self.guest_stdout}
-        self._transports = contextlib.ExitStack()
+        self.guest_stdin, writing = os.pipe()
+        reading, self.guest_stdout = os.pipe()
+        self._ours = reading, writing
+        self._guest_ends = _closing(self.guest_stdin, self.guest_stdout)
+        self._own_ends = _closing(reading, writing)
 
     async def streams(self) -> Streams:
         """Reader of what the guest writes, writer of what it reads."""
-        self._open -= {self._read, self._write}
-        return await file_streams(self._read, self._write, self._transports)
+        self._own_ends.pop_all()  # they are the streams' from now on
+        return await file_streams(*self._ours, self._own_ends)
 
     def close_guest_ends(self) -> None:
         """Close the ends that the guest has inherited."""
-        for descriptor in (self.guest_stdin, self.guest_stdout):
-            if descriptor in self._open:
-                self._open.discard(descriptor)
-                os.close(descriptor)
+        self._guest_ends.close()
 
     def close(self) -> None:
         """Close everything still open; idempotent."""
-        self._transports.close()
-        for descriptor in self._open:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        self._open.clear()
+        self._own_ends.close()
+        self._guest_ends.close()
 
 
 class SocketPair:
@@ -124,21 +127,19 @@ class SocketPair:
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._transport: asyncio.BaseTransport | None = None
+        self._own_end = contextlib.ExitStack()
+        self._own_end.callback(self.ours.close)
 
     async def streams(self) -> Streams:
         """Streams over the controller's end."""
         reader, writer = await asyncio.open_connection(sock=self.ours)
-        self._transport = writer.transport
+        self._own_end.pop_all()
+        self._own_end.callback(writer.transport.close)
         return reader, writer
 
     def close(self) -> None:
         """Close both ends; idempotent."""
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
-        else:
-            self.ours.close()
+        self._own_end.close()
         self.theirs.close()
 
 
@@ -149,20 +150,17 @@ class TerminalPair:
         self._ours, theirs = os.openpty()
         self.theirs = os.fdopen(theirs, "r+b", buffering=0)
         tty.setraw(theirs)
-        self._transports = contextlib.ExitStack()
+        self._own_end = _closing(self._ours)
 
     async def streams(self) -> Streams:
         """Streams over the controller's end."""
-        ours, self._ours = self._ours, -1
-        return await file_streams(ours, os.dup(ours), self._transports)
+        self._own_end.pop_all()  # it is the streams' from now on
+        return await file_streams(self._ours, os.dup(self._ours), self._own_end)
 
     def close(self) -> None:
         """Close both ends; idempotent."""
-        self._transports.close()
+        self._own_end.close()
         self.theirs.close()
-        if self._ours >= 0:
-            os.close(self._ours)
-            self._ours = -1
 
 
 _TAIL_BYTES = 4096
