@@ -131,11 +131,7 @@ class Channel:
                 pending.future.exception()  # retrieved: a late failure is not reported twice
 
     async def facts(self, timeout_s: float = 20.0) -> dict[str, Any]:
-        """What the agent knows of its guest.
-
-        Raises:
-            ProtocolError: that is not what docs/protocol.md says.
-        """
+        """What the agent knows of its guest.  Raises ProtocolError: that is not what docs/protocol.md says."""
         return checked_facts((await self.request("facts", timeout_s=timeout_s)).value)
 
     async def shutdown(self, timeout_s: float = 2.0) -> None:
