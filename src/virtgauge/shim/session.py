@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import platform
 import re
 import resource
 import signal
@@ -48,12 +49,9 @@ def needed_glibc(image: bytes) -> tuple[int, int]:
 
 def present_glibc() -> tuple[int, int] | None:
     """The version of this process's glibc; None for another C library."""
-    try:
-        text = os.confstr("CS_GNU_LIBC_VERSION")
-    except (ValueError, OSError):
-        return None
-    found = re.search(r"(\d+)\.(\d+)", text or "")
-    return (int(found[1]), int(found[2])) if found else None
+    library, version = platform.libc_ver()
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if library == "glibc" and found else None
 
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -180,10 +178,8 @@ def _signals_left_to_a_program() -> Iterator[Callable[[subprocess.Popen[bytes]],
 
 def summed(pid: int, returncode: int, text: str) -> ShimReport:
     """The reports of all processes as one, of the program itself and others; a line that was cut off is left out."""
-    served: collections.Counter[str] = collections.Counter()
-    passed: collections.Counter[str] = collections.Counter()
-    totals: collections.Counter[str] = collections.Counter()
-    processes: set[int] = set()
+    served, passed, totals = (collections.Counter[str]() for _ in range(3))
+    processes = set[int]()
     reasons: dict[str, None] = {}
     for line in text.splitlines():
         try:

@@ -19,7 +19,10 @@ from virtgauge.errors import UnavailableError, UsageError
 _PT_INTERP = 3
 _CLASS_64, _LITTLE = 2, 1
 _MACHINES = {"x86_64": 62, "aarch64": 183}
-
+# Machine; where the segments and the sections are; size and count of each; and which section has their names.
+_HEADER = struct.Struct("<18xH12xQQ6xHHHHH")
+_SEGMENT = struct.Struct("<I4xQ16xQ")  # Its kind, and where in the file it is, with its length there
+_SECTION = struct.Struct("<I20xQ")  # Where its name begins among the names, and where in the file it is
 
 _DEEPEST_SCRIPT = 4  # as in the kernel (BINPRM_MAX_RECURSION is one more)
 _CAPABILITIES = "security.capability"
@@ -102,10 +105,13 @@ def _script(path: Path, words: list[str], depth: int) -> list[str]:
 def _elf(path: Path, image: mmap.mmap) -> list[str]:
     if image[4] != _CLASS_64:
         raise UnavailableError(f"{path}: is a 32-bit program, and the shim has 64 bits", "use a 64-bit build of it")
-    if image[5] != _LITTLE or _unpacked("<H", image, 18) != _MACHINES.get(platform.machine()):
+    machine, segments, sections, segment_size, segment_count, *named = _HEADER.unpack_from(image)
+    if image[5] != _LITTLE or machine != _MACHINES.get(platform.machine()):
         raise UnavailableError(f"{path}: is for another processor than this machine's")
-    interpreter, go = _interpreter(image), _is_go(image)
-    if interpreter is None:
+    told = [_SEGMENT.unpack_from(image, segments + number * segment_size) for number in range(segment_count)]
+    loaders = [image[offset : offset + length] for kind, offset, length in told if kind == _PT_INTERP]
+    go = _is_go(image, sections, *named)
+    if not loaders:
         language = " (it is written in Go)" if go else ""
         raise UnavailableError(
             f"{path}: is linked statically{language}, so no loader reads LD_PRELOAD for it",
@@ -113,7 +119,7 @@ def _elf(path: Path, image: mmap.mmap) -> list[str]:
             if go
             else "use a dynamically linked build of it",
         )
-    if "ld-musl" in interpreter:
+    if b"ld-musl" in loaders[0]:
         raise UnavailableError(f"{path}: uses musl, and the shim needs glibc", "use a build of it for glibc")
     if go:
         return [
@@ -122,28 +128,12 @@ def _elf(path: Path, image: mmap.mmap) -> list[str]:
     return []
 
 
-def _interpreter(image: mmap.mmap) -> str | None:
-    """The loader that a program asks for; None when it is static."""
-    segments, size, count = _unpacked("<Q", image, 32), _unpacked("<H", image, 54), _unpacked("<H", image, 56)
-    for at in range(segments, segments + size * count, size or 1):
-        if _unpacked("<I", image, at) == _PT_INTERP:
-            offset = _unpacked("<Q", image, at + 8)
-            text = image[offset : offset + _unpacked("<Q", image, at + 32)]
-            return text.rstrip(b"\0").decode(errors="replace")
-    return None
-
-
-def _is_go(image: mmap.mmap) -> bool:
-    sections, size, count = _unpacked("<Q", image, 40), _unpacked("<H", image, 58), _unpacked("<H", image, 60)
+def _is_go(image: mmap.mmap, sections: int, size: int, count: int, names: int) -> bool:
     if not count:
         return False
-    names = _unpacked("<Q", image, sections + _unpacked("<H", image, 62) * size + 24)
-    begins = [names + _unpacked("<I", image, sections + number * size) for number in range(count)]
+    _, names_at = _SECTION.unpack_from(image, sections + names * size)
+    begins = [names_at + _SECTION.unpack_from(image, sections + number * size)[0] for number in range(count)]
     return any(image[at : image.find(b"\0", at)] in (b".go.buildinfo", b".note.go.buildid") for at in begins)
-
-
-def _unpacked(number: str, image: mmap.mmap, at: int) -> int:
-    return int(struct.unpack_from(number, image, at)[0])
 
 
 def _privilege(path: Path) -> str | None:

@@ -86,9 +86,15 @@ HANDSHAKE_S = 5.0
 _MOST_HANDSHAKES = 64
 _BACKLOG = 256
 _READ_LIMIT = 2**20
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),  # ms that what was sent may stay unconfirmed
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
 """A way that fails is noticed by the kernel: after 30 s of silence it asks every 10 s, three times."""
-_UNCONFIRMED_MS = 60_000
 
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "showed no certificate",
@@ -171,7 +177,9 @@ class Listener:
         reader = asyncio.StreamReader(limit=_READ_LIMIT)
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
-            _prepare(connection)
+            connection.setblocking(False)
+            for option in _OPTIONS:
+                connection.setsockopt(*option)
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S
             )
@@ -185,15 +193,6 @@ class Listener:
             self._refused_callers["showed a certificate that is not of this run"] += 1
             return
         self._arrived.put_nowait((reader, asyncio.StreamWriter(transport, protocol, reader, loop)))
-
-
-def _prepare(connection: socket.socket) -> None:
-    connection.setblocking(False)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNCONFIRMED_MS)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _reason(error: BaseException) -> str:

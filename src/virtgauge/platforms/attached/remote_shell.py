@@ -16,7 +16,7 @@ import shlex
 from virtgauge.agent.binary import AgentBinary
 
 AGENT_NAME = "virtgauge-agent"
-_BASES = ("@tmp", "/var/tmp", "@runtime", "/dev/shm", "@home")
+BASES = ("@tmp", "/var/tmp", "@runtime", "/dev/shm", "@home")
 """Where a folder is tried in turn; those with an @ are named by the far machine's environment."""
 _LONGEST_NOISE = 1000  # Lines that a login may print before our command speaks
 
@@ -69,7 +69,7 @@ class Placement:
     """One attempt to start the agent below one folder of the far machine."""
 
     agent: AgentBinary
-    base: str  # the folder; see :data:`_BASES`
+    base: str  # the folder; see :data:`BASES`
     tag: str  # of the scope, in the folder's name
     sudo: bool  # start the agent as root
     lease_s: int  # the agent ends when it has heard nothing for so long
@@ -78,17 +78,9 @@ class Placement:
 
     def command(self) -> str:
         """For the far user's login shell."""
-        size = self.agent.path.stat().st_size
-        words = (
-            self.token,
-            str(size),
-            self.agent.sha256,
-            "sudo -n" if self.sudo else "",
-            self.base,
-            self.tag,
-            str(self.lease_s),
-        )
-        return _shell(_SCRIPT, *words)
+        size, sudo = str(self.agent.path.stat().st_size), "sudo -n" if self.sudo else ""
+        about = (self.token, size, self.agent.sha256, sudo, self.base, self.tag, str(self.lease_s))
+        return _shell(_SCRIPT, *about)
 
     async def carry_out(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Send the agent; returns the folder that it is in, after which the stream is the channel.
@@ -96,14 +88,15 @@ class Placement:
         Raises:
             PlacementError: it could not be done there; the folder is gone again.
         """
-        folder = _folder(await self._answer(reader), "send")
+        folder = await self._answer(reader, "send")
         writer.write(self.agent.path.read_bytes())
         with contextlib.suppress(ConnectionError):  # what the far side says of it is more than that
             await writer.drain()
-        _folder(await self._answer(reader), "ready")
+        await self._answer(reader, "ready")
         return folder
 
-    async def _answer(self, reader: asyncio.StreamReader) -> list[str]:
+    async def _answer(self, reader: asyncio.StreamReader, due: str) -> str:
+        """What the far shell says beside the word that is due.  Raises PlacementError: it says another, or none."""
         for _ in range(_LONGEST_NOISE):
             try:
                 line = await reader.readline()
@@ -111,15 +104,13 @@ class Placement:
                 continue
             if not line:
                 break
-            words = line.decode(errors="replace").strip().split(" ", 2)
-            if words[0] == self.token and len(words) > 1:
-                return [words[1], words[2] if len(words) > 2 else ""]
+            token, _, rest = line.decode(errors="replace").strip().partition(" ")
+            said, _, about = rest.partition(" ")
+            if token == self.token and said:
+                if said != due:
+                    raise _refusal(said, about, due)
+                return about
         raise PlacementError("the far shell said nothing that we asked of it, and ended")
-
-
-def bases(folder: str | None) -> tuple[str, ...]:
-    """The folders to try: the one of the plan, or the usual ones."""
-    return _BASES if folder is None else (folder,)
 
 
 def removal_command(folder: str, pid: int) -> str:
@@ -131,11 +122,8 @@ def _shell(script: str, *arguments: str) -> str:
     return " ".join(("exec sh -c", f"'{script}'", "sh", *(shlex.quote(word) for word in arguments)))
 
 
-def _folder(answer: list[str], due: str) -> str:
-    said, about = answer
-    if said == due:
-        return about
-    raise {
+def _refusal(said: str, about: str, due: str) -> PlacementError:
+    return {
         "no-folder": PlacementError(f"no folder can be made in {about}", elsewhere=True),
         "noexec": PlacementError(f"programs in {about} may not be started (mounted noexec)", elsewhere=True),
         "full": PlacementError(f"the agent could not be written to {about}", elsewhere=True),

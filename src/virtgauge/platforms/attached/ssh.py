@@ -17,7 +17,7 @@ import asyncssh
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import VirtgaugeError
 from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest, Hop, MachineSettings
-from virtgauge.platforms.attached.remote_shell import Placement, PlacementError, bases, removal_command
+from virtgauge.platforms.attached.remote_shell import BASES, Placement, PlacementError, removal_command
 from virtgauge.platforms.attempt import LaunchAttempt, PipePair, log_tail
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 
@@ -265,7 +265,7 @@ async def _start(
     reasons: list[str] = []
     spec = attempt.spec
     held.push_async_callback(attempt.wait_closed, _CLOSE_S)  # after the pipes were closed, which end the far side
-    for base in bases(settings.folder):
+    for base in BASES if settings.folder is None else (settings.folder,):
         placement = Placement(spec.agent, base, spec.scope.tag, settings.sudo, LEASE_S)
         pipes = attempt.pipes = PipePair()
         held.callback(pipes.close)
