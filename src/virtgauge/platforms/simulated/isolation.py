@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -24,37 +24,35 @@ from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Si
 
 MEMORY, CACHE, DISK, WAKE, SHARE = "memory", "cache", "disk", "wake", "share"
 
-_BESIDES: dict[str, tuple[str, ...]] = {
-    "integer": (),
-    "floating": (),
-    MEMORY: ("access", "element", "block_bytes"),
-    "latency": ("block_bytes",),
-    DISK: ("order", "operation", "folder", "block_bytes", "file_bytes"),
-    WAKE: ("period_ns",),
-    CACHE: ("block_bytes",),
-    "fork": (),
-    SHARE: (),
+
+class _Kernel(NamedTuple):
+    unit: str  # in which its work is counted
+    rate: float = 0.0  # units a second of one CPU, of a disk bytes; none where a timer's or time itself is counted
+    needs: tuple[str, ...] = ()  # besides the number of its threads and a seed
+
+
+_KERNELS = {
+    "integer": _Kernel("dhrystones", 2e7),
+    "floating": _Kernel("whetstone cycles", 400.0),
+    MEMORY: _Kernel("bytes", 1e10, ("access", "element", "block_bytes")),
+    "latency": _Kernel("loads", 1e7, ("block_bytes",)),
+    DISK: _Kernel("bytes", 2e8, ("order", "operation", "folder", "block_bytes", "file_bytes")),
+    WAKE: _Kernel("wake-ups", needs=("period_ns",)),
+    CACHE: _Kernel("lines", 1e8, ("block_bytes",)),
+    "fork": _Kernel("processes", 2000.0),
+    SHARE: _Kernel("received ns"),
 }
-"""What each needs besides the number of its threads and a seed."""
-_PARTS = ("access", "element", "order", "operation")  # Of these, what its name is made of
+_PARTS = ("access", "element", "order", "operation")  # Of what they need, that which their names are made of
 _TEXTS = (*_PARTS, "folder")
-_UNITS = {
-    "integer": "dhrystones",
-    "floating": "whetstone cycles",
-    MEMORY: "bytes",
-    "latency": "loads",
-    DISK: "bytes",
-    WAKE: "wake-ups",
-    CACHE: "lines",
-    "fork": "processes",
-    SHARE: "received ns",
-}
+_USES_MEMORY = (MEMORY, "latency")
+_USES_CACHE = ("integer", "floating", "latency")
 
 
 def work_name(params: Mapping[str, Any]) -> str:
     """The kernel that parameters ask for, and what of it is done: ``memory-read-simd``, ``disk-random-write``."""
-    besides = _BESIDES.get(params.get("kernel", ""), ())
-    return "-".join(str(params.get(name)) for name in ("kernel", *(part for part in _PARTS if part in besides)))
+    kernel = _KERNELS.get(params.get("kernel", ""))
+    parts = [part for part in _PARTS if kernel is not None and part in kernel.needs]
+    return "-".join(str(params.get(name)) for name in ("kernel", *parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Work:
     @property
     def unit(self) -> str:
         """What its work is counted in."""
-        return _UNITS[self.kernel]
+        return _KERNELS[self.kernel].unit
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any], further: tuple[str, ...]) -> Work:
@@ -82,9 +80,9 @@ class Work:
             AgentError: ``bad-request``, as the agent says it.
         """
         kernel = params.get("kernel")
-        if kernel not in _BESIDES:
-            raise AgentError("bad-request", f"kernel is {kernel!r}; it is one of {', '.join(_BESIDES)}")
-        required = ("threads", "seed", *further, *_BESIDES[kernel])
+        if kernel not in _KERNELS:
+            raise AgentError("bad-request", f"kernel is {kernel!r}; it is one of {', '.join(_KERNELS)}")
+        required = ("threads", "seed", *further, *_KERNELS[kernel].needs)
         for name in required:
             value = params.get(name)
             if not isinstance(value, str) if name in _TEXTS else not (isinstance(value, int) and value >= 0):
@@ -98,11 +96,6 @@ class Work:
             period_ns=params["period_ns"] if kernel == WAKE else 0,
             intensity=params["intensity_percent"] / 100 if "intensity_percent" in required else 1.0,
         )
-
-
-_RATES = {"integer": 2e7, "floating": 400.0, "memory": 1e10, "latency": 1e7, "disk": 2e8, "cache": 1e8, "fork": 2000.0}
-_USES_MEMORY = ("memory", "latency")
-_USES_CACHE = ("integer", "floating", "latency")
 
 
 class Knob(enum.StrEnum):
@@ -188,7 +181,7 @@ class IsolationTruth(Truth):
 
     def rate(self, work: Work) -> float:
         """Units a second of one CPU, of the whole disk for a disk's."""
-        return self.rates.get(work.name, self.rates.get(work.kernel, _RATES[work.kernel]))
+        return self.rates.get(work.name, self.rates.get(work.kernel, _KERNELS[work.kernel].rate))
 
     def demand(self, work: Work, disk_time: float) -> float:
         """CPUs that it would use if each of its threads had one, and it had so much of its disk's time."""
@@ -210,10 +203,6 @@ class IsolationTruth(Truth):
         if neighbour is not None and neighbour.kernel == CACHE and work.kernel in _USES_CACHE:
             slower += self.cache_contention * neighbour_cpus
         return self.frequency(use) / slower
-
-    def lateness_ns(self, neighbour_cpus: float) -> float:
-        """Median lateness of a wake-up beside a neighbour that uses so many of the same CPUs."""
-        return self.wake_us * 1e3 * (1 + self.wake_inflation * neighbour_cpus)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,11 +252,10 @@ def divided(first: Want, second: Want, capacity: float) -> tuple[float, float]:
 
 def division(truth: IsolationTruth, first: Side, second: Side, scheduled: float = 1.0) -> tuple[Given, Given]:
     """What both get; the first is scheduled for so much of what is due to it, where that is less than it wants."""
-    sides = first, second
     shared = not truth.cores_apart and not first.cores.isdisjoint(second.cores)
     disk_times = _disk_times(truth, first, second)
     wants = (_processor_want(truth, first, disk_times[0]), _processor_want(truth, second, disk_times[1]))
-    capacities = [len(first.cores | second.cores)] * 2 if shared else [len(side.cores) for side in sides]
+    capacities = [len(first.cores | second.cores)] * 2 if shared else [len(first.cores), len(second.cores)]
 
     def cpus_of(ours: Want, theirs: Want) -> tuple[float, float]:
         if shared:
@@ -275,10 +263,8 @@ def division(truth: IsolationTruth, first: Side, second: Side, scheduled: float 
         return min(ours.most, capacities[0]), min(theirs.most, capacities[1])
 
     due = cpus_of(*wants)
-    unlimited = (
-        cpus_of(dataclasses.replace(wants[0], limit=float("inf")), wants[1])[0],
-        cpus_of(wants[0], dataclasses.replace(wants[1], limit=float("inf")))[1],
-    )
+    free = [dataclasses.replace(want, limit=float("inf")) for want in wants]
+    unlimited = cpus_of(free[0], wants[1])[0], cpus_of(wants[0], free[1])[1]
     scarce = due[0] < wants[0].demand
     cpus = (min(due[0] * scheduled, wants[0].demand) if scarce else due[0], due[1])
     given = []
@@ -315,14 +301,12 @@ def _processor_want(truth: IsolationTruth, side: Side, disk_time: float) -> Want
     if side.work is None:
         return Want(0.0)
     policy = side.policy
-    limited = policy.cpu_limit is not None and truth.cpu_limit is Knob.HONOURED
-    reserved = policy.reservation is not None and truth.reservation is Knob.HONOURED
-    weighed = policy.weight is not None and truth.weight is Knob.HONOURED
+    limit, floor, weight = policy.cpu_limit, policy.reservation, policy.weight
     return Want(
         demand=min(truth.demand(side.work, disk_time), len(side.cores) * side.work.intensity),
-        limit=(policy.cpu_limit or 0.0) * truth.limit_overshoot if limited else float("inf"),
-        floor=(policy.reservation or 0.0) if reserved else 0.0,
-        weight=float((policy.weight or 0) if weighed else PLAIN_WEIGHT),
+        limit=limit * truth.limit_overshoot if limit is not None and truth.cpu_limit is Knob.HONOURED else float("inf"),
+        floor=floor if floor is not None and truth.reservation is Knob.HONOURED else 0.0,
+        weight=weight if weight is not None and truth.weight is Knob.HONOURED else PLAIN_WEIGHT,
     )
 
 
@@ -332,17 +316,14 @@ def _disk_times(truth: IsolationTruth, first: Side, second: Side) -> tuple[float
 
 
 def _disk_want(truth: IsolationTruth, side: Side) -> Want:
-    if side.work is None or side.work.kernel != DISK:
+    work, bounds = side.work, side.policy.disk
+    if work is None or work.kernel != DISK:
         return Want(0.0)
-    return Want(side.work.intensity, limit=_disk_limit(truth, side.policy, side.work))
-
-
-def _disk_limit(truth: IsolationTruth, policy: Policy, work: Work) -> float:
     if truth.disk_limit is not Knob.HONOURED:
-        return float("inf")
+        return Want(work.intensity)
     reads = work.operation == "read"
-    bytes_a_second = policy.disk.read_bps if reads else policy.disk.write_bps
-    operations = policy.disk.read_iops if reads else policy.disk.write_iops
-    bounds = [float("inf") if bytes_a_second is None else float(bytes_a_second)]
-    bounds += [] if operations is None else [float(operations) * work.block_bytes]
-    return min(bounds) / truth.rate(work)
+    bytes_a_second = bounds.read_bps if reads else bounds.write_bps
+    operations = bounds.read_iops if reads else bounds.write_iops
+    limits = [bytes_a_second, None if operations is None else operations * work.block_bytes]
+    limit = min((float(one) for one in limits if one is not None), default=float("inf"))
+    return Want(work.intensity, limit=limit / truth.rate(work))

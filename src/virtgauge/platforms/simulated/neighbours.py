@@ -152,7 +152,7 @@ class Machine:
         self._tenants.add(tenant)
         return tenant
 
-    def trial(self, tenant: Tenant, work: Work, *, warmup_ns: int, duration_ns: int, slice_ns: int) -> list[Slice]:
+    def trial(self, tenant: Tenant, work: Work, warmup_ns: int, duration_ns: int, slice_ns: int) -> list[Slice]:
         """Have a guest work, and its neighbour go on with its load, for so long; the warm-up is in no slice."""
         tenant.account()
         other = next((one for one in self._tenants if one is not tenant), None) or Tenant(self, tenant.cores)
@@ -206,10 +206,10 @@ _DRAWN = 2000  # Latencies of a trial; each stands for as many as it takes to ma
 
 def kernel_trial(tenant: Tenant, params: Mapping[str, Any]) -> dict[str, Any]:
     """One trial, without the clocks.  Raises AgentError: ``bad-request``."""
-    work = Work.from_params(params, ("warmup_ns", "duration_ns", "slice_ns"))
-    warmup_ns, duration_ns, slice_ns = (int(params[name]) for name in ("warmup_ns", "duration_ns", "slice_ns"))
-    machine = tenant.machine
-    slices = machine.trial(tenant, work, warmup_ns=warmup_ns, duration_ns=duration_ns, slice_ns=slice_ns)
+    spans = ("warmup_ns", "duration_ns", "slice_ns")
+    work, machine = Work.from_params(params, spans), tenant.machine
+    warmup_ns, duration_ns, slice_ns = (int(params[name]) for name in spans)
+    slices = machine.trial(tenant, work, warmup_ns, duration_ns, slice_ns)
     cpus = sum(one.given.cpus * one.ns for one in slices) / duration_ns
     wanted = sum(one.given.demand * one.ns for one in slices) / duration_ns
     seen = wanted if machine.truth.guest_sees == "itself" else cpus
@@ -259,19 +259,11 @@ def _counted(units: Sequence[float]) -> list[int]:
 def _threads(work: Work, units: Sequence[int], slice_ns: Sequence[int], cpus: float) -> list[dict[str, Any]]:
     """The threads share evenly; what cannot be is the first ones'."""
     duration_ns = sum(slice_ns)
-    threads = []
-    for number in range(work.threads):
-        own = [count // work.threads + (number < count % work.threads) for count in units]
-        threads.append(
-            {
-                "units": sum(own),
-                "elapsed_ns": duration_ns,
-                "cpu_ns": round(cpus * duration_ns / work.threads),
-                "slice_units": own,
-                "slice_ns": list(slice_ns),
-            }
-        )
-    return threads
+    time = {"elapsed_ns": duration_ns, "cpu_ns": round(cpus * duration_ns / work.threads), "slice_ns": list(slice_ns)}
+    shares = [
+        [count // work.threads + (number < count % work.threads) for count in units] for number in range(work.threads)
+    ]
+    return [{"units": sum(own), "slice_units": own, **time} for own in shares]
 
 
 def _latency(machine: Machine, work: Work, slices: Sequence[Slice], units: int) -> dict[str, Any] | None:
@@ -287,5 +279,5 @@ def _latency(machine: Machine, work: Work, slices: Sequence[Slice], units: int) 
     else:
         crowd = sum(one.given.crowd * one.ns for one in slices) / sum(one.ns for one in slices)
         spread = np.exp(truth.wake_sigma * random.standard_normal(min(_DRAWN, count)))
-        values = truth.lateness_ns(crowd) / machine.factor * spread
+        values = truth.wake_us * 1e3 * (1 + truth.wake_inflation * crowd) / machine.factor * spread
     return distribution_message(np.maximum(np.rint(values * 1000), 1).astype(np.int64), total=count)
