@@ -207,28 +207,28 @@ class BandwidthEnd:
         """Outcome or refusal, and what else is the same of probe and program."""
         link, truth = self._link, self._link.truth
         instants, packet_bytes = params["instants"], params["packet_bytes"]
-        ceiling_bps, available_bps = _ceiling_bps(params), link.available_bps(packet_bytes)
+        ceiling_bps = float(params["highest_bps"] or 100e9)
+        if params["estimator"] == "yaz-original":
+            ceiling_bps = float(packet_bytes * 8e6 / params["settings"].get("first_gap_us", 40))
+        available_bps = link.available_bps(packet_bytes)
         max_paced_bps = _of(truth.max_paced_mbps, timing, float("inf")) * 1e6
-        duration_ns = instants * truth.search_ms * 1e6
-        link.estimated(duration_ns)
-        cost = {
-            "duration_ns": round(truth.search_ms * 1e6),
-            "bytes": truth.trains * _TRAIN_PACKETS * packet_bytes,
-            "streams": truth.trains,
+        search_ns, search_bytes = truth.search_ms * 1e6, truth.trains * _TRAIN_PACKETS * packet_bytes
+        link.estimated(instants * search_ns)
+        known: dict[str, Any] = {
+            **{"method": "send", "stamp": truth.stamp, "outcome": None, "refusal": None},
+            "tally": {"bytes": instants * search_bytes},
+            "limits": {"max_paced_bps": None if max_paced_bps == float("inf") else max_paced_bps},
         }
-        known: dict[str, Any] = {"method": "send", "stamp": truth.stamp, "outcome": None, "refusal": None}
-        known["tally"] = {"bytes": instants * cost["bytes"]}
-        known["limits"] = {"max_paced_bps": None if max_paced_bps == float("inf") else max_paced_bps}
         if max_paced_bps < min(available_bps, ceiling_bps):
             message = f"this host cannot pace more than {max_paced_bps / 1e6:.1f} Mbit/s"
-            return known | {
-                "refusal": {"max_paced_bps": max_paced_bps, "carried_bps": max_paced_bps, "message": message}
-            }
+            refusal = {"max_paced_bps": max_paced_bps, "carried_bps": max_paced_bps, "message": message}
+            return known | {"refusal": refusal}
         middle = available_bps * (1 + _of(truth.error, timing, 0.0)) * link.factor
         found = middle * np.exp(_of(truth.spread, timing, 0.01) * link.random.standard_normal(instants))
         found = np.minimum(found, ceiling_bps)
         stalled = round(truth.stalled_share * truth.trains)
         ceilings = found >= ceiling_bps
+        cost = {"duration_ns": round(search_ns), "bytes": search_bytes, "streams": truth.trains, "discarded": stalled}
         outcome = {
             "estimate": {
                 **self._interval(float(np.median(found))),
@@ -236,13 +236,13 @@ class BandwidthEnd:
                 "lower_bound": bool(2 * ceilings.sum() >= instants),
             },
             "instants": [
-                {**self._interval(float(bps)), "at_ceiling": bool(ceiling), "discarded": stalled, **cost}
+                {**self._interval(float(bps)), "at_ceiling": bool(ceiling), **cost}
                 for bps, ceiling in zip(found, ceilings, strict=True)
             ],
             "capacity_hint_bps": link.capacity_bps if params["estimator"] == "kite2" else None,
-            "bytes": instants * cost["bytes"],
+            "bytes": instants * search_bytes,
             "packets": instants * truth.trains * _TRAIN_PACKETS,
-            "duration_ns": round(duration_ns),
+            "duration_ns": round(instants * search_ns),
             "discarded": instants * stalled,
             "stalled": instants * stalled,
             "foreign_packets": truth.foreign_packets,
@@ -280,9 +280,3 @@ def _of(by_timing: Mapping[str, float], timing: str, otherwise: float) -> float:
 
 def _timing(clock: str, sleep: str) -> str:
     return clock if clock == sleep else f"{clock}+{sleep}"
-
-
-def _ceiling_bps(params: Mapping[str, Any]) -> float:
-    if params["estimator"] == "yaz-original":
-        return float(params["packet_bytes"] * 8e6 / params["settings"].get("first_gap_us", 40))
-    return float(params["highest_bps"] or 100e9)

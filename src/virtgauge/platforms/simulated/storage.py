@@ -193,8 +193,9 @@ class StorageDevice:
         capacity = at_once * 1e6 / mean_us
         rate, response = capacity, None
         service = self._times(mean_us)
-        if stream["loop"]["kind"] != "closed":
-            offered = _offered_per_s(stream["loop"])
+        if (loop := stream["loop"])["kind"] != "closed":
+            burst = loop["kind"] == "burst"
+            offered = float(loop["size"] * 1e3 / loop["every_ms"] if burst else loop["rate_per_s"])
             rate = min(offered, 1e6 / mean_us)
             use = offered * mean_us / 1e6
             # Beyond the capacity what is due waits ever longer: up to what the trial falls behind.
@@ -204,25 +205,24 @@ class StorageDevice:
                 response = self._times(mean_us / (1 - use))
         operations = round(rate * seconds)
         failed = round(truth.failing_share * operations)
-        wrong = round(truth.wrong_share * operations) if operation != "write" else 0
-        if operation == "write" and not alone:
-            shared = max(at_once * int(stream["pipeline"]), 1)
-            flushes = truth.flushes_per_write.get(level, 0.0) * (operations - failed) / shared
+        done, writes = operations - failed, operation == "write"
+        rows = done * stream["values"]
+        wrong = 0 if writes else round(truth.wrong_share * operations)
+        if writes and not alone:
+            flushes = truth.flushes_per_write.get(level, 0.0) * done / max(at_once * int(stream["pipeline"]), 1)
             self._flushes += flushes
             self._flushing_ns += flushes * truth.flush_us.get(level, 0.0) * 1e3
-        done = operations - failed
-        if operation == "write" and not alone:
-            self._rows += done * stream["values"]
+            self._rows += rows
         return {
             "operations": done,
-            "rows": done * stream["values"],
+            "rows": rows,
             "errors": failed,
             "wrong": wrong,
             "first_error": "simulated" if failed or wrong else None,
             "first_error_kind": truth.failure_kind if failed else "wrong-answer" if wrong else None,
             "service": _histogram(service, done),
             "response": None if response is None else _histogram(response, done),
-            "late_rows": round(done * stream["values"] * late) if operation == "write" else 0,
+            "late_rows": round(rows * late) if writes else 0,
             "unstarted": 0,
             "per_client": [done // stream["clients"]] * stream["clients"],
             "slices": [round(done / max(seconds * 10, 1))] * round(seconds * 10),
@@ -243,12 +243,6 @@ class StorageDevice:
             "first_missing": "simulated" if missing else None,
             "newest_lost_ms": 1 if missing else None,
         }
-
-
-def _offered_per_s(loop: Mapping[str, Any]) -> float:
-    if loop["kind"] == "burst":
-        return float(loop["size"] * 1e3 / loop["every_ms"])
-    return float(loop["rate_per_s"])
 
 
 def _histogram(times_us: npt.NDArray[np.float64], total: int) -> dict[str, Any] | None:
