@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import find_program
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Section
 from virtgauge.platforms.boot_files import system_parts
 from virtgauge.platforms.boot_probe import boots, said_version
 from virtgauge.platforms.local import start_agent
@@ -35,10 +35,8 @@ class BubblewrapPlatform(Platform):
     label = "sandbox (Bubblewrap)"
     timeout_factor = 3.0
 
-    class Settings(BaseModel):
+    class Settings(Section):
         """Sandboxes by Bubblewrap (bwrap), in which Flatpak runs applications."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
 
         options: tuple[str, ...] = ()
         """Options of bwrap. They follow virtgauge's own."""

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
 from virtgauge.host.mounts import DiskImageError, loop_device, mount_disk_image, unmount_disk_image
@@ -39,6 +37,7 @@ from virtgauge.platforms.base import (
     GuestSpec,
     LaunchError,
     Platform,
+    Section,
     stage,
 )
 
@@ -358,10 +357,8 @@ class HostPlatform(Platform):
     is_host = True
     timeout_factor = 1.0
 
-    class Settings(BaseModel):
+    class Settings(Section):
         """This machine, without a guest."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
@@ -35,6 +35,7 @@ from virtgauge.platforms.base import (
     LaunchError,
     Platform,
     Recognition,
+    Section,
     emulation_told,
     hypervisor_told,
 )
@@ -95,10 +96,8 @@ class Hop:
         return cls(found["host"].strip("[]"), found["user"], int(found["port"]) if found["port"] else None)
 
 
-class MachineSettings(BaseModel):
+class MachineSettings(Section):
     """How a machine is reached."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     via: Literal["ssh", "dial-in"]
     """``ssh``: the controller logs in.  ``dial-in``: the machine's agent calls the controller."""
@@ -197,10 +196,8 @@ class PeerSettings(MachineSettings):
 InterfaceName = Annotated[str, Field(pattern=r"^[^\s/:]{1,15}$")]
 
 
-class PortsSettings(BaseModel):
+class PortsSettings(Section):
     """Two interfaces of this host, each cabled to one of the machine's, for the suite ``forwarding``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     here: tuple[InterfaceName, InterfaceName]
     """Interfaces of this host: frames leave by the first and come back by the second. They are lent to the tester and

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
@@ -21,7 +21,7 @@ from virtgauge.host.process import ProcessIdentity, find_program, wait_for_end, 
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, stage
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Section, stage
 from virtgauge.platforms.boot_probe import boots, said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disks, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
@@ -91,10 +91,8 @@ class OciPlatform(Platform):
     kind: ClassVar[str] = "oci"
     timeout_factor = 3.0
 
-    class Settings(BaseModel):
+    class Settings(Section):
         """Containers and sandboxes that an OCI runtime starts (runc, crun, runsc = gVisor …)."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
 
         runtime: Annotated[str, Field(min_length=1)] = "runc"
         """Name on PATH, or path, of an OCI runtime."""

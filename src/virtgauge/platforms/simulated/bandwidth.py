@@ -15,12 +15,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from virtgauge.agent.channel import AgentError
+from virtgauge.platforms.base import Section
 from virtgauge.platforms.simulated.truth import (
     NotNegative,
     Positive,
     Share,
     Sigma,
-    Truth,
     distribution_message,
     ended,
     histogram,
@@ -32,7 +32,7 @@ ENDS = ("tested", "receiver", "others")  # How the names of guests end that shar
 _HEADER_BYTES = 14
 
 
-class BandwidthTruth(Truth):
+class BandwidthTruth(Section):
     """The network path of a guest, and the estimators.
 
     Settings by timing name it as a plan does (``system``, ``hptime``, ``gettimeofday+usleep``), with ``*`` for all

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from virtgauge.platforms.base import Section
 from virtgauge.platforms.simulated.truth import (
     NotNegative,
     Positive,
     Share,
     Sigma,
-    Truth,
     distribution_message,
     lognormal,
 )
@@ -29,7 +29,7 @@ _LATENCIES_DRAWN = 400  # Per flow and trial; each stands for as many frames as 
 _STRETCHED = 1.01  # A trial is stretched when sending took longer than this times what was asked
 
 
-class ForwardingTruth(Truth):
+class ForwardingTruth(Section):
     """A guest as a forwarding device.
 
     Losses begin at ``knee`` times the capacity of the shared path and grow by ``slope`` with the relative excess, until

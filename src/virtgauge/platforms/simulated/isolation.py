@@ -18,7 +18,8 @@ from pydantic import Field, model_validator
 
 from virtgauge.agent.channel import AgentError
 from virtgauge.host.policy import PLAIN_WEIGHT, Policy
-from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma, Truth
+from virtgauge.platforms.base import Section
+from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma
 
 # Requests for the agent's kernels as docs/protocol.md has them: what is asked for, checked as the agent checks it.
 
@@ -107,7 +108,7 @@ class Knob(enum.StrEnum):
     REFUSED = "refused"
 
 
-class IsolationTruth(Truth):
+class IsolationTruth(Section):
     """The machine that two guests share. Its CPUs are those of the real one, because a policy can name no others.
 
     Rates are of one CPU at its full frequency, without a neighbour.

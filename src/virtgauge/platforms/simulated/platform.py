@@ -69,7 +69,7 @@ class SimulatedPlatform(Platform):
     Settings: ClassVar[type[BaseModel]] = SimulatedSettings
 
     def __init__(self, settings: SimulatedSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         if "*" not in settings.truth:
             settings.truth["*"] = Distribution(median_ns=25.0)
         self.is_virtual = settings.virtual is True
@@ -85,20 +85,20 @@ class SimulatedPlatform(Platform):
 
     @property
     def emulated(self) -> bool:
-        return self._settings.emulated
+        return self.settings.emulated
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind} | self._settings.model_dump(mode="json")
+        return {"kind": self.kind} | self.settings.model_dump(mode="json")
 
     async def probe(self) -> Availability:
-        if not self._settings.usable:
+        if not self.settings.usable:
             return Availability(False, "the plan says that it is not", "set usable = true")
         return Availability(True, "always there")
 
     async def launch(self, spec: GuestSpec) -> Guest:
         began = time.monotonic_ns()
         self._launched += 1
-        settings = self._settings.at(self._launched)
+        settings = self.settings.at(self._launched)
         seed = int(self._seeds.integers(2**63))
         random = np.random.default_rng(seed)
         if any(fault.kind == "no-launch" and random.random() < fault.probability for fault in settings.faults):

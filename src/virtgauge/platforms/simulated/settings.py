@@ -6,14 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from virtgauge.platforms.base import Section
 from virtgauge.platforms.simulated.bandwidth import BandwidthTruth
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.platforms.simulated.isolation import IsolationTruth
 from virtgauge.platforms.simulated.storage import StorageTruth
-from virtgauge.platforms.simulated.truth import Bursts, Distribution, Fault, Positive, Truth
+from virtgauge.platforms.simulated.truth import Bursts, Distribution, Fault, Positive
 
 
-class Change(Truth):
+class Change(Section):
     """From a guest on, other settings hold: what happens to a host in the middle of a run."""
 
     from_guest: Annotated[int, Field(ge=1)]
@@ -22,7 +23,7 @@ class Change(Truth):
     """What holds from there on, instead of the same settings of the platform."""
 
 
-class SimulatedSettings(Truth):
+class SimulatedSettings(Section):
     """No platform at all: an agent with a known truth, to try plans and to test that reports tell that truth."""
 
     seed: Annotated[int, Field(ge=0)] = 0

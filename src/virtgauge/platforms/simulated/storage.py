@@ -17,12 +17,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from virtgauge.agent.channel import AgentError
+from virtgauge.platforms.base import Section
 from virtgauge.platforms.simulated.truth import (
     NotNegative,
     Positive,
     Share,
     Sigma,
-    Truth,
     ended,
     histogram,
     lognormal,
@@ -33,7 +33,7 @@ _BURSTS = 10  # Of which a probe of the disk consists
 _VERSION = "simulated 1"
 
 
-class StorageTruth(Truth):
+class StorageTruth(Section):
     """The database in a guest. Operations and levels of durability are named as in a plan."""
 
     service_us: dict[str, Positive] = Field(default_factory=dict)

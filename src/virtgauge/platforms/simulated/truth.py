@@ -14,20 +14,15 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from virtgauge.host.load import IN_TICKS, TICK_NS, CpuSnapshot, WatchedMachine
+from virtgauge.platforms.base import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Sigma = Annotated[float, Field(ge=0, le=2)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-
-
-class Truth(BaseModel):
-    """A part of what is true of the simulation, as a plan says it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def lognormal(sigma: float, random: np.random.Generator) -> float:
@@ -40,7 +35,7 @@ _GUEST_SHARE = 0.3  # Of its CPU that the guest uses
 _SECOND_NS = 1_000_000_000
 
 
-class Bursts(Truth):
+class Bursts(Section):
     """Bursts that begin at random moments; between them nothing is taken."""
 
     taken: Annotated[float, Field(gt=0, lt=1)]
@@ -163,7 +158,7 @@ class BurstMachine(WatchedMachine):
 _SUB_BUCKET_BITS = 11  # an HDR histogram with 3 significant digits has 2048 sub-buckets
 
 
-class Distribution(Truth):
+class Distribution(Section):
     """Lognormal values with a known median, plus rare stalls.
 
     Every guest draws a factor of its own, lognormal with median 1 and ``guest_sigma``: repetitions on fresh guests
@@ -189,7 +184,7 @@ class Distribution(Truth):
         return np.maximum(np.rint(values * 1000), 1).astype(np.int64)
 
 
-class Fault(Truth):
+class Fault(Section):
     """Something that goes wrong.
 
     ``hang`` never answers; ``crash`` ends the stream inside a frame; ``garbage`` sends random bytes; ``refuse``
