@@ -12,7 +12,7 @@ import errno
 import time
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -27,20 +27,25 @@ from virtgauge.platforms.simulated.neighbours import Load, Tenant, kernel_trial,
 from virtgauge.platforms.simulated.settings import SimulatedSettings
 from virtgauge.platforms.simulated.storage import StorageDevice
 from virtgauge.platforms.simulated.truth import (
+    AnswerFault,
     BurstMachine,
+    EstimateFault,
+    GuestFault,
+    LoadFault,
+    MemoryFault,
     cycle_fields,
     cycles_of,
     distribution_message,
     lognormal,
 )
 
-_ANSWERS = {
-    **{kind: (kind, None) for kind in ("unsupported", "wrong-result", "peer-lost", "peer-version", "no-answer")},
-    **{"clock-step": ("clock-step", None), "refuse": ("internal", None), "disk-full": ("os", errno.ENOSPC)},
+_ANSWERS: dict[str, tuple[str, int | None]] = {
+    **{kind: (kind, None) for kind in (*get_args(AnswerFault), *get_args(EstimateFault))},
+    **{"refuse": ("internal", None), "disk-full": ("os", errno.ENOSPC)},
 }
 """Faults that are nothing but an error answer: its code and errno."""
-_OF_PROBES = {"hang", "crash", "garbage", "clock-drift", "clock-ahead", "out-of-memory", "killed", *_ANSWERS}
-_OF_LOADS = {"loader-dies", "loader-idle", "loader-lost", "out-of-memory", "killed"}
+_OF_PROBES = {*get_args(GuestFault), *get_args(MemoryFault), *_ANSWERS} - {"no-launch"}
+_OF_LOADS = {*get_args(LoadFault), *get_args(MemoryFault)}
 _MOST_SAMPLES = 20_000
 """A simulated trial draws no more values than this, whatever was asked: the rest would say the same again."""
 

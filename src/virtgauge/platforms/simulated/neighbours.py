@@ -62,26 +62,17 @@ class Tenant:
     def apply(self, policy: Policy) -> Applied:
         """Be told what it may use.  Raises PolicyError: the simulation was told to refuse it."""
         truth = self.machine.truth
-        knobs = {
-            "cpu_limit": truth.cpu_limit,
-            "reservation": truth.reservation,
-            "weight": truth.weight,
-            "cores": Knob.HONOURED,
-            "disk": truth.disk_limit,
-        }
+        knobs = {"cpu_limit": truth.cpu_limit, "reservation": truth.reservation, "weight": truth.weight}
+        knobs |= {"cores": Knob.HONOURED, "disk": truth.disk_limit}
         asked = {field: knobs[field] for field in policy.given()}
         for field, knob in asked.items():
             if knob is Knob.REFUSED:
                 raise PolicyError(f"{field} = {getattr(policy, field)}: the simulation was told to refuse it")
         self._policy = policy
         self.account()
-        return Applied(
-            policy,
-            {field: str(getattr(policy, field)) for field, knob in asked.items() if knob is not Knob.ABSENT},
-            tuple(
-                f"{field}: the simulation has no such setting" for field, knob in asked.items() if knob is Knob.ABSENT
-            ),
-        )
+        absent = [field for field, knob in asked.items() if knob is Knob.ABSENT]
+        in_force = {field: str(getattr(policy, field)) for field in asked if field not in absent}
+        return Applied(policy, in_force, tuple(f"{field}: the simulation has no such setting" for field in absent))
 
     def account(self) -> None:
         """Begin its accounts, where they have not begun."""

@@ -184,6 +184,13 @@ class Distribution(Section):
         return np.maximum(np.rint(values * 1000), 1).astype(np.int64)
 
 
+GuestFault = Literal["hang", "crash", "garbage", "no-launch", "clock-drift", "clock-ahead"]
+AnswerFault = Literal["refuse", "unsupported", "wrong-result", "disk-full"]
+EstimateFault = Literal["peer-lost", "peer-version", "no-answer", "clock-step"]
+MemoryFault = Literal["out-of-memory", "killed"]
+LoadFault = Literal["loader-dies", "loader-idle", "loader-lost"]
+
+
 class Fault(Section):
     """Something that goes wrong.
 
@@ -196,27 +203,7 @@ class Fault(Section):
     says so; ``loader-idle`` does nothing and does not say so; ``loader-lost`` ends half-way, with its guest.
     """
 
-    kind: Literal[
-        "hang",
-        "crash",
-        "garbage",
-        "refuse",
-        "unsupported",
-        "no-launch",
-        "clock-drift",
-        "clock-ahead",
-        "wrong-result",
-        "disk-full",
-        "out-of-memory",
-        "killed",
-        "loader-dies",
-        "loader-idle",
-        "loader-lost",
-        "peer-lost",
-        "peer-version",
-        "no-answer",
-        "clock-step",
-    ]
+    kind: Literal[GuestFault, AnswerFault, EstimateFault, MemoryFault, LoadFault]
     """What happens; see above."""
     function: str | None = None
     """Only in trials of this function, kernel (``memory-write-simd``) or estimator."""
