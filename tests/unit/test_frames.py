@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virtgauge.agent.frames import MAX_FRAME, FrameDecoder, ProtocolError, TruncatedError, encode
+from virtgauge.agent.frames import MAX_FRAME, FrameDecoder, ProtocolError, encode
 
 
 def frame(payload: bytes) -> bytes:
@@ -125,5 +125,5 @@ def test_a_payload_that_is_no_message_is_refused(payload):
 def test_a_stream_that_ends_inside_a_frame_is_truncated():
     decoder = FrameDecoder()
     decoder.feed(encode({"type": "x"}, 0)[:-1])
-    with pytest.raises(TruncatedError):
+    with pytest.raises(ProtocolError, match="ended inside a frame"):
         decoder.finish()

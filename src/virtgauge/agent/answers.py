@@ -29,16 +29,11 @@ _LONGEST_FACTS = 1024 * 1024  # characters of the facts, as the ledger keeps the
 
 
 class AgentError(Exception):
-    """The agent refused or failed a request.
-
-    Attributes:
-        code: one of the codes of docs/protocol.md.
-        message: one line; also where it is what a guest's program printed.
-        errno: for code ``os``.
-    """
+    """The agent refused or failed a request."""
 
     def __init__(self, code: str, message: str, errno: int | None = None) -> None:
-        self.code, self.message, self.errno = code, printable(" ".join(message.split()), _LONGEST_TEXT), errno
+        self.code, self.errno = code, errno  # one of the codes of docs/protocol.md; of code ``os``
+        self.message = printable(" ".join(message.split()), _LONGEST_TEXT)  # one line, whatever a guest's program said
         super().__init__(f"{self.code}: {self.message}")
 
 
@@ -55,8 +50,7 @@ class Reply:
 def cleaned(value: Any, depth: int = 0) -> Any:
     """A message whose texts are one short line each, and whose numbers are numbers.
 
-    Raises:
-        ProtocolError: it is nested too deep, or holds a number that is none, or what docs/protocol.md does not know.
+    Raises ProtocolError: it is nested too deep, or holds a number that is none, or what docs/protocol.md does not know.
     """
     if depth > _DEEPEST:
         raise ProtocolError(f"a message is nested deeper than {_DEEPEST}")
@@ -96,8 +90,7 @@ class Awaited:
     def take(self, message: dict[str, Any]) -> bool:
         """Take a message in; whether it was the last one of the answer.
 
-        Raises:
-            ProtocolError: it is not what docs/protocol.md says, or there were too many.
+        Raises ProtocolError: it is not what docs/protocol.md says, or there were too many.
         """
         self._messages += 1
         if self._messages > _MOST_MESSAGES:

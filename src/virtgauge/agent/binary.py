@@ -28,8 +28,7 @@ class AgentBinary:
 def find_agent() -> AgentBinary:
     """Find the agent: ``$VIRTGAUGE_AGENT``, then the one inside the installed package.
 
-    Raises:
-        UnavailableError: neither exists.
+    Raises UnavailableError: neither exists.
     """
     path = find_native("virtgauge-agent", ENVIRONMENT_VARIABLE, "the agent binary", "a built agent", "agent")
     return AgentBinary(path=path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())

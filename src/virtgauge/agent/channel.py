@@ -32,13 +32,7 @@ class HandshakeError(Exception):
 
 
 class Channel:
-    """A session with one agent.
-
-    Attributes:
-        welcome: the agent's answer to the handshake (version, hash, pid, whether it is init).
-        timeout_factor: how many times longer than on a physical machine its answers may take.  Whoever makes a guest
-            that is slow by its nature (within an emulated machine) says so here; all bounds on requests follow.
-    """
+    """A session with one agent."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -49,7 +43,9 @@ class Channel:
         self._pending: dict[int, Awaited] = {}
         self._receiver: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
-        self.welcome: dict[str, Any] = {}
+        self.welcome: dict[str, Any] = {}  # its answer to the handshake (version, hash, pid, whether it is init)
+        # How many times longer than on a physical machine its answers may take.  Whoever makes a guest that is slow by
+        # its nature (within an emulated machine) says so here; all bounds on requests follow.
         self.timeout_factor = 1.0
 
     @classmethod
@@ -156,8 +152,6 @@ class Channel:
         with contextlib.suppress(OSError, TimeoutError, ProtocolError):  # a serial line that was given up says so again
             async with asyncio.timeout(1.0):
                 await self._writer.wait_closed()
-
-    # -- inside ------------------------------------------------------------------------------------------
 
     def _await_answer(self, on_progress: Callable[[float], None] | None = None) -> tuple[int, Awaited]:
         request_id = self._next_id

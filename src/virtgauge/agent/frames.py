@@ -20,10 +20,6 @@ class ProtocolError(Exception):
     """The peer did not keep to docs/protocol.md; the session is over."""
 
 
-class TruncatedError(ProtocolError):
-    """The peer went away inside a frame."""
-
-
 def encode(message: dict[str, Any], sequence: int) -> bytes:
     """One frame. Raises ProtocolError: the message is larger than a frame may be."""
     payload = msgpack.packb({"seq": sequence, **message}, use_bin_type=True)
@@ -46,8 +42,7 @@ class FrameDecoder:
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """The messages completed by ``data``.
 
-        Raises:
-            ProtocolError: an empty or oversized frame, no map, no type, or a number out of sequence.
+        Raises ProtocolError: an empty or oversized frame, no map, no type, or a number out of sequence.
         """
         self._buffer += data
         messages = []
@@ -56,9 +51,9 @@ class FrameDecoder:
         return messages
 
     def finish(self) -> None:
-        """The stream ended. Raises TruncatedError: in the middle of a frame."""
+        """The stream ended. Raises ProtocolError: in the middle of a frame."""
         if self._buffer:
-            raise TruncatedError(f"the stream ended inside a frame ({len(self._buffer)} bytes of it had arrived)")
+            raise ProtocolError(f"the stream ended inside a frame ({len(self._buffer)} bytes of it had arrived)")
 
     def _next_payload(self) -> bytes | None:
         if len(self._buffer) < _LENGTH.size:

@@ -145,17 +145,11 @@ class SerialLink:
 
     Whatever is done with it may leave something to be sent, which :meth:`take_output` hands over.  Time is any clock
     that goes forward, in seconds.
-
-    Attributes:
-        opened: the agent has been heard.
-        closed: the agent has ended the stream.
-        deadline: when :meth:`tick` is due; None while nothing is under way.
     """
 
     def __init__(self) -> None:
-        self.opened = False
-        self.closed = False
-        self.deadline: float | None = None
+        self.opened = self.closed = False  # the agent has been heard; it has ended the stream
+        self.deadline: float | None = None  # when :meth:`tick` is due; None while nothing is under way
         self._start = self._base = self._expected = 0
         self._window = 0
         self._pending = bytearray()
@@ -184,8 +178,7 @@ class SerialLink:
     def receive(self, packet: Packet, now: float) -> bytes:
         """Take a packet; returns the bytes of the stream that it brings.
 
-        Raises:
-            ProtocolError: the agent speaks another version of this, or began anew.
+        Raises ProtocolError: the agent speaks another version of this, or began anew.
         """
         if packet.kind is Kind.OPEN:
             self._open(packet, now)
@@ -205,8 +198,7 @@ class SerialLink:
     def tick(self, now: float) -> None:
         """Send again what the agent does not confirm, where that is due.
 
-        Raises:
-            ProtocolError: it has confirmed nothing for a minute.
+        Raises ProtocolError: it has confirmed nothing for a minute.
         """
         if self.deadline is None or now < self.deadline:
             return

@@ -58,8 +58,7 @@ OpenTaps = Callable[[GuestSpec], contextlib.AbstractContextManager[list[Tap]]]
 def open_taps(spec: GuestSpec, queues: int = 1) -> Iterator[list[Tap]]:
     """The guest's links, open in its lab until its process has its own copies; they are gone when that ends.
 
-    Raises:
-        LaunchError: one cannot be made.
+    Raises LaunchError: one cannot be made.
     """
     with contextlib.ExitStack() as closing:
         taps: list[Tap] = []
@@ -78,8 +77,7 @@ def named_taps(spec: GuestSpec, removal: contextlib.ExitStack) -> Iterator[list[
 
     They stay until ``removal``.
 
-    Raises:
-        LaunchError: one cannot be made.
+    Raises LaunchError: one cannot be made.
     """
     if spec.lab is None or not spec.nics:
         yield []
@@ -102,8 +100,7 @@ def loop_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
 
     It is free again when the controller and the guest have closed it.
 
-    Raises:
-        LaunchError: one cannot be made.
+    Raises LaunchError: one cannot be made.
     """
     found = []
     for disk in spec.disks:
@@ -210,8 +207,7 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
 
     ``removal`` undoes it, and is expected to end the guest's processes before.
 
-    Raises:
-        LaunchError: a name is taken, or this user may make none.
+    Raises LaunchError: a name is taken, or this user may make none.
     """
     if not spec.nics or spec.lab is None:
         return None
@@ -235,8 +231,7 @@ def mounted_disks(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
     Tells how writes reach their images, in words; None without a disk.  ``removal`` unmounts it, and is expected to end
     the guest's processes before.
 
-    Raises:
-        LaunchError: one cannot be mounted.
+    Raises LaunchError: one cannot be mounted.
     """
     ways = []
     for disk in spec.disks:
@@ -308,8 +303,7 @@ def start_kernel(
 
     ``terminal`` is the one of the pairs that is its standard input and output.
 
-    Raises:
-        LaunchError: a link cannot be made, a limit is not in force, or the kernel does not start.
+    Raises LaunchError: a link cannot be made, a limit is not in force, or the kernel does not start.
     """
     stdio = None if terminal is None else terminal.theirs.fileno()
     with taps_of(attempt.spec) as taps, cgroup.entrance() as join:
@@ -409,8 +403,7 @@ async def start_agent(
 
     A command starts it in a sandbox; without one it is a plain process of this machine.
 
-    Raises:
-        LaunchError: it does not start.
+    Raises LaunchError: it does not start.
     """
     cpus = spec.cpus
     if cpus is None and spec.vcpus is not None:

@@ -207,12 +207,7 @@ _PIECE = 256 * 1024
 
 
 class PeerServer:
-    """Launches peers on this machine for a laboratory on another: one connection each, whose end is the peer's.
-
-    Attributes:
-        address, port: where it listens.
-        secret: that a request must know, beside the certificate of the connection.
-    """
+    """Launches peers on this machine for a laboratory on another: one connection each, whose end is the peer's."""
 
     def __init__(self, scope: Scope, agent: AgentBinary, idle_s: float, on_idle: Callable[[], None]) -> None:
         """Whatever is made for peers belongs to the scope; ``on_idle`` is called after so long without a connection."""
@@ -221,14 +216,13 @@ class PeerServer:
         self._idle: asyncio.TimerHandle | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self.secret = secrets.token_hex(16)
-        self.address, self.port = "", 0
+        self.secret = secrets.token_hex(16)  # that a request must know, beside the certificate of the connection
+        self.address, self.port = "", 0  # where it listens
 
     async def listen(self, address: str, context: ssl.SSLContext) -> None:
         """Listen at an address of this machine, for whoever proves himself by the context's authority.
 
-        Raises:
-            OSError: it is no address of this machine.
+        Raises OSError: it is no address of this machine.
         """
         self._server = await asyncio.start_server(
             self._accept, address, 0, ssl=context, ssl_handshake_timeout=_HANDSHAKE_S, limit=LINE_LIMIT

@@ -27,8 +27,7 @@ ENVIRONMENT_VARIABLE = "VIRTGAUGE_SHIM"
 def find_library() -> Path:
     """Find the shim: ``$VIRTGAUGE_SHIM``, then the one inside the installed package.
 
-    Raises:
-        UnavailableError: neither exists, or the machine's C library is not glibc or is older than the shim asks for.
+    Raises UnavailableError: neither exists, or the machine's C library is not glibc or is older than the shim asks for.
     """
     path = find_native("libhptime_preload.so", ENVIRONMENT_VARIABLE, "the shim", "a built shim", "shim")
     needed, present = needed_glibc(path.read_bytes()), present_glibc()

@@ -121,13 +121,9 @@ class Listener:
     """Waits for the agent of one launch."""
 
     def __init__(self, endpoint: Endpoint, credentials: Credentials, refused_callers: RefusedCallers) -> None:
-        """Begin to listen.
+        """Begin to listen; ``refused_callers`` gets whoever is refused.
 
-        Args:
-            refused_callers: gets whoever is refused.
-
-        Raises:
-            OSError: the address is not this machine's, or the port is taken.
+        Raises OSError: the address is not this machine's, or the port is taken.
         """
         self._context, self._expected = credentials.context(), credentials.agent_certificate()
         self._refused_callers = refused_callers
@@ -204,11 +200,7 @@ def _reason(error: BaseException) -> str:
 
 
 class DialIn:
-    """The controller's side of one machine, for one run.
-
-    Attributes:
-        refused_callers: who else has called, by what they did.
-    """
+    """The controller's side of one machine, for one run."""
 
     def __init__(self, settings: MachineSettings) -> None:
         assert settings.listen is not None
@@ -217,13 +209,12 @@ class DialIn:
         self._credentials: Credentials | None = None
         self._waited = False
         self._busy = False
-        self.refused_callers: RefusedCallers = RefusedCallers()
+        self.refused_callers = RefusedCallers()  # who else has called, by what they did
 
     async def look(self) -> Availability:
         """Whether it can be listened here; whether the machine will call, only the run can tell.
 
-        Raises:
-            VirtgaugeError: it cannot, or the credentials of the plan cannot be used.
+        Raises VirtgaugeError: it cannot, or the credentials of the plan cannot be used.
         """
         if self._settings.credentials is not None:
             Credentials.load(self._settings.credentials.expanduser())
@@ -240,8 +231,7 @@ class DialIn:
     def begin(self, scope: Scope, agent: AgentBinary) -> str:
         """Make or read the credentials; returns what a person has to do now.
 
-        Raises:
-            VirtgaugeError: those of the plan cannot be used, or the new ones cannot be written.
+        Raises VirtgaugeError: those of the plan cannot be used, or the new ones cannot be written.
         """
         dialled = self._settings.dialled
         if self._settings.credentials is not None:

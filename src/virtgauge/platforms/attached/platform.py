@@ -56,8 +56,7 @@ class Endpoint:
     def parse(cls, text: str) -> Self:
         """Read ``192.0.2.1:7443`` or ``[2001:db8::1]:7443``.
 
-        Raises:
-            ValueError: it is none; the agent is static and resolves no names.
+        Raises ValueError: it is none; the agent is static and resolves no names.
         """
         host, _, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")

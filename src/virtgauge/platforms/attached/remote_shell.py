@@ -53,15 +53,11 @@ _REMOVAL = " ".join(
 
 
 class PlacementError(Exception):
-    """The agent could not be put into a folder.
-
-    Attributes:
-        elsewhere: another folder of the same machine may do.
-    """
+    """The agent could not be put into a folder."""
 
     def __init__(self, message: str, *, elsewhere: bool = False) -> None:
         super().__init__(message)
-        self.elsewhere = elsewhere
+        self.elsewhere = elsewhere  # another folder of the same machine may do
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +81,7 @@ class Placement:
     async def carry_out(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Send the agent; returns the folder that it is in, after which the stream is the channel.
 
-        Raises:
-            PlacementError: it could not be done there; the folder is gone again.
+        Raises PlacementError: it could not be done there; the folder is gone again.
         """
         folder = await self._answer(reader, "send")
         writer.write(self.agent.path.read_bytes())
