@@ -14,7 +14,7 @@ from virtgauge.agent.channel import AgentError, Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host import tracing
 from virtgauge.measures.catalogue import find_measure
-from virtgauge.platforms.simulated.truth import cycle_fields, distribution_message
+from virtgauge.platforms.simulated.answers import cycle_fields, distribution_message
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
 from virtgauge.suites.base import Cell

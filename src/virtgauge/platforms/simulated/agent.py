@@ -20,6 +20,7 @@ import numpy.typing as npt
 from virtgauge.agent.channel import PROTOCOL_VERSION, AgentError
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
 from virtgauge.host.process import boot_id
+from virtgauge.platforms.simulated.answers import cycle_fields, cycles_of, distribution_message
 from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd, SimulatedLink
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice
 from virtgauge.platforms.simulated.isolation import Work, work_name
@@ -33,9 +34,6 @@ from virtgauge.platforms.simulated.truth import (
     GuestFault,
     LoadFault,
     MemoryFault,
-    cycle_fields,
-    cycles_of,
-    distribution_message,
     lognormal,
 )
 

@@ -16,16 +16,8 @@ from pydantic import Field
 
 from virtgauge.agent.channel import AgentError
 from virtgauge.platforms.base import Section
-from virtgauge.platforms.simulated.truth import (
-    NotNegative,
-    Positive,
-    Share,
-    Sigma,
-    distribution_message,
-    ended,
-    histogram,
-    lognormal,
-)
+from virtgauge.platforms.simulated.answers import distribution_message, ended, histogram
+from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma, lognormal
 
 ENDS = ("tested", "receiver", "others")  # How the names of guests end that share a path
 

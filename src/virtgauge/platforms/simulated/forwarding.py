@@ -15,14 +15,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from virtgauge.platforms.base import Section
-from virtgauge.platforms.simulated.truth import (
-    NotNegative,
-    Positive,
-    Share,
-    Sigma,
-    distribution_message,
-    lognormal,
-)
+from virtgauge.platforms.simulated.answers import distribution_message
+from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma, lognormal
 
 _WIRE_OVERHEAD_BYTES = 20
 _LATENCIES_DRAWN = 400  # Per flow and trial; each stands for as many frames as it takes to make up the flow

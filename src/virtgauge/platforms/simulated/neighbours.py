@@ -17,6 +17,7 @@ import numpy.typing as npt
 from virtgauge.agent.channel import AgentError
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy, PolicyError
+from virtgauge.platforms.simulated.answers import distribution_message
 from virtgauge.platforms.simulated.isolation import (
     DISK,
     SHARE,
@@ -28,7 +29,7 @@ from virtgauge.platforms.simulated.isolation import (
     Work,
     division,
 )
-from virtgauge.platforms.simulated.truth import distribution_message, lognormal
+from virtgauge.platforms.simulated.truth import lognormal
 
 _PERIOD_NS = 100_000_000  # Of a quota, as in Linux
 _NOTHING = 1e-9  # CPUs; what is less is rounding

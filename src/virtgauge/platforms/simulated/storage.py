@@ -18,15 +18,8 @@ from pydantic import Field
 
 from virtgauge.agent.channel import AgentError
 from virtgauge.platforms.base import Section
-from virtgauge.platforms.simulated.truth import (
-    NotNegative,
-    Positive,
-    Share,
-    Sigma,
-    ended,
-    histogram,
-    lognormal,
-)
+from virtgauge.platforms.simulated.answers import ended, histogram
+from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma, lognormal
 
 _DRAWN = 20_000  # Per stream and trial; each stands for as many operations as it takes to make up the stream
 _BURSTS = 10  # Of which a probe of the disk consists
