@@ -165,6 +165,12 @@ class OciPlatform(Platform):
             removal.callback(cgroup.kill_all)
             pipes = PipePair()
             removal.callback(pipes.close)
+            vcpus = spec.vcpus or self.settings.vcpus
+            limits = Limits(
+                cpus=float(vcpus) if spec.cpu_limit is None and vcpus else spec.cpu_limit,
+                memory_mib=spec.memory_mib or self.settings.memory_mib,
+                affinity=spec.cpus if self._profile.sets_cpus else None,
+            )
             container = _Container(runtime, self._options(spec, overlay), folder, spec)
             with stage("bundle", OSError):
                 container.bundle.mkdir()
@@ -174,7 +180,7 @@ class OciPlatform(Platform):
                     environment=spec.scope.environment(),
                     cgroup_path=f"/{cgroup.name}",
                     overlay=overlay,
-                    limits=self._limits(spec),
+                    limits=limits,
                     network_namespace=None if namespace is None else namespace.path,
                     shares=shares,
                     capabilities=spec.capabilities,
@@ -214,14 +220,6 @@ class OciPlatform(Platform):
         profile = self._profile
         network = profile.networked if spec.nics else profile.isolated
         return (*profile.options, *_OVERLAY_OPTIONS.get(overlay, ()), *network, *self.settings.options)
-
-    def _limits(self, spec: GuestSpec) -> Limits:
-        vcpus = spec.vcpus or self.settings.vcpus
-        return Limits(
-            cpus=float(vcpus) if spec.cpu_limit is None and vcpus else spec.cpu_limit,
-            memory_mib=spec.memory_mib or self.settings.memory_mib,
-            affinity=spec.cpus if self._profile.sets_cpus else None,
-        )
 
 
 class _Container(ProcessAttempt):
