@@ -22,7 +22,7 @@ from virtgauge.host.mounts import make_disk_image, mount_disk_image, unmount_dis
 from virtgauge.host.scope import Scope
 from virtgauge.suites.storage.client import find_sensorstore
 from virtgauge.suites.storage.databases import account, database
-from virtgauge.suites.storage.databases.base import Account, Database, Durability, Layout, Missing
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Instance, Missing, Profile
 
 ADDRESS = "127.0.0.1"
 _STOP_S = 30.0
@@ -43,7 +43,7 @@ class Serving:
 
     database: Database
     label: str
-    layout: Layout
+    layout: Instance
     store: dict[str, Any]
     level: str
 
@@ -63,14 +63,13 @@ def serving(name: str, durability: Durability) -> Iterator[Serving]:
     if isinstance(profile, str):
         raise BenchmarkError(f"{product.title} cannot be {durability}: {profile}")
     with Scope() as scope, contextlib.ExitStack() as removal:
-        user = account()
-        layout = _layout(scope, removal, user)
-        store = product.store(found, layout, profile)
+        layout = _instance(product, found, profile, scope, removal)
+        store = product.store(layout)
         if product.embedded:
-            (layout.data / product.name).mkdir()
+            layout.data.mkdir()
         else:
-            server = product.server(found, layout, profile)
-            server.write(user)
+            server = product.server(layout)
+            server.write(layout.account)
             environment = {**os.environ, **server.env}
             for argv in server.setup:
                 _set_up(argv, environment)
@@ -88,7 +87,9 @@ def serving(name: str, durability: Durability) -> Iterator[Serving]:
         yield Serving(product, product.label(found), layout, store, profile.name)
 
 
-def _layout(scope: Scope, removal: contextlib.ExitStack, user: Account | None) -> Layout:
+def _instance(
+    product: Database, found: Found, profile: Profile, scope: Scope, removal: contextlib.ExitStack
+) -> Instance:
     """A data disk of its own, as in a run, and a folder for the configuration."""
     config, data = scope.folder / "config", scope.folder / "data"
     config.mkdir(mode=0o755)
@@ -99,7 +100,8 @@ def _layout(scope: Scope, removal: contextlib.ExitStack, user: Account | None) -
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         port = int(probe.getsockname()[1])
-    return Layout(config, data, ADDRESS, port, secrets.token_hex(16), user)
+    password = secrets.token_hex(16)
+    return Instance(found, profile, config, data / product.name, ADDRESS, port, password, account())
 
 
 def _set_up(argv: Sequence[str], environment: dict[str, str]) -> None:

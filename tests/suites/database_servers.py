@@ -18,7 +18,7 @@ from typing import Any
 import virtgauge
 from virtgauge.suites.storage.client import find_sensorstore
 from virtgauge.suites.storage.databases import account
-from virtgauge.suites.storage.databases.base import Database, Durability, Found, Layout, Profile
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Instance, Profile
 
 DATA = {"seed": 7, "sensors": 4, "step_ms": 1000}
 PATIENCE = 4.0
@@ -58,11 +58,12 @@ class RunningServer:
         address, port = f"127.{81 + (pid >> 16) % 128}.{pid >> 8 & 255}.{pid & 255}", 5400 + 2 * next(_NUMBERS)
         whom = account() if os.geteuid() == 0 else None
         (root / "data").mkdir()
-        self.layout = Layout(root / "config", root / "data", address, port, "5ec4e7", whom, product.memory_mib)
-        self.server = product.server(found, self.layout, profile)
+        data = root / "data" / product.name
+        self.layout = Instance(found, profile, root / "config", data, address, port, "5ec4e7", whom)
+        self.server = product.server(self.layout)
         self.server.write(whom)
-        self._at_rest = product.at_rest(found, self.layout)
-        self.store = product.store(found, self.layout, profile)
+        self._at_rest = product.at_rest(self.layout)
+        self.store = product.store(self.layout)
         self.log, self.counters, self.acknowledged = root / "log", root / "flushes", root / "acknowledged"
         self._environment = os.environ | self.server.env
         self._process: subprocess.Popen[bytes] | None = None
@@ -98,7 +99,7 @@ class RunningServer:
         if self._at_rest:
             subprocess.run(self._at_rest, check=True, capture_output=True, timeout=120)
         patterns = {"data": self.product.data_files, "log": self.product.log_files}
-        return answer_of("files", {"folder": str(self.layout.data / self.product.name)} | patterns)
+        return answer_of("files", {"folder": str(self.layout.data)} | patterns)
 
     def measure(
         self,

@@ -12,7 +12,7 @@ import pytest
 from suites.database_servers import DATA, RunningServer, answer_of, running, stream
 
 from virtgauge.suites.storage.databases import DATABASES
-from virtgauge.suites.storage.databases.base import Durability, Profile
+from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability, Profile
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +66,8 @@ def test_what_is_stored_is_counted_and_is_in_its_files(server: RunningServer) ->
     server.prepare(preload=1000)
     stored = answer_of("count", {"store": server.store})
     assert stored == {"rows": 1000 * DATA["sensors"]}
-    held = answer_of("files", {"folder": str(server.layout.data / server.product.name)})
-    in_files = server.profile.period_ms is not None or server.profile.survives_kill  # else in memory alone, perhaps
+    held = answer_of("files", {"folder": str(server.layout.data)})
+    in_files = server.profile.durability is not Durability.NONE  # else in memory alone, perhaps
     assert held["allocated_bytes"] > (10 * stored["rows"] if in_files else 0)  # of 32 bytes each, if not compressed
 
 
@@ -110,7 +110,7 @@ def test_a_level_flushes_as_it_says(server: RunningServer) -> None:
     assert result["errors"] == 0, result["first_error"]
     if server.profile.flushes_each_write:
         assert flushes >= result["operations"]
-    elif server.profile.period_ms is None and server.profile.survives_kill:
+    elif server.profile.durability is Durability.OS:
         assert flushes < result["operations"] / 100  # at times, for a file of its own
     else:
         assert flushes < result["operations"] / 4
@@ -144,8 +144,8 @@ def test_what_was_acknowledged_outlives_a_kill_where_the_level_says_so(server: R
     assert audit["wrong_rows"] == 0
     if server.profile.survives_kill:
         assert audit["missing_rows"] == 0
-    elif server.profile.period_ms is not None:
-        assert (audit["oldest_lost_ms"] or 0) <= server.profile.period_ms + 1000  # the machine may be busy
+    elif server.profile.durability is Durability.PERIODIC:
+        assert (audit["oldest_lost_ms"] or 0) <= FIRST_PERIOD_MS + 1000  # the machine may be busy
 
 
 def test_a_data_folder_in_use_is_refused(server: RunningServer) -> None:

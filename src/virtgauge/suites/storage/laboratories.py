@@ -18,7 +18,7 @@ from virtgauge.platforms.simulated.storage import KILL
 from virtgauge.suites.storage.calibration import NullServer
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
 from virtgauge.suites.storage.databases import DATABASES, account, database
-from virtgauge.suites.storage.databases.base import Database, Durability, Found, Layout
+from virtgauge.suites.storage.databases.base import Durability, Found, Instance, Profile
 from virtgauge.suites.storage.existing import not_on
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of, profile_of
@@ -119,10 +119,10 @@ class GuestTestbed(StorageTestbed):
         }
         await self.stage.launch(**self._wanted)
 
-    def _layout(self, product: Database) -> Layout:
-        config, data, password = self._shared / "config", self._disks[0].folder, secrets.token_hex(12)
-        log = self._disks[1].folder / product.name if self.spec.separate_log else None
-        return Layout(config, data, GUEST_ADDRESS, _PORT, password, self._account, product.memory_mib, log)
+    def _instance(self, name: str, place: Found, profile: Profile) -> Instance:
+        config, password = self._shared / "config", secrets.token_hex(12)
+        data, *log = (disk.folder / name for disk in self._disks)
+        return Instance(place, profile, config, data, GUEST_ADDRESS, _PORT, password, self._account, *log)
 
     def _inside(self) -> Sensorstore:
         return Sensorstore(self.guest.channel, self._sensorstore, None, timeout_factor=self._factor)
@@ -189,8 +189,7 @@ class EmbeddedTestbed(GuestTestbed):
         name = params["database"]
         separate, durability = params["commit_log"] == "separate", Durability(params["durability"])
         place, profile = level_of(name, durability, params["period_ms"], separate_log=separate)
-        product = database(name)
-        store = product.store(place, self._layout(product), profile)
+        store = database(name).store(self._instance(name, place, profile))
         client = self._client(store | {"timeout_ms": self.spec.settings.timeout_ms})
         if (name, profile.name) not in self._reported:
             folder = str(Path(store["path"]).parent)
@@ -269,14 +268,14 @@ class ServedTestbed(GuestTestbed):
         )
         product = self._product = database(spec.database)
         self._prepare()
-        layout = self._layout(product)
-        self._server = product.server(place, layout, profile)
+        instance = self._instance(spec.database, place, profile)
+        self._server = product.server(instance)
         try:
             self._server.write(self._account)
             self._lab = stage.make_lab()
         except (NetworkError, OSError) as error:
             raise LaunchError("network", str(error)) from error
-        await self._launch(product.memory_mib, self._server.shares, lab=self._lab, nics=(GUEST_END,))
+        await self._launch(product.memory_mib, place.shares, lab=self._lab, nics=(GUEST_END,))
         peer = await stage.launch_peer("client", lab=self._lab)
         await address_peer(peer.channel)
         uncounted = None
@@ -285,10 +284,10 @@ class ServedTestbed(GuestTestbed):
             if self._profile != AS_IS:  # a flush is to cost what another device's would
                 words = f"its flushes cannot be made to cost what {self._profile} says; measure it with {AS_IS}"
                 raise StoreError("unsupported", f"{uncounted}: {words}")
-        store = product.store(place, layout, profile) | {"timeout_ms": spec.settings.timeout_ms}
+        store = product.store(instance) | {"timeout_ms": spec.settings.timeout_ms}
         self._label, self._client = product.label(place), Sensorstore(peer.channel, self._sensorstore, store)
         self._level, self._uncounted = profile, uncounted
-        self._at_rest = tuple(product.at_rest(place, layout))
+        self._at_rest = tuple(product.at_rest(instance))
         self._null: NullServer | None = None
         self._process = self._new_process()
         await self._process.set_up()

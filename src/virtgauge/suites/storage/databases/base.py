@@ -49,13 +49,22 @@ class Profile:
     name: str  # of the level, for people (``j:true``)
     settings: Mapping[str, str]  # of the server and of the client, by their own names; recorded with every result
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what sensorstore's driver has to be told
-    # every acknowledged write is there after the server's process was killed; what the audit holds the level to
-    survives_kill: bool = False
-    # every acknowledgement had waited for a flush of its own or of a group it was part of; what the counted flushes
-    # hold the level to
-    flushes_each_write: bool = False
-    # what is acknowledged is flushed within this; None where no such promise is made, or an earlier one
-    period_ms: int | None = None
+    written: bool = False  # of the level periodic: the operating system has it at once, as at the level os
+    durability: Durability = Durability.NONE  # set by :meth:`Database.levels`
+
+    @property
+    def survives_kill(self) -> bool:
+        """Every acknowledged write is there after the server's process was killed; the audit holds the level to it."""
+        return self.written or self.durability in (Durability.OS, Durability.FLUSHED)
+
+    @property
+    def flushes_each_write(self) -> bool:
+        """Every acknowledgement had waited for a flush of its own or of its group; counted flushes tell."""
+        return self.durability is Durability.FLUSHED
+
+
+Levels = Mapping[Durability, Profile | str]
+"""The settings of every level; of one that a database has not, why not, in words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,21 +97,19 @@ class Account:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """Where one server lives."""
+class Instance:
+    """One database at one level, and where it lives."""
 
+    found: Found
+    profile: Profile
     config: Path  # a folder of the host that the guest sees under the same path; :meth:`Server.write` fills it
-    # the data disk, as the guest sees it. Everything that the server writes is in ``data/NAME``, which has to be
-    # empty or not there yet.
-    data: Path
+    data: Path  # on the data disk, as the guest sees it: all that it writes, in a folder that is empty or not there yet
     # address, port: where it listens, and nowhere else
     address: str
     port: int
     password: str  # of the user ``virtgauge``, where the database knows passwords
     account: Account | None = None  # None leaves the server the user that the agent runs as, which is not root then
-    memory_mib: int = 512  # about what the server may use
-    # the folder of its commit log on a disk of its own, empty or not there yet; None where the log lies with the data
-    log: Path | None = None
+    log: Path | None = None  # as ``data``, of its commit log on a disk of its own; None where it lies with the data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +118,7 @@ class Server:
 
     # the server. It stays in the foreground, and its process is the one that is started: no shell in between.
     argv: Sequence[str]
-    # its configuration, by path below ``Layout.config``
+    # its configuration, by path below ``Instance.config``
     files: Mapping[Path, str] = dataclasses.field(default_factory=dict)
     # commands to be run before its first start, in this order; the first refuses a folder that holds something. A
     # restart on the same data runs none of them.
@@ -119,7 +126,6 @@ class Server:
     # to be added to the environment of ``setup`` and ``argv``
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ready_timeout_s: float = 20.0  # it serves within this on the host; a slow guest needs its factor more
-    shares: tuple[Path, ...] = ()  # as in :class:`Found`, with ``Layout.config``
     stop_signal: signal.Signals = signal.SIGTERM  # ends it in order
 
     def write(self, account: Account | None) -> None:
@@ -140,7 +146,7 @@ class Database(abc.ABC):
     product: ClassVar[Product | None] = None  # what the cache has of it; None where it comes another way
     parts: ClassVar[tuple[str, ...]] = ()  # what provides it (``provision/parts.py``)
     driver: ClassVar[str]  # sensorstore's
-    # why its commit log cannot lie on a disk of its own, in words; None where :meth:`own_server` heeds ``Layout.log``
+    # why its commit log cannot lie on a disk of its own, in words; None where :meth:`own_server` heeds ``Instance.log``
     log_stays: ClassVar[str | None]
     has_users: ClassVar[bool] = False  # its clients name a user, with a password
     opened: ClassVar[str | None] = None  # the database (keyspace) that they name; None where they need not
@@ -178,46 +184,45 @@ class Database(abc.ABC):
         place = "cache" if folder.is_relative_to(cache_root()) else "image"
         return Found(version, f"virtgauge's {place}", folder, shares=(folder,))
 
-    @abc.abstractmethod
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Mapping[Durability, Profile | str]:
-        """The settings of every level (the period is of ``PERIODIC``); of one that it has not, why not, in words."""
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Levels:
+        """What it has, for a period of ``PERIODIC``."""
+        return {
+            level: one if isinstance(one, str) else dataclasses.replace(one, durability=level)
+            for level, one in self.own_levels(period_ms).items()
+        }
 
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
+    @abc.abstractmethod
+    def own_levels(self, period_ms: int) -> Levels:
+        """The same, not yet with their names."""
+
+    def store(self, at: Instance) -> dict[str, Any]:
         """The ``store`` of sensorstore's specifications: a server by TCP, or a file on the data disk."""
-        store: dict[str, Any] = {"driver": self.driver, "options": dict(profile.options)}
+        store: dict[str, Any] = {"driver": self.driver, "options": dict(at.profile.options)}
         if self.embedded:
-            return store | {"path": str(layout.data / self.name / "readings.db")}
-        store |= {"address": layout.address, "port": layout.port}
+            return store | {"path": str(at.data / "readings.db")}
+        store |= {"address": at.address, "port": at.port}
         if self.has_users:
-            store |= {"user": DATABASE, "password": layout.password}
+            store |= {"user": DATABASE, "password": at.password}
         return store if self.opened is None else store | {"database": self.opened}
 
-    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
-        """How to bring it up with a profile. Raises ValueError: it is embedded."""
-        if self.embedded:
-            raise ValueError(f"{self.title} has no server: sensorstore opens its file itself")
-        data, account = layout.data / self.name, layout.account
-        before, programs = reaching(found.programs, account)
-        own = self.own_server(found, layout, profile, data, programs)
+    def server(self, at: Instance) -> Server:
+        """How to bring it up: its own server as the account, whose folders are made empty and private before."""
+        before, programs = reaching(at.found.programs, at.account)
+        own = self.own_server(at, programs)
         return dataclasses.replace(
             own,
             setup=[
-                *(make_empty(folder, account) for folder in (data, layout.log) if folder is not None),
-                *(as_account(account, argv) for argv in own.setup),
+                *(make_empty(folder, at.account) for folder in (at.data, at.log) if folder is not None),
+                *(as_account(at.account, argv) for argv in own.setup),
             ],
-            argv=[*before, *as_account(account, own.argv)],
-            shares=(*found.shares, layout.config),
+            argv=[*before, *as_account(at.account, own.argv)],
         )
 
-    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
-        """What is its own of its server, not yet as the account: :meth:`server` adds what all have in common.
-
-        Its data folder and ``layout.log`` are empty and private; the programs' folder is the one found, as the account
-        sees it.
-        """
+    def own_server(self, at: Instance, programs: Path) -> Server:
+        """What is its own of its server; the programs' folder is the one found, as the account sees it."""
         raise NotImplementedError
 
-    def at_rest(self, found: Found, layout: Layout) -> Sequence[str]:
+    def at_rest(self, at: Instance) -> Sequence[str]:
         """The program that brings it to rest in its files, in its guest, where the driver's `rest` does not."""
         return ()
 

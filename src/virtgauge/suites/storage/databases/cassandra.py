@@ -19,11 +19,10 @@ from pathlib import Path
 from virtgauge.provision.databases import CASSANDRA
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
-    FIRST_PERIOD_MS,
     Durability,
-    Found,
+    Instance,
     JavaDatabase,
-    Layout,
+    Levels,
     Profile,
     Server,
 )
@@ -88,22 +87,22 @@ class Cassandra(JavaDatabase):
     memory_mib = 1536
     disk_mib = 1024
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+    def own_levels(self, period_ms: int) -> Levels:
         none = {"durable_writes": "false"}
         flushed = {"durable_writes": "true", "commitlog_sync": "batch"}
         return {
             Durability.NONE: Profile("durable_writes = false", _periodic(_SERVER_PERIOD_MS) | none, none),
             Durability.OS: "after its process is lost, its log is read up to a mark only, which is made every 100 ms",
-            Durability.PERIODIC: Profile("commitlog_sync: periodic", _periodic(period_ms), period_ms=period_ms),
-            Durability.FLUSHED: Profile("commitlog_sync: batch", flushed, survives_kill=True, flushes_each_write=True),
+            Durability.PERIODIC: Profile("commitlog_sync: periodic", _periodic(period_ms)),
+            Durability.FLUSHED: Profile("commitlog_sync: batch", flushed),
         }
 
-    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
-        yaml, logging = layout.config / "cassandra.yaml", layout.config / "logback.xml"
-        heap_mib = max(layout.memory_mib // 3, 256)
-        (agent,) = (path.name for path in found.programs.glob("jamm-*.jar"))
+    def own_server(self, at: Instance, programs: Path) -> Server:
+        yaml, logging = at.config / "cassandra.yaml", at.config / "logback.xml"
+        heap_mib = max(self.memory_mib // 3, 256)
+        (agent,) = (path.name for path in at.found.programs.glob("jamm-*.jar"))
         java = [
-            str(found.java),
+            str(at.found.java),
             f"-Xms{heap_mib}M",
             f"-Xmx{heap_mib}M",
             f"-XX:MaxDirectMemorySize={heap_mib // 2}M",
@@ -116,12 +115,12 @@ class Cassandra(JavaDatabase):
             *(f"--add-exports={module}/{one}=ALL-UNNAMED" for module, packages in _EXPORTS.items() for one in packages),
             *(f"--add-opens={module}/{one}=ALL-UNNAMED" for module, packages in _OPENS.items() for one in packages),
             f"-javaagent:{programs / agent}",
-            f"-Djava.io.tmpdir={data}",
-            f"-Djna.tmpdir={data}",
-            f"-Duser.home={data}",
+            f"-Djava.io.tmpdir={at.data}",
+            f"-Djna.tmpdir={at.data}",
+            f"-Duser.home={at.data}",
             f"-Dlogback.configurationFile={logging}",
             f"-Dcassandra.config=file://{yaml}",
-            f"-Dcassandra.storagedir={data}",
+            f"-Dcassandra.storagedir={at.data}",
             "-Dcassandra-foreground=yes",
             "-Dcassandra.skip_wait_for_gossip_to_settle=0",  # there is nobody to gossip with
             "-Dcassandra.ring_delay_ms=0",
@@ -129,7 +128,7 @@ class Cassandra(JavaDatabase):
             *("-cp", f"{programs}/*"),
             "org.apache.cassandra.service.CassandraDaemon",
         ]
-        files = {yaml: _configuration(layout, data, profile), logging: _LOGGING}
+        files = {yaml: _configuration(at), logging: _LOGGING}
         return Server(java, files, ready_timeout_s=120.0)
 
 
@@ -137,8 +136,8 @@ def _periodic(period_ms: int) -> dict[str, str]:
     return {"durable_writes": "true", "commitlog_sync": "periodic", "commitlog_sync_period": f"{period_ms}ms"}
 
 
-def _configuration(layout: Layout, data: Path, profile: Profile) -> str:
-    log = {name: value for name, value in profile.settings.items() if name.startswith("commitlog_")}
+def _configuration(at: Instance) -> str:
+    log = {name: value for name, value in at.profile.settings.items() if name.startswith("commitlog_")}
     settings = {
         "cluster_name": "virtgauge",
         "num_tokens": 1,
@@ -147,19 +146,19 @@ def _configuration(layout: Layout, data: Path, profile: Profile) -> str:
         "seed_provider": [
             {
                 "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
-                "parameters": [{"seeds": f"{layout.address}:{layout.port + 1}"}],
+                "parameters": [{"seeds": f"{at.address}:{at.port + 1}"}],
             }
         ],
-        "listen_address": layout.address,
-        "storage_port": layout.port + 1,
-        "rpc_address": layout.address,
+        "listen_address": at.address,
+        "storage_port": at.port + 1,
+        "rpc_address": at.address,
         "start_native_transport": True,
-        "native_transport_port": layout.port,
-        "data_file_directories": [str(data / "data")],
-        "commitlog_directory": str(layout.log or data / "commitlog"),
-        "saved_caches_directory": str(data / "saved_caches"),
-        "hints_directory": str(data / "hints"),
-        "cdc_raw_directory": str(data / "cdc"),
+        "native_transport_port": at.port,
+        "data_file_directories": [str(at.data / "data")],
+        "commitlog_directory": str(at.log or at.data / "commitlog"),
+        "saved_caches_directory": str(at.data / "saved_caches"),
+        "hints_directory": str(at.data / "hints"),
+        "cdc_raw_directory": str(at.data / "cdc"),
         **log,
         "commitlog_segment_size": "16MiB",
         "commitlog_total_space": "256MiB",

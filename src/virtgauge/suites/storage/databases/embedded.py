@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from virtgauge.provision.databases import DUCKDB, DUCKDB_LIBRARY
-from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Database, Durability, Found, Layout, Profile
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Instance, Levels, Profile
 
 
 class SQLite(Database):
@@ -32,21 +32,18 @@ class SQLite(Database):
         """It is always there: the load generator brings it, and says its version."""
         return Found("", "compiled into the load generator")
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+    def own_levels(self, period_ms: int) -> Levels:
         return {
             Durability.NONE: "every commit is at least in the operating system",
             Durability.OS: _sqlite("off"),
-            Durability.PERIODIC: _sqlite("normal", period_ms),
+            Durability.PERIODIC: _sqlite("normal", checkpoint_ms=str(period_ms)),
             Durability.FLUSHED: _sqlite("full"),
         }
 
 
-def _sqlite(synchronous: str, period_ms: int | None = None) -> Profile:
-    options = {"synchronous": synchronous} | ({"checkpoint_ms": str(period_ms)} if period_ms else {})
-    settings = {"journal_mode": "WAL"} | options
-    name = f"synchronous = {synchronous.upper()}"
-    each = synchronous == "full"
-    return Profile(name, settings, options, survives_kill=True, flushes_each_write=each, period_ms=period_ms)
+def _sqlite(synchronous: str, **more: str) -> Profile:
+    options = {"synchronous": synchronous, **more}
+    return Profile(f"synchronous = {synchronous.upper()}", {"journal_mode": "WAL"} | options, options, written=True)
 
 
 class DuckDB(Database):
@@ -64,7 +61,7 @@ class DuckDB(Database):
     embedded = True
     disk_mib = 256
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+    def own_levels(self, period_ms: int) -> Levels:
         return {
             Durability.NONE: "every commit is at least in the operating system",
             Durability.OS: _duckdb("none"),
@@ -72,11 +69,10 @@ class DuckDB(Database):
             Durability.FLUSHED: _duckdb("standard"),
         }
 
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        return super().store(found, layout, profile) | {"library": str(found.programs / DUCKDB_LIBRARY)}
+    def store(self, at: Instance) -> dict[str, Any]:
+        return super().store(at) | {"library": str(at.found.programs / DUCKDB_LIBRARY)}
 
 
 def _duckdb(mode: str) -> Profile:
     options = {"fsync_mode": mode}
-    name = f"fsync_mode = {mode.upper()}"
-    return Profile(name, options, options, survives_kill=True, flushes_each_write=mode == "standard")
+    return Profile(f"fsync_mode = {mode.upper()}", options, options)

@@ -10,29 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.provision.databases import INFLUXDB
-from virtgauge.suites.storage.databases.base import (
-    DATABASE,
-    FIRST_PERIOD_MS,
-    Database,
-    Durability,
-    Found,
-    Layout,
-    Profile,
-    Server,
-)
+from virtgauge.suites.storage.databases.base import DATABASE, Database, Durability, Instance, Levels, Profile, Server
 
 _ALWAYS_WAITS = "every write waits for a flush of its log; wal-fsync-delay only makes it wait longer"
 
 _BACKUP = '"$@" >&2; ended=$?; rm -rf -- "$0"; exit $ended'
 _CONFIGURATION = """\
 reporting-disabled = true
-bind-address = "{address}:{inner_port}"
+bind-address = "{at.address}:{inner_port}"
 
 [meta]
-  dir = "{data}/meta"
+  dir = "{at.data}/meta"
 
 [data]
-  dir = "{data}/data"
+  dir = "{at.data}/data"
   wal-dir = "{log}"
   wal-fsync-delay = "{delay}"
   query-log-enabled = false
@@ -44,7 +35,7 @@ bind-address = "{address}:{inner_port}"
   enabled = false
 
 [http]
-  bind-address = "{address}:{port}"
+  bind-address = "{at.address}:{at.port}"
   log-enabled = false
   pprof-enabled = false
   max-body-size = 0
@@ -68,30 +59,27 @@ class InfluxDB(Database):
     null_protocol = "http"
     own_system_calls = True
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
-        settings = {"wal-fsync-delay": "0s"}
-        flushed = Profile("wal-fsync-delay = 0s", settings, survives_kill=True, flushes_each_write=True)
+    def own_levels(self, period_ms: int) -> Levels:
+        flushed = Profile("wal-fsync-delay = 0s", {"wal-fsync-delay": "0s"})
         return dict.fromkeys(Durability, _ALWAYS_WAITS) | {Durability.FLUSHED: flushed}
 
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        store = super().store(found, layout, profile)
+    def store(self, at: Instance) -> dict[str, Any]:
+        store = super().store(at)
         return store | {"options": {"make_database": "true"} | store["options"]}
 
-    def at_rest(self, found: Found, layout: Layout) -> list[str]:
+    def at_rest(self, at: Instance) -> list[str]:
         """A backup: it first writes a snapshot of what is in memory and the log, for which there is no other way."""
-        host, copy = f"{layout.address}:{layout.port + 1}", layout.data / "influxdb-copy"
-        backup = [str(found.programs / "influxd"), "backup", "-portable", "-database", DATABASE, "-host", host]
+        host, copy = f"{at.address}:{at.port + 1}", at.data.with_name("influxdb-copy")
+        backup = [str(at.found.programs / "influxd"), "backup", "-portable", "-database", DATABASE, "-host", host]
         return ["/bin/sh", "-c", _BACKUP, str(copy), *backup, str(copy)]
 
-    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
-        configuration = layout.config / "influxdb.conf"
+    def own_server(self, at: Instance, programs: Path) -> Server:
+        configuration = at.config / "influxdb.conf"
         text = _CONFIGURATION.format(
-            address=layout.address,
-            port=layout.port,
-            inner_port=layout.port + 1,
-            data=data,
-            log=layout.log or data / "wal",
-            delay=profile.settings["wal-fsync-delay"],
+            at=at,
+            inner_port=at.port + 1,
+            log=at.log or at.data / "wal",
+            delay=at.profile.settings["wal-fsync-delay"],
         )
         argv = [str(programs / "influxd"), "-config", str(configuration)]
-        return Server(argv, {configuration: text}, env={"HOME": str(data)})
+        return Server(argv, {configuration: text}, env={"HOME": str(at.data)})

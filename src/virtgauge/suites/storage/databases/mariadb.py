@@ -15,11 +15,11 @@ from virtgauge.host.process import find_program
 from virtgauge.provision.packages import NEEDS
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
-    FIRST_PERIOD_MS,
     Database,
     Durability,
     Found,
-    Layout,
+    Instance,
+    Levels,
     Missing,
     Profile,
     Server,
@@ -56,11 +56,11 @@ class MariaDB(Database):
             return Missing("MariaDB's server is not installed", "sudo virtgauge provision databases")
         return Found(version, str(folder), folder, shares=outside_the_system(folder))
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+    def own_levels(self, period_ms: int) -> Levels:
         longest_ms = _LONGEST_TIMEOUT_S * 1000
         periodic: Profile | str = f"its log is flushed within {_SHORTEST_PERIOD_MS} to {longest_ms} ms, not {period_ms}"
         if _SHORTEST_PERIOD_MS <= period_ms <= longest_ms:
-            periodic = _profile(2, period_ms // 1000 - 1, period_ms)
+            periodic = _profile(2, period_ms // 1000 - 1)
         return {
             Durability.NONE: _profile(0, _LONGEST_TIMEOUT_S),
             Durability.OS: _profile(2, _LONGEST_TIMEOUT_S),
@@ -68,38 +68,38 @@ class MariaDB(Database):
             Durability.FLUSHED: _profile(1, 1),
         }
 
-    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
+    def own_server(self, at: Instance, programs: Path) -> Server:
         """The script that makes the system's tables, then one process."""
-        configuration, first = layout.config / "mariadb.cnf", layout.config / "mariadb.sql"
+        configuration, first = at.config / "mariadb.cnf", at.config / "mariadb.sql"
         settings = {
-            "datadir": data,
-            "tmpdir": data,
-            "socket": data / "socket",
-            "pid_file": data / "pid",
-            "bind_address": layout.address,
-            "port": layout.port,
+            "datadir": at.data,
+            "tmpdir": at.data,
+            "socket": at.data / "socket",
+            "pid_file": at.data / "pid",
+            "bind_address": at.address,
+            "port": at.port,
             "init_file": first,
             "skip_name_resolve": "ON",
             "max_connections": 300,
-            "innodb_buffer_pool_size": f"{max(layout.memory_mib // 4, 16)}M",
+            "innodb_buffer_pool_size": f"{max(self.memory_mib // 4, 16)}M",
             # A table's own file grows page by page at first, each time with two flushes, whatever the level.
             "innodb_file_per_table": "OFF",
             # Of itself 64 MiB at a time, by which no table of a trial could be measured.
             "innodb_autoextend_increment": f"{self.allocation_unit >> 20}",
             "innodb_log_file_size": "256M",  # a smaller one is soon full, and pages are flushed for it
-            "innodb_log_group_home_dir": layout.log or data,
-            **profile.settings,
+            "innodb_log_group_home_dir": at.log or at.data,
+            **at.profile.settings,
         }
         user = f"{DATABASE}@'%'"
         statements = [
             f"CREATE DATABASE IF NOT EXISTS {DATABASE}",
-            f"CREATE USER IF NOT EXISTS {user} IDENTIFIED BY '{layout.password}'",
+            f"CREATE USER IF NOT EXISTS {user} IDENTIFIED BY '{at.password}'",
             f"GRANT ALL ON {DATABASE}.* TO {user}",
         ]
         # The first tables are made without the file of statements, which needs them.
-        script = [str(found.programs / "bin" / "mariadb-install-db"), "--no-defaults", f"--datadir={data}"]
-        script += [f"--tmpdir={data}", "--skip-test-db", "--skip-name-resolve"]
-        script += ["--auth-root-authentication-method=normal", f"--innodb-log-group-home-dir={layout.log or data}"]
+        script = [str(at.found.programs / "bin" / "mariadb-install-db"), "--no-defaults", f"--datadir={at.data}"]
+        script += [f"--tmpdir={at.data}", "--skip-test-db", "--skip-name-resolve"]
+        script += ["--auth-root-authentication-method=normal", f"--innodb-log-group-home-dir={at.log or at.data}"]
         return Server(
             argv=[str(programs / "sbin" / "mariadbd"), f"--defaults-file={configuration}"],
             files={
@@ -112,12 +112,6 @@ class MariaDB(Database):
         )
 
 
-def _profile(commit: int, timeout_s: int, period_ms: int | None = None) -> Profile:
+def _profile(commit: int, timeout_s: int) -> Profile:
     settings = {"innodb_flush_log_at_trx_commit": str(commit), "innodb_flush_log_at_timeout": str(timeout_s)}
-    return Profile(
-        name=f"innodb_flush_log_at_trx_commit={commit}",
-        settings=settings,
-        survives_kill=commit > 0,
-        flushes_each_write=commit == 1,
-        period_ms=period_ms,
-    )
+    return Profile(f"innodb_flush_log_at_trx_commit={commit}", settings, written=commit > 0)

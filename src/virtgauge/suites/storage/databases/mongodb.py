@@ -22,11 +22,11 @@ from urllib.parse import SplitResult, quote
 from virtgauge.provision.databases import MONGODB
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
-    FIRST_PERIOD_MS,
     Database,
     Durability,
     Found,
-    Layout,
+    Instance,
+    Levels,
     Missing,
     Profile,
     Server,
@@ -65,24 +65,24 @@ class MongoDB(Database):
             return Missing(f"{program} does not start here", "sudo apt-get install libcurl4 libssl3 liblzma5")
         return Found(version, str(program), program.parent, shares=outside_the_system(program.parent))
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
-        periodic: Profile | str = _profile("w: 1, j: false", "w1", period_ms, promised=True)
-        if not 1 <= period_ms <= _LONGEST_INTERVAL_MS:
-            periodic = f"its journal can be flushed every 1 to {_LONGEST_INTERVAL_MS} ms, not {period_ms}"
+    def own_levels(self, period_ms: int) -> Levels:
+        periodic: Profile | str = f"its journal can be flushed every 1 to {_LONGEST_INTERVAL_MS} ms, not {period_ms}"
+        if 1 <= period_ms <= _LONGEST_INTERVAL_MS:
+            periodic = _profile("w: 1, j: false", "w1", period_ms)
         return {
             Durability.NONE: _profile("w: 0", "w0", _SERVER_PERIOD_MS),
             Durability.OS: "its log stays in the process until it is flushed to the device",
             Durability.PERIODIC: periodic,
-            Durability.FLUSHED: _profile("w: 1, j: true", "j", _SERVER_PERIOD_MS, each=True),
+            Durability.FLUSHED: _profile("w: 1, j: true", "j", _SERVER_PERIOD_MS),
         }
 
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        place = f"{layout.address}:{layout.port}/{DATABASE}?authSource=local"
+    def store(self, at: Instance) -> dict[str, Any]:
+        place = f"{at.address}:{at.port}/{DATABASE}?authSource=local"
         return {
             "driver": self.driver,
-            "uri": f"mongodb://__system:{layout.password}@{place}",
+            "uri": f"mongodb://__system:{at.password}@{place}",
             "database": DATABASE,
-            "options": dict(profile.options),
+            "options": dict(at.profile.options),
         }
 
     def client_uri(self, uri: SplitResult, password: str) -> str:
@@ -92,39 +92,33 @@ class MongoDB(Database):
         _, _, place = uri.netloc.rpartition("@")
         return uri._replace(netloc=f"{uri.username}:{quote(password, safe='')}@{place}").geturl()
 
-    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
-        key = layout.config / "mongod.key"
-        configuration = layout.config / "mongod.conf"
+    def own_server(self, at: Instance, programs: Path) -> Server:
+        key = at.config / "mongod.key"
+        configuration = at.config / "mongod.conf"
         settings = {
             "net": {
-                "bindIp": layout.address,
-                "port": layout.port,
+                "bindIp": at.address,
+                "port": at.port,
                 "maxIncomingConnections": 1000,
                 "unixDomainSocket": {"enabled": False},
             },
             "storage": {
-                "dbPath": str(data),
-                "journal": {"commitIntervalMs": int(profile.settings["storage.journal.commitIntervalMs"])},
-                "wiredTiger": {"engineConfig": {"cacheSizeGB": max(layout.memory_mib / 2048, 0.25)}},
+                "dbPath": str(at.data),
+                "journal": {"commitIntervalMs": int(at.profile.settings["storage.journal.commitIntervalMs"])},
+                "wiredTiger": {"engineConfig": {"cacheSizeGB": max(self.memory_mib / 2048, 0.25)}},
             },
             "security": {"authorization": "enabled", "keyFile": str(key)},
             "systemLog": {"quiet": True},
             "cloud": {"monitoring": {"free": {"state": "off"}}},
             "setParameter": {"diagnosticDataCollectionEnabled": False},  # it would write every second
         }
-        files = {key: layout.password + "\n", configuration: json.dumps(settings, indent=1) + "\n"}  # JSON is YAML
-        argv = [str(programs / Path(found.source).name), "--config", str(configuration)]
+        files = {key: at.password + "\n", configuration: json.dumps(settings, indent=1) + "\n"}  # JSON is YAML
+        argv = [str(programs / Path(at.found.source).name), "--config", str(configuration)]
         # There is no setting: its documentation has the folder linked (Production Notes, "Separate Components").
-        link = [] if layout.log is None else [["/bin/ln", "-s", str(layout.log), str(data / "journal")]]
-        return Server(argv, files, link, env={"HOME": str(data)}, ready_timeout_s=30.0)
+        link = [] if at.log is None else [["/bin/ln", "-s", str(at.log), str(at.data / "journal")]]
+        return Server(argv, files, link, env={"HOME": str(at.data)}, ready_timeout_s=30.0)
 
 
-def _profile(name: str, concern: str, period_ms: int, *, promised: bool = False, each: bool = False) -> Profile:
-    return Profile(
-        name=name,
-        settings={"write concern": name, "storage.journal.commitIntervalMs": str(period_ms)},
-        options={"write_concern": concern},
-        survives_kill=each,
-        flushes_each_write=each,
-        period_ms=period_ms if promised else None,
-    )
+def _profile(name: str, concern: str, period_ms: int) -> Profile:
+    settings = {"write concern": name, "storage.journal.commitIntervalMs": str(period_ms)}
+    return Profile(name, settings, {"write_concern": concern})

@@ -21,11 +21,11 @@ from pathlib import Path
 from virtgauge.provision.packages import find_postgresql
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
-    FIRST_PERIOD_MS,
     Database,
     Durability,
     Found,
-    Layout,
+    Instance,
+    Levels,
     Missing,
     Profile,
     Server,
@@ -68,41 +68,42 @@ class PostgreSQL(Database):
         # Before, 20 pages for each client that waits meanwhile, and 512 at most (hio.c, RelationAddExtraBlocks).
         return max(self.allocation_unit, _PAGE * min(20 * (writers - 1), 512))
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
-        periodic: Profile | str = _profile("synchronous_commit=off", commit=False, fsync=True, period_ms=period_ms)
-        if not 3 <= period_ms <= 3 * _LONGEST_DELAY_MS:
-            periodic = f"its log writer flushes within 3 to {3 * _LONGEST_DELAY_MS} ms, not {period_ms}"
+    def own_levels(self, period_ms: int) -> Levels:
+        periodic: Profile | str = f"its log writer flushes within 3 to {3 * _LONGEST_DELAY_MS} ms, not {period_ms}"
+        if 3 <= period_ms <= 3 * _LONGEST_DELAY_MS:
+            delay = {"wal_writer_delay": f"{period_ms // 3}ms"}
+            periodic = Profile("synchronous_commit=off", _waits("off", "on") | delay)
         return {
-            Durability.NONE: _profile("synchronous_commit=off, fsync=off", commit=False, fsync=False),
-            Durability.OS: _profile("fsync=off", commit=True, fsync=False),
+            Durability.NONE: Profile("synchronous_commit=off, fsync=off", _waits("off", "off")),
+            Durability.OS: Profile("fsync=off", _waits("on", "off")),
             Durability.PERIODIC: periodic,
-            Durability.FLUSHED: _profile("synchronous_commit=on, fsync=on", commit=True, fsync=True),
+            Durability.FLUSHED: Profile("synchronous_commit=on, fsync=on", _waits("on", "on")),
         }
 
-    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
-        password = layout.config / "postgresql.password"
-        configuration = layout.config / "postgresql.conf"
-        access = layout.config / "pg_hba.conf"
+    def own_server(self, at: Instance, programs: Path) -> Server:
+        password = at.config / "postgresql.password"
+        configuration = at.config / "postgresql.conf"
+        access = at.config / "pg_hba.conf"
         settings = {
-            "listen_addresses": layout.address,
-            "port": str(layout.port),
+            "listen_addresses": at.address,
+            "port": str(at.port),
             "unix_socket_directories": "",
             "hba_file": str(access),
             "max_connections": "200",
-            "shared_buffers": f"{max(layout.memory_mib // 4, 16)}MB",
+            "shared_buffers": f"{max(self.memory_mib // 4, 16)}MB",
             "dynamic_shared_memory_type": "mmap",  # others would outlive a kill -9
             "max_parallel_workers_per_gather": "0",  # it would use the former for nothing here
             "max_wal_size": "256MB",  # data disks are small
             "lc_messages": "C",
-            **profile.settings,
+            **at.profile.settings,
         }
-        initdb = [str(found.programs / "initdb"), "--pgdata", str(data), "--username", DATABASE]
+        initdb = [str(at.found.programs / "initdb"), "--pgdata", str(at.data), "--username", DATABASE]
         initdb += ["--pwfile", str(password), "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"]
-        initdb += [] if layout.log is None else ["--waldir", str(layout.log)]
+        initdb += [] if at.log is None else ["--waldir", str(at.log)]
         return Server(
-            argv=[str(programs / "postgres"), "-D", str(data), "-c", f"config_file={configuration}"],
+            argv=[str(programs / "postgres"), "-D", str(at.data), "-c", f"config_file={configuration}"],
             files={
-                password: layout.password + "\n",
+                password: at.password + "\n",
                 configuration: "".join(f"{name} = '{value}'\n" for name, value in settings.items()),
                 access: f"host all {DATABASE} 0.0.0.0/0 scram-sha-256\n",
             },
@@ -112,10 +113,5 @@ class PostgreSQL(Database):
         )
 
 
-def _profile(name: str, *, commit: bool, fsync: bool, period_ms: int | None = None) -> Profile:
-    settings = {"synchronous_commit": "on" if commit else "off", "fsync": "on" if fsync else "off"}
-    if period_ms is not None:
-        settings["wal_writer_delay"] = f"{period_ms // 3}ms"
-    return Profile(
-        name=name, settings=settings, survives_kill=commit, flushes_each_write=commit and fsync, period_ms=period_ms
-    )
+def _waits(synchronous_commit: str, fsync: str) -> dict[str, str]:
+    return {"synchronous_commit": synchronous_commit, "fsync": fsync}

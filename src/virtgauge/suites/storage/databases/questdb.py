@@ -11,11 +11,10 @@ from pathlib import Path
 from virtgauge.provision.databases import QUESTDB
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
-    FIRST_PERIOD_MS,
     Durability,
-    Found,
+    Instance,
     JavaDatabase,
-    Layout,
+    Levels,
     Profile,
     Server,
 )
@@ -43,7 +42,7 @@ class QuestDB(JavaDatabase):
     memory_mib = 1024
     disk_mib = 1024
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+    def own_levels(self, period_ms: int) -> Levels:
         return {
             Durability.NONE: "every commit is at least in the operating system",
             Durability.OS: _profile("nosync"),
@@ -51,43 +50,42 @@ class QuestDB(JavaDatabase):
             Durability.FLUSHED: _profile("sync"),
         }
 
-    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
-        (jar,) = (path.name for path in found.programs.glob("*.jar"))
+    def own_server(self, at: Instance, programs: Path) -> Server:
+        (jar,) = (path.name for path in at.found.programs.glob("*.jar"))
         settings = {
             "http.enabled": "false",
             "http.min.enabled": "false",
             "line.tcp.enabled": "false",
             "line.udp.enabled": "false",
-            "pg.net.bind.to": f"{layout.address}:{layout.port}",
+            "pg.net.bind.to": f"{at.address}:{at.port}",
             "pg.user": DATABASE,
-            "pg.password": layout.password,
+            "pg.password": at.password,
             "telemetry.enabled": "false",
             "metrics.enabled": "false",
             "cairo.writer.data.append.page.size": "1M",  # as of the log's files; of itself 16M
             "cairo.writer.data.index.value.append.page.size": "1M",
-            **profile.settings,
+            **at.profile.settings,
         }
         java = [
-            str(found.java),
-            f"-Xmx{max(layout.memory_mib // 3, 256)}M",
+            str(at.found.java),
+            f"-Xmx{max(self.memory_mib // 3, 256)}M",
             "-XX:+UseParallelGC",
             "-XX:+PerfDisableSharedMem",
-            f"-Djava.io.tmpdir={data}",
-            f"-Duser.home={data}",
+            f"-Djava.io.tmpdir={at.data}",
+            f"-Duser.home={at.data}",
             *("-p", str(programs / jar)),
             *("-m", "io.questdb/io.questdb.ServerMain"),
-            *("-d", str(data)),
+            *("-d", str(at.data)),
             "-n",  # no reaction to a hangup of a terminal
         ]
         files = {
-            layout.config / "server.conf": "".join(f"{name}={value}\n" for name, value in settings.items()),
-            layout.config / "log.conf": _LOGGING,
+            at.config / "server.conf": "".join(f"{name}={value}\n" for name, value in settings.items()),
+            at.config / "log.conf": _LOGGING,
         }
-        folder = data / "conf"  # where it looks for both
+        folder = at.data / "conf"  # where it looks for both
         prepare = [["/bin/mkdir", str(folder)], ["/bin/ln", "-s", *map(str, files), str(folder)]]
         return Server(java, files, prepare, ready_timeout_s=60.0)
 
 
 def _profile(mode: str) -> Profile:
-    name = f"cairo.commit.mode={mode}"
-    return Profile(name, {"cairo.commit.mode": mode}, survives_kill=True, flushes_each_write=mode == "sync")
+    return Profile(f"cairo.commit.mode={mode}", {"cairo.commit.mode": mode})

@@ -11,15 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from virtgauge.provision.databases import VICTORIAMETRICS
-from virtgauge.suites.storage.databases.base import (
-    FIRST_PERIOD_MS,
-    Database,
-    Durability,
-    Found,
-    Layout,
-    Profile,
-    Server,
-)
+from virtgauge.suites.storage.databases.base import Database, Durability, Instance, Levels, Profile, Server
 
 _PERIOD_MS = 11_000  # Everything is flushed within this
 
@@ -37,9 +29,9 @@ class VictoriaMetrics(Database):
     null_protocol = "http"
     own_system_calls = True
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+    def own_levels(self, period_ms: int) -> Levels:
         settings = {"flush period": f"{_PERIOD_MS} ms, its own; it cannot be set"}
-        periodic: Profile | str = Profile("flushed in the background", settings, period_ms=_PERIOD_MS)
+        periodic: Profile | str = Profile("flushed in the background", settings)
         if period_ms < _PERIOD_MS:
             periodic = f"it flushes within {_PERIOD_MS} ms, which cannot be set, and not within {period_ms}"
         neither = "it keeps writes in memory, and flushes them in the background only"
@@ -50,13 +42,13 @@ class VictoriaMetrics(Database):
             Durability.FLUSHED: neither,
         }
 
-    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
+    def own_server(self, at: Instance, programs: Path) -> Server:
         argv = [
             str(programs / "victoria-metrics"),
-            f"-httpListenAddr={layout.address}:{layout.port}",
-            f"-storageDataPath={data}",
+            f"-httpListenAddr={at.address}:{at.port}",
+            f"-storageDataPath={at.data}",
             "-retentionPeriod=100y",  # of itself it drops what is older than a month
-            f"-memory.allowedBytes={layout.memory_mib // 2}MiB",
+            f"-memory.allowedBytes={self.memory_mib // 2}MiB",
             "-search.latencyOffset=0s",  # of itself it hides the last 30 s
             "-search.disableCache",
             "-loggerLevel=WARN",
