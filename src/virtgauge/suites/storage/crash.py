@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.client import StoreError
-from virtgauge.suites.storage.laboratory import NOT_OURS, StorageTestbed, Target
+from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, data_of, described, stream_of
 
 _BEYOND_S = 60.0  # The load would go on so long; the crash ends it
 _ENDED_S = 30.0
 _BEGUN_S, _POLL_S = 60.0, 0.02
+_NOTES_HEADER_BYTES = 24  # Of the file in which a client notes what was acknowledged; then come the notes
 _AUDITED = ("acknowledged_rows", "missing_rows", "wrong_rows", "unacknowledged_rows", "first_missing", "newest_lost_ms")
 
 
@@ -33,10 +35,10 @@ async def measure_crash(
         StoreError: it could not be crashed, or did not come up again.
     """
     params, data, what = cell.params, data_of(settings, cell.params), cell.params["crash"]
-    target = (await testbed.target(params)).with_options(params["options"])
+    simulated = testbed.stage.platform.simulated  # whose client notes nothing in a file
+    target = await testbed.target(params)
     acknowledged = target.acknowledged
-    if acknowledged is None:
-        raise StoreError("unsupported", NOT_OURS)
+    assert acknowledged is not None  # of what was started here; nothing else has such cells
     streams = [stream_of(settings, params, "single-write", {"kind": "closed"})]
     testbed.kept_rows = None
     await testbed.note_held(target)
@@ -51,13 +53,13 @@ async def measure_crash(
     )
     try:
         deadline = time.monotonic() + _BEGUN_S
-        while not testbed.has_acknowledged(target) and not writing.done() and time.monotonic() < deadline:
+        while not simulated and not writing.done() and time.monotonic() < deadline and not _has_notes(acknowledged):
             await asyncio.sleep(_POLL_S)
         await asyncio.wait({writing}, timeout=settings.crash_after_s)
         if writing.done():
             await writing  # it could not even begin; or it ended of itself
             raise StoreError("lost", "the load ended before the crash")
-        await testbed.crash(target, what)
+        await testbed.crash(what)
         crashed_ns = time.monotonic_ns()
         async with asyncio.timeout(_ENDED_S + settings.timeout_ms / 1000):
             await asyncio.gather(writing, return_exceptions=True)
@@ -65,14 +67,19 @@ async def measure_crash(
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
     on_progress(0.5)
-    target = (await testbed.recover(target, what)).with_options(params["options"])
+    await testbed.restart(what)
     recovered_ns = time.monotonic_ns() - crashed_ns
+    target = await testbed.target(params)
     audited = await target.client.audit(data, streams, acknowledged)
     on_progress(0.9)
     if not target.embedded:  # of which the next trial begins with a new file
         await target.client.drop()
     result = described(target) | {name: audited[name] for name in _AUDITED} | {"recovery_ns": recovered_ns}
     return Measurement(result, {}, {}, tuple(_flags(target, what, audited)))
+
+
+def _has_notes(acknowledged: Path) -> bool:
+    return acknowledged.exists() and acknowledged.stat().st_size > _NOTES_HEADER_BYTES
 
 
 def _flags(target: Target, what: str, audited: Mapping[str, Any]) -> list[Flag]:

@@ -89,7 +89,7 @@ async def measure_knee(
     params, data = cell.params, data_of(settings, cell.params)
     operation = params["of"]
     preload = preload_of(settings, params)
-    target = (await testbed.target(params)).with_options(params["options"])
+    target = await testbed.target(params)
     results: list[StreamResult] = []
     histograms: dict[str, Histogram] = {}
 

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import secrets
 import shutil
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,9 @@ class SimulatedTestbed(StorageTestbed):
 
     async def set_up(self) -> None:
         await self.stage.launch()
+        self.client_place = self.stage.platform
 
-    @property
-    def client_place(self) -> Hashable:
-        return self.stage.platform
-
-    async def target(self, params: Mapping[str, Any]) -> Target:
+    async def plain_target(self, params: Mapping[str, Any]) -> Target:
         level = Durability(params["durability"])
         separate = params["commit_log"] == "separate"
         profile = profile_of(params["database"], level, params["period_ms"], separate_log=separate)
@@ -66,14 +63,8 @@ class SimulatedTestbed(StorageTestbed):
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore:
         return self._client({"driver": "none", "options": {}})
 
-    def has_acknowledged(self, target: Target) -> bool:
-        return True
-
-    async def crash(self, target: Target, what: str) -> None:
+    async def crash(self, what: str) -> None:
         await run(self.guest.channel, [KILL])
-
-    async def recover(self, target: Target, what: str) -> Target:
-        return target
 
 
 class GuestTestbed(StorageTestbed):
@@ -142,7 +133,7 @@ class GuestTestbed(StorageTestbed):
             **known,
         )
 
-    async def crash(self, target: Target, what: str) -> None:
+    async def crash(self, what: str) -> None:
         if what != "machine":
             await self._kill()
             return
@@ -151,22 +142,17 @@ class GuestTestbed(StorageTestbed):
         except UnavailableError as error:
             raise StoreError("unsupported", error.message) from error
 
-    async def recover(self, target: Target, what: str) -> Target:
+    async def restart(self, what: str) -> None:
         if what == "machine":  # a second guest on the same disk
             crashed = self.stage.guests.pop(0)
             used_ns = crashed.accounting().cpu_ns or 0
             await crashed.close()
             self.stage.charge(lambda: used_ns)  # what it used is no foreign load of the trial under way
             await self.stage.launch("again", **self._wanted)
-        return await self._resume(target, what)
 
     @abc.abstractmethod
     async def _kill(self) -> None:
         """End what serves. Raises StoreError: ``lost``: it had ended before."""
-
-    @abc.abstractmethod
-    async def _resume(self, target: Target, what: str) -> Target:
-        """Start what serves again."""
 
 
 class EmbeddedTestbed(GuestTestbed):
@@ -180,12 +166,9 @@ class EmbeddedTestbed(GuestTestbed):
         places = [place for product in products if isinstance(place := found(product.name), Found)]
         memory_mib = max(product.memory_mib for product in products)
         await self._launch(memory_mib, [share for place in places for share in place.shares])
+        self.client_place = (self.stage.platform, self.spec.settings.vcpus, self.spec.settings.memory_mib)
 
-    @property
-    def client_place(self) -> Hashable:
-        return (self.stage.platform, self.spec.settings.vcpus, self.spec.settings.memory_mib)
-
-    async def target(self, params: Mapping[str, Any]) -> Target:
+    async def plain_target(self, params: Mapping[str, Any]) -> Target:
         name = params["database"]
         separate, durability = params["commit_log"] == "separate", Durability(params["durability"])
         place, profile = level_of(name, durability, params["period_ms"], separate_log=separate)
@@ -211,9 +194,6 @@ class EmbeddedTestbed(GuestTestbed):
     async def _kill(self) -> None:
         if not await kill_tree(self.guest.channel, self._pid):
             raise StoreError("lost", "the client had ended before it was to be killed")
-
-    async def _resume(self, target: Target, what: str) -> Target:
-        return dataclasses.replace(target, client=self._client(target.client.store), inside=self._inside())
 
 
 class ExistingTestbed(StorageTestbed):
@@ -244,7 +224,7 @@ class ExistingTestbed(StorageTestbed):
         self._server, self._client = server, Sensorstore(guest.channel, program, store)
         self._reported: dict[str, Any] | None = None
 
-    async def target(self, params: Mapping[str, Any]) -> Target:
+    async def plain_target(self, params: Mapping[str, Any]) -> Target:
         if self._reported is None:
             self._reported = await self._client.about()
         label = f"{self._reported['version']} at {self._server.name}"
@@ -303,7 +283,7 @@ class ServedTestbed(GuestTestbed):
         launcher = [] if self._uncounted else launcher_prefix(self._counters, self._profile)
         return ServerProcess(self.guest.channel, self._server, self._shared, launcher, timeout_factor=self._factor)
 
-    async def target(self, params: Mapping[str, Any]) -> Target:
+    async def plain_target(self, params: Mapping[str, Any]) -> Target:
         return self._target(
             self._label,
             self._client,
@@ -330,12 +310,12 @@ class ServedTestbed(GuestTestbed):
     async def _kill(self) -> None:
         await self._process.kill()
 
-    async def _resume(self, target: Target, what: str) -> Target:
+    async def restart(self, what: str) -> None:
+        await super().restart(what)
         if what == "machine":
             await address_peer(self.stage.peers[0].channel)  # with the guest, the other end of the link was gone
             self._process = self._new_process()
         self._reported = await self._process.start(self._client)
-        return await self.target({})
 
     async def explain(self, error: StoreError) -> StoreError:
         if await self._process.alive():

@@ -23,9 +23,7 @@ from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.testbed import Stage, Testbed
 
 EMBEDDED = "embedded"
-NOTES_HEADER_BYTES = 24  # Of the file in which a client notes what was acknowledged; then come the notes
 _REST_S = 240.0  # The longest that a program may take to bring a database to rest
-NOT_OURS = "what runs here was not started by virtgauge, and is never ended by it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,15 +48,6 @@ class TestbedSpec:
         return f"storage-{what}{period}-{self.flushes}{'-log' if self.separate_log else ''}-{guest}"
 
 
-def testbed_of(
-    settings: StorageSettings, name: str, durability: Durability, flushes: str, *, separate_log: bool
-) -> TestbedSpec:
-    """The testbed for a database that is started here."""
-    if database(name).embedded:
-        return TestbedSpec(settings, None, flushes=flushes)
-    return TestbedSpec(settings, name, durability, flushes, separate_log)
-
-
 @dataclasses.dataclass(frozen=True)
 class Target:
     """One database at one level, ready for a trial."""
@@ -81,10 +70,10 @@ class Target:
     acknowledged: Path | None = None
     embedded: bool = False  # client and database are one process, in the guest
 
-    def with_options(self, options: Mapping[str, str]) -> Target:
-        store = dict(self.client.store or {})
-        store["options"] = dict(store.get("options") or {}) | dict(options)
-        return dataclasses.replace(self, client=self.client.on(store))
+    @property
+    def waits(self) -> bool:
+        """Whether a write waits for a flush."""
+        return self.profile is not None and self.profile.flushes_each_write
 
 
 class StorageTestbed(Testbed, abc.ABC):
@@ -97,6 +86,8 @@ class StorageTestbed(Testbed, abc.ABC):
         self.spec = spec
         # Which rows the table that a trial has left holds; None where there is none to be read again.
         self.kept_rows: Hashable = None
+        # where the client runs: of the same place, one calibration holds for all testbeds
+        self.client_place: Hashable = "host"
         self.calibrated: set[Hashable] = set()  # what the client was asked then; kept by the calibration
         # by folders, the bytes of a database's files before there was any table, and before the one there is
         self.held: dict[tuple[Path, ...], tuple[int, int]] = {}
@@ -121,47 +112,36 @@ class StorageTestbed(Testbed, abc.ABC):
         if target.at_rest:
             await run_well(self.guest.channel, "bringing the database to rest", target.at_rest, _REST_S)
 
-    @property
-    def client_place(self) -> Hashable:
-        """Where the client runs: of the same place, one calibration holds for all testbeds."""
-        return "host"
+    async def target(self, params: Mapping[str, Any]) -> Target:
+        """The database of a cell, whose client has the cell's options.
+
+        Raises StoreError: it cannot be measured here (``unsupported``), or did not come up.
+        """
+        found = await self.plain_target(params)
+        store = dict(found.client.store or {})
+        store["options"] = {**(store.get("options") or {}), **params["options"]}
+        return dataclasses.replace(found, client=found.client.on(store))
 
     @abc.abstractmethod
-    async def target(self, params: Mapping[str, Any]) -> Target:
-        """The database of a cell.
-
-        Raises:
-            StoreError: it cannot be measured here (``unsupported``), or did not come up.
-        """
+    async def plain_target(self, params: Mapping[str, Any]) -> Target:
+        """The same without those options."""
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:
         """A client of the same driver whose server stores nothing, and answers reads from the data; None without one.
 
-        Raises:
-            StoreError: it did not come up.
+        Raises StoreError: it did not come up.
         """
         return None
 
-    def has_acknowledged(self, target: Target) -> bool:
-        """Whether a client that notes what is acknowledged has noted anything yet."""
-        file = target.acknowledged
-        return file is not None and file.exists() and file.stat().st_size > NOTES_HEADER_BYTES
-
-    async def crash(self, target: Target, what: str) -> None:
+    async def crash(self, what: str) -> None:
         """End the server's processes, or the ``machine``, without warning.
 
-        Raises:
-            StoreError: ``unsupported`` where that is not possible, ``lost`` where it had ended before.
+        Raises StoreError: ``unsupported`` where that is not possible, ``lost`` where it had ended before.
         """
-        raise StoreError("unsupported", NOT_OURS)
+        raise NotImplementedError  # of what was not started here there are no such cells
 
-    async def recover(self, target: Target, what: str) -> Target:
-        """Start on the same data again what :meth:`crash` has ended.
-
-        Raises:
-            StoreError, LaunchError: it does not come up again.
-        """
-        raise StoreError("unsupported", NOT_OURS)
+    async def restart(self, what: str) -> None:
+        """Start on the same data again what :meth:`crash` has ended. Raises StoreError, LaunchError."""
 
     async def explain(self, error: StoreError) -> StoreError:
         """A failure of the client, with what became of the server."""
@@ -178,7 +158,7 @@ class NoTestbed(StorageTestbed):
     def spoil(self) -> None:
         """Nothing: a fresh one would be no better, and its cells shall not wait for one each."""
 
-    async def target(self, params: Mapping[str, Any]) -> Target:
+    async def plain_target(self, params: Mapping[str, Any]) -> Target:
         raise StoreError(self._failure.code, self._failure.message)
 
 
@@ -198,11 +178,7 @@ def missing_prerequisite(name: str) -> str | None:
 
 
 def level_of(name: str, durability: Durability, period_ms: int, *, separate_log: bool) -> tuple[Found, Profile]:
-    """Where a database is, and its settings of a level.
-
-    Raises:
-        StoreError: ``unsupported``: it is not here, or has no such level or place of its log.
-    """
+    """Where a database is, and its settings of a level. Raises StoreError: as below, or where it is not here."""
     place = found(name)
     if isinstance(place, Missing):
         raise StoreError("unsupported", missing_prerequisite(name) or place.reason)

@@ -32,13 +32,7 @@ from virtgauge.suites.storage.databases.base import Missing
 from virtgauge.suites.storage.existing import refuse_passwords
 from virtgauge.suites.storage.knee import measure_knee
 from virtgauge.suites.storage.laboratories import set_up_testbed
-from virtgauge.suites.storage.laboratory import (
-    NoTestbed,
-    StorageTestbed,
-    TestbedSpec,
-    missing_prerequisite,
-    testbed_of,
-)
+from virtgauge.suites.storage.laboratory import NoTestbed, StorageTestbed, TestbedSpec, missing_prerequisite
 from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, measure_load, values_of
 from virtgauge.suites.testbed import Stage, Testbed
@@ -97,7 +91,9 @@ class StorageSuite(Suite):
         ):
             where = {"database": name, "durability": durability.value, "flushes": flushes}
             where |= {"commit_log": log} if log != "same" else {}
-            testbed = testbed_of(s, name, durability, flushes, separate_log=log == "separate")
+            testbed = TestbedSpec(s, name, durability, flushes, log == "separate")
+            if database(name).embedded:
+                testbed = TestbedSpec(s, None, flushes=flushes)
             found += self._cells_of(testbed, where, operation)
         for server, operation in itertools.product(s.server, s.operations):
             if operation != "crash":  # never of what was not started here

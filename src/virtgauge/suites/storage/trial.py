@@ -189,7 +189,7 @@ async def measure_load(
     """
     data, streams = data_of(settings, cell.params), streams_of(settings, cell.params)
     preload = preload_of(settings, cell.params)
-    target = (await testbed.target(cell.params)).with_options(cell.params["options"])
+    target = await testbed.target(cell.params)
     # Of a mixture, no closed loop says what the client can.
     calibration_s = settings.calibration_s if len(streams) == 1 else 0.0
     await client_limit_per_s(testbed, target, data, streams[0], calibration_s)
