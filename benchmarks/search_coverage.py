@@ -14,7 +14,7 @@ from virtgauge.analysis.estimate import median_estimate
 from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import NO_DROP, PARTIAL_DROP, Limits, Rfc2544Search
 from virtgauge.suites.forwarding.trial import FlowResult, Offer, TrialResult
-from virtgauge.suites.storage.knee import LatencyPoint, find_knee
+from virtgauge.suites.storage.knee import LatencyPoint, find_knee, knee_of
 
 Values = npt.NDArray[np.float64]
 _Found = TypeVar("_Found")
@@ -52,7 +52,7 @@ def knee(capacity: float) -> float:
     async def measure(rate: float) -> LatencyPoint:
         return LatencyPoint(rate, min(rate, capacity), None, None, None, rate <= capacity)
 
-    return _rate(_run(find_knee(measure, 1.1 * CAPACITY, 10)).rate_per_s)
+    return _rate(knee_of(_run(find_knee(measure, 1.1 * CAPACITY, 10))))
 
 
 def stalling(capacity: float, rng: np.random.Generator) -> Offer:

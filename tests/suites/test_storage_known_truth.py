@@ -11,8 +11,8 @@ from suites.storage_runs import histogram_of, storage_trials
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.platforms.simulated.storage import StorageTruth
-from virtgauge.suites.storage import calibration
 from virtgauge.suites.storage.databases import database
+from virtgauge.suites.storage.laboratories import SimulatedTestbed
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
@@ -137,13 +137,13 @@ def test_a_client_is_calibrated_once_in_a_run_and_again_on_every_testbed_that_co
     tmp_path, monkeypatch, service_us, calibrations
 ):
     asked = []
-    measure = calibration._measured_limit_per_s
+    null_client = SimulatedTestbed.null_client
 
-    async def counted(testbed, target, data, stream, seconds):
-        asked.append(stream.operation)
-        return await measure(testbed, target, data, stream, seconds)
+    async def counted(testbed, target, data):
+        asked.append(data)
+        return await null_client(testbed, target, data)
 
-    monkeypatch.setattr(calibration, "_measured_limit_per_s", counted)
+    monkeypatch.setattr(SimulatedTestbed, "null_client", counted)
     truth = {"service_us": {"single-read": service_us}, "null_us": 10.0}
     trials = storage_trials(tmp_path / "run", repetitions=3, design={"operations": ["single-read"]}, **truth)
     assert len(asked) == calibrations

@@ -39,31 +39,31 @@ def watched(*rates: float) -> tuple[DiskWatch, list[float]]:
 def test_a_disk_that_is_the_same_is_probed_once_after_the_trial() -> None:
     watch, asked = watched(1000, 1500)
     assert asked == [0.1, 0.1]
-    assert not watch.changed() and watch.flag(waits=True) is None
+    assert not [*watch.flags(waits=True)]
     assert watch.figures() == {"disk_before_per_s": pytest.approx(1000), "disk_after_per_s": pytest.approx(1500)}
 
 
 def test_a_disk_that_was_only_still_at_work_is_the_same_after_a_longer_look() -> None:
     watch, asked = watched(1000, 100, 1000)
     assert asked == [0.1, 0.1, 0.2]
-    assert not watch.changed()
+    assert not [*watch.flags(waits=True)]
 
 
 def test_a_disk_that_stays_another_one_is_named_with_both_rates() -> None:
     watch, asked = watched(1000, 100, 100, 100)
     assert asked == [0.1, 0.1, 0.2, 0.4]
-    flag = watch.flag(waits=True)
-    assert flag is not None and flag.name == "disk-changed" and flag.fatal
+    (flag,) = watch.flags(waits=True)
+    assert flag.name == "disk-changed" and flag.fatal
     assert "1,0" in flag.detail and "100 after" in flag.detail
-    unmoved = watch.flag(waits=False)
-    assert unmoved is not None and not unmoved.fatal  # what waits for no flush does not notice
+    (unmoved,) = watch.flags(waits=False)
+    assert not unmoved.fatal  # what waits for no flush does not notice
 
 
 def test_where_there_is_no_disk_of_ours_nothing_is_said() -> None:
     target = cast(Target, SimpleNamespace(probe=None, disk=None))
     watch = asyncio.run(watch_disk(target, 0.1, asyncio.run(probe_disk(target, 0.1))))
     assert watch.figures() == {"disk_before_per_s": None, "disk_after_per_s": None}
-    assert watch.flag(waits=True) is None
+    assert not [*watch.flags(waits=True)]
 
 
 def test_the_mean_of_a_flush_leaves_those_out_whose_time_was_not_seen() -> None:

@@ -109,20 +109,10 @@ async def client_limit_per_s(
     known = _known.setdefault(testbed.stage.scope, {})
     doubted = near_the_limit(reached_per_s, known.get(key)) and key not in testbed.calibrated
     if key not in known or doubted:
-        found = await _measured_limit_per_s(testbed, target, data, stream, seconds)
+        if (client := await testbed.null_client(target, data)) is not None:
+            alone = dataclasses.replace(stream, loop={"kind": "closed"})
+            measured = await client.measure(data, [alone], warmup_s=_WARMUP_SHARE * seconds, seconds=seconds)
+            if measured.operations:
+                known[key] = max(measured.operations_per_s, known.get(key, 0.0))
         testbed.calibrated.add(key)
-        if found is not None:
-            known[key] = max(found, known.get(key, 0.0))
     return known.get(key)
-
-
-async def _measured_limit_per_s(
-    testbed: StorageTestbed, target: Target, data: Mapping[str, Any], stream: Stream, seconds: float
-) -> float | None:
-    client = await testbed.null_client(target, data)
-    if client is None:
-        return None
-    alone = dataclasses.replace(stream, loop={"kind": "closed"})
-    measured = await client.measure(data, [alone], warmup_s=_WARMUP_SHARE * seconds, seconds=seconds)
-    operations = measured.streams[0].operations
-    return operations * 1e9 / measured.elapsed_ns if operations else None

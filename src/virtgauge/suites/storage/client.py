@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import PositiveInt
+
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.extras import find_native
 from virtgauge.suites.answers import CountedHistogram, decoded, documented
@@ -52,6 +54,7 @@ class Stream:
 class StreamResult:
     """What one load came to in the measured time."""
 
+    stream: Stream  # the load
     # operations, rows, errors, wrong: statements; readings; statements that failed; reads that brought other readings
     # than were written
     operations: int
@@ -73,7 +76,7 @@ class StreamResult:
 class Measured:
     """What ``measure`` brought."""
 
-    elapsed_ns: int
+    elapsed_ns: PositiveInt
     cpu_ns: int  # of the client, user and system, in that span
     started_monotonic_ns: int  # when the span began, by the CLOCK_MONOTONIC of where the client ran
     finished_ns: int  # when its answer had come, by the controller's
@@ -85,12 +88,12 @@ class Measured:
 
     @property
     def operations_per_s(self) -> float:
-        """The same by the span; 0 where there was none."""
-        return self.operations * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
+        return self.operations * 1e9 / self.elapsed_ns
 
     @property
-    def late_rows(self) -> int:
-        return sum(stream.late_rows for stream in self.streams)
+    def writes(self) -> list[StreamResult]:
+        """What the loads came to that write."""
+        return [one for one in self.streams if one.stream.operation == "write"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +194,8 @@ class Sensorstore:
         }
         value = await self._call("measure", fields, warmup_s + seconds + _SHORT_S)
         with documented("what sensorstore measured", "docs/sensorstore.md"):
-            return decoded(Measured, value)
+            each = zip(streams, value["streams"], strict=True)
+            return decoded(Measured, {**value, "streams": [{**told, "stream": stream} for stream, told in each]})
 
     async def audit(self, data: Mapping[str, Any], streams: Sequence[Stream], acknowledged: Path) -> dict[str, Any]:
         """Compare what is there with what was acknowledged."""

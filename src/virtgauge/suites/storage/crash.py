@@ -17,7 +17,7 @@ from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.storage.settings import StorageSettings
-from virtgauge.suites.storage.trial import PREPARE_S, data_of, described, stream_of
+from virtgauge.suites.storage.trial import data_of, described, filled, stream_of
 
 _BEYOND_S = 60.0  # The load would go on so long; the crash ends it
 _ENDED_S = 30.0
@@ -40,40 +40,36 @@ async def measure_crash(
     acknowledged = target.acknowledged
     assert acknowledged is not None  # of what was started here; nothing else has such cells
     streams = [stream_of(settings, params, "single-write", {"kind": "closed"})]
-    testbed.kept_rows = None
-    await testbed.note_held(target)
-    await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=PREPARE_S)
-    on_progress(0.2)
-    acknowledged.unlink(missing_ok=True)
-    seconds = settings.crash_after_s + _BEGUN_S + _BEYOND_S
-    writing = asyncio.ensure_future(
-        target.client.measure(
-            data, streams, warmup_s=0.0, seconds=seconds, acknowledged=acknowledged, until_failure=True
+    async with filled(settings, testbed, target, params):
+        on_progress(0.2)
+        acknowledged.unlink(missing_ok=True)
+        seconds = settings.crash_after_s + _BEGUN_S + _BEYOND_S
+        writing = asyncio.ensure_future(
+            target.client.measure(
+                data, streams, warmup_s=0.0, seconds=seconds, acknowledged=acknowledged, until_failure=True
+            )
         )
-    )
-    try:
-        deadline = time.monotonic() + _BEGUN_S
-        while not simulated and not writing.done() and time.monotonic() < deadline and not _has_notes(acknowledged):
-            await asyncio.sleep(_POLL_S)
-        await asyncio.wait({writing}, timeout=settings.crash_after_s)
-        if writing.done():
-            await writing  # it could not even begin; or it ended of itself
-            raise StoreError("lost", "the load ended before the crash")
-        await testbed.crash(what)
-        crashed_ns = time.monotonic_ns()
-        async with asyncio.timeout(_ENDED_S + settings.timeout_ms / 1000):
+        try:
+            deadline = time.monotonic() + _BEGUN_S
+            while not simulated and not writing.done() and time.monotonic() < deadline and not _has_notes(acknowledged):
+                await asyncio.sleep(_POLL_S)
+            await asyncio.wait({writing}, timeout=settings.crash_after_s)
+            if writing.done():
+                await writing  # it could not even begin; or it ended of itself
+                raise StoreError("lost", "the load ended before the crash")
+            await testbed.crash(what)
+            crashed_ns = time.monotonic_ns()
+            async with asyncio.timeout(_ENDED_S + settings.timeout_ms / 1000):
+                await asyncio.gather(writing, return_exceptions=True)
+        finally:
+            writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
-    finally:
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
-    on_progress(0.5)
-    await testbed.restart(what)
-    recovered_ns = time.monotonic_ns() - crashed_ns
-    target = await testbed.target(params)
-    audited = await target.client.audit(data, streams, acknowledged)
-    on_progress(0.9)
-    if not target.embedded:  # of which the next trial begins with a new file
-        await target.client.drop()
+        on_progress(0.5)
+        await testbed.restart(what)
+        recovered_ns = time.monotonic_ns() - crashed_ns
+        target = await testbed.target(params)
+        audited = await target.client.audit(data, streams, acknowledged)
+        on_progress(0.9)
     result = described(target) | {name: audited[name] for name in _AUDITED} | {"recovery_ns": recovered_ns}
     return Measurement(result, {}, {}, tuple(_flags(target, what, audited)))
 

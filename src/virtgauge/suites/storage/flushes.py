@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import virtgauge
@@ -71,22 +72,20 @@ class DiskWatch:
     before: DiskProbe | None
     after: DiskProbe | None
 
-    def changed(self) -> bool:
-        if self.before is None or self.after is None:
-            return False
-        return disk_changed(self.before.bursts_per_s, self.after.bursts_per_s)
-
     def figures(self) -> dict[str, float | None]:
         probes = {"disk_before_per_s": self.before, "disk_after_per_s": self.after}
         return {name: None if probe is None else probe.flushes_per_s for name, probe in probes.items()}
 
-    def flag(self, *, waits: bool) -> Flag | None:
+    def flags(self, *, waits: bool) -> Iterator[Flag]:
         """That it changed; fatal where what was measured waits for it."""
-        if self.before is None or self.after is None or not self.changed():
-            return None
-        before, after = self.before.median_per_s, self.after.median_per_s
-        text = f"the idle disk had {before:,.0f} flushes/s before the trial and {after:,.0f} after it"
-        return Flag("disk-changed", text, fatal=waits)
+        if _changed(self.before, self.after):
+            before, after = (probe.median_per_s for probe in (self.before, self.after) if probe is not None)
+            text = f"the idle disk had {before:,.0f} flushes/s before the trial and {after:,.0f} after it"
+            yield Flag("disk-changed", text, fatal=waits)
+
+
+def _changed(before: DiskProbe | None, after: DiskProbe | None) -> bool:
+    return before is not None and after is not None and disk_changed(before.bursts_per_s, after.bursts_per_s)
 
 
 async def probe_disk(target: Target, seconds: float) -> DiskProbe | None:
@@ -98,10 +97,10 @@ async def probe_disk(target: Target, seconds: float) -> DiskProbe | None:
 
 async def watch_disk(target: Target, seconds: float, before: DiskProbe | None) -> DiskWatch:
     """Probe it after a trial as before it; longer while it seems to be another one."""
-    watch = DiskWatch(before, await probe_disk(target, seconds))
+    after = await probe_disk(target, seconds)
     for times in _LONGER:
-        if watch.after is None or not watch.changed():
+        if not _changed(before, after):
             break
         again = await probe_disk(target, times * seconds)
-        watch = DiskWatch(before, None if again is None else watch.after.followed_by(again))
-    return watch
+        after = after.followed_by(again) if after and again else None
+    return DiskWatch(before, after)

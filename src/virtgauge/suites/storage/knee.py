@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.base import Cell, Measurement
-from virtgauge.suites.storage.client import StreamResult
+from virtgauge.suites.storage.client import Measured, StreamResult
 from virtgauge.suites.storage.flushes import probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed
-from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
+from virtgauge.suites.storage.settings import WRITES, StorageSettings
 from virtgauge.suites.storage.trial import (
     answer_flags,
     data_of,
     described,
     filled,
+    histograms_of,
     open_loop,
     preload_of,
     refuse_unusable,
@@ -33,7 +34,6 @@ _LOWEST_SHARE = 1 / 64  # Of the closed loop's rate: where nothing below is sear
 _HIGHEST_SHARE = 1.25
 _ACHIEVED = 0.95  # A rate of which less was done was not offered
 _SHARES = (0.5, 0.99, 0.999)
-_NO_QUANTILES: tuple[float | None, float | None, float | None] = (None, None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +49,13 @@ class LatencyPoint:
     met: bool  # whether the objective was
 
 
-@dataclasses.dataclass(frozen=True)
-class Knee:
-    """What a search found."""
+async def find_knee(
+    measure: Callable[[float], Awaitable[LatencyPoint]], closed_per_s: float, steps: int
+) -> list[LatencyPoint]:
+    """Bisect the rate, by ratio, between bounds that follow from what the closed loop comes to.
 
-    rate_per_s: float | None  # highest rate that met the objective; None: not even the lowest that was tried
-    curve: tuple[LatencyPoint, ...]  # every rate that was tried, ascending
-
-
-async def find_knee(measure: Callable[[float], Awaitable[LatencyPoint]], closed_per_s: float, steps: int) -> Knee:
-    """Bisect the rate, by ratio, between bounds that follow from what the closed loop comes to."""
+    Every rate that was tried, ascending.
+    """
     low, high = closed_per_s * _LOWEST_SHARE, closed_per_s * _HIGHEST_SHARE
     points: list[LatencyPoint] = []
     for _ in range(steps):
@@ -66,71 +63,70 @@ async def find_knee(measure: Callable[[float], Awaitable[LatencyPoint]], closed_
         point = await measure(rate)
         points.append(point)
         low, high = (rate, high) if point.met else (low, rate)
-    met = [point.rate_per_s for point in points if point.met]
-    return Knee(max(met, default=None), tuple(sorted(points, key=lambda point: point.rate_per_s)))
+    return sorted(points, key=lambda point: point.rate_per_s)
 
 
-def latency_point(rate: float, elapsed_ns: int, result: StreamResult, objective_ms: float) -> LatencyPoint:
+def knee_of(curve: Sequence[LatencyPoint]) -> float | None:
+    """The highest rate that met the objective; None: not even the lowest that was tried."""
+    return max((point.rate_per_s for point in curve if point.met), default=None)
+
+
+def latency_point(rate: float, measured: Measured, objective_ms: float) -> LatencyPoint:
     """One rate's outcome, judged by the objective."""
-    achieved = result.operations * 1e9 / elapsed_ns if elapsed_ns else 0.0
-    p50, p99, p999 = _NO_QUANTILES
+    (result,) = measured.streams
+    p50 = p99 = p999 = None
     if (h := result.response) is not None:
         found = Distribution(h.values, h.counts, float(h.minimum), float(h.maximum), h.mean).quantiles(_SHARES)
         p50, p99, p999 = (float(value) / 1e6 for value in found)
-    answered = p99 is not None and not result.errors and not result.wrong
-    met = answered and p99 is not None and p99 <= objective_ms and achieved >= _ACHIEVED * rate
-    return LatencyPoint(rate, achieved, p50, p99, p999, met)
+    achieved = measured.operations_per_s
+    met = p99 is not None and p99 <= objective_ms and achieved >= _ACHIEVED * rate
+    return LatencyPoint(rate, achieved, p50, p99, p999, met and not result.errors and not result.wrong)
 
 
 async def measure_knee(
     settings: StorageSettings, testbed: StorageTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Search the knee of one operation. Raises StoreError: there is no figure."""
-    params, data = cell.params, data_of(settings, cell.params)
-    operation = params["of"]
-    preload = preload_of(settings, params)
+    params, data, operation = cell.params, data_of(settings, cell.params), cell.params["of"]
     target = await testbed.target(params)
     results: list[StreamResult] = []
     histograms: dict[str, Histogram] = {}
 
-    async def at(loop: dict[str, Any]) -> tuple[int, StreamResult]:
-        stream = stream_of(settings, params, operation, loop)
-        if stream.operation == "write" and results:  # a read leaves the table as it was
+    async def at(loop: dict[str, Any]) -> Measured:
+        if operation in WRITES and results:  # a read leaves the table as it was
             await target.client.drop()
             await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=60.0)
+        stream = stream_of(settings, params, operation, loop)
         measured = await target.client.measure(data, [stream], warmup_s=settings.warmup_s, seconds=settings.seconds)
         refuse_unusable(measured)
-        results.append(measured.streams[0])
+        results.extend(measured.streams)
         on_progress(len(results) / (settings.knee_steps + 1))
-        return measured.elapsed_ns, measured.streams[0]
+        return measured
 
     async def at_rate(rate: float) -> LatencyPoint:
-        elapsed_ns, result = await at(open_loop(rate))
-        point = latency_point(rate, elapsed_ns, result, settings.objective_ms)
-        if point.met and result.response is not None and result.service is not None:
-            histograms.update(response=result.response, service=result.service)  # the last is the nearest below
+        measured = await at(open_loop(rate))
+        point = latency_point(rate, measured, settings.objective_ms)
+        if point.met:
+            histograms.update(histograms_of(measured))  # the last is the nearest below
         return point
 
-    async with filled(testbed, target, data, index=params["index"], preload=preload, reads=operation in READS):
+    async with filled(settings, testbed, target, params):
         disk_before = await probe_disk(target, settings.disk_probe_s)
-        elapsed_ns, closed = await at({"kind": "closed"})
-        closed_per_s = closed.operations * 1e9 / elapsed_ns if elapsed_ns else 0.0
-        knee = await find_knee(at_rate, closed_per_s, settings.knee_steps) if closed.operations else Knee(None, ())
+        closed_per_s = (await at({"kind": "closed"})).operations_per_s
+        curve = await find_knee(at_rate, closed_per_s, settings.knee_steps) if closed_per_s else []
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
-    flags = list(answer_flags(results))
-    waits = target.profile is not None and target.profile.flushes_each_write and operation in WRITES
-    if (changed := disk.flag(waits=waits)) is not None:
-        flags.append(changed)
-    if knee.rate_per_s is None and not any(flag.fatal for flag in flags):
+    flags = [*answer_flags(results), *disk.flags(waits=target.waits and operation in WRITES)]
+    knee_per_s = knee_of(curve)
+    if knee_per_s is None and not any(flag.fatal for flag in flags):
         words = f"at no rate that was tried did 99 % of the responses come within {settings.objective_ms:g} ms"
         flags.append(Flag("no-knee", words, fatal=False))
     result = described(target) | {
-        "knee_per_s": knee.rate_per_s,
+        "knee_per_s": knee_per_s,
         "objective_ms": settings.objective_ms,
         "closed_per_s": closed_per_s,
-        "steps": [dataclasses.asdict(point) for point in knee.curve],
+        "steps": [dataclasses.asdict(point) for point in curve],
         **disk.figures(),
-        "preload": preload,
+        "preload": preload_of(settings, params),
         "sensors": settings.sensors,
     }
     return Measurement(result, histograms, {}, tuple(flags))

@@ -82,34 +82,22 @@ def open_loop(rate_per_s: float) -> dict[str, Any]:
 def _flags(
     settings: StorageSettings,
     target: Target,
-    streams: Sequence[Stream],
     measured: Measured,
-    client_limit_per_s: float | None,
+    limit_per_s: float | None,
     flushes: FlushCount | None,
     disk: DiskWatch,
 ) -> Iterator[Flag]:
-    """Every flag that applies.
-
-    Args:
-        client_limit_per_s: what the client alone comes to; None where that is not known.
-        flushes: counted from before the warm-up to after the end; None where nobody counts.
-        disk: the idle disk, before and after.
-    """
+    """Every flag that applies, by the client's own limit and the flushes counted; None where that is not known."""
     yield from answer_flags(measured.streams)
-    limit, reached = client_limit_per_s, measured.operations_per_s
-    if near_the_limit(reached, limit):
-        text = f"{reached:,.0f} of the client's own {limit:,.0f} operations/s"
+    reached = measured.operations_per_s
+    if near_the_limit(reached, limit_per_s):
+        text = f"{reached:,.0f} of the client's own {limit_per_s:,.0f} operations/s"
         yield Flag("client-limited", f"{text}: the database may be faster", fatal=False)
-    written = written_in(streams, measured)
+    written = sum(one.operations for one in measured.writes)
     if written and target.profile is not None:
-        # How many writes may wait for one flush together.
-        waiting = sum(stream.clients * stream.pipeline for stream in streams if stream.operation == "write")
-        period_ns = settings.period_ms * 1e6
-        yield from _flush_flags(target, target.profile, measured.elapsed_ns / period_ns, written, waiting, flushes)
+        yield from _flush_flags(target, target.profile, settings.period_ms, measured, written, flushes)
     # What waits for no flush does not notice a change of the disk.
-    waits = target.profile is not None and target.profile.flushes_each_write and written > 0
-    if (changed := disk.flag(waits=waits)) is not None:
-        yield changed
+    yield from disk.flags(waits=target.waits and written > 0)
 
 
 def late_flags(
@@ -138,12 +126,6 @@ def late_flags(
         yield Flag("few-late", f"{text} takes {needed:,.0f} of each; make late_run and late_by shorter")
 
 
-def written_in(streams: Sequence[Stream], measured: Measured) -> int:
-    """Statements that wrote in the measured span; 0 where something else was measured."""
-    each = zip(streams, measured.streams, strict=True)
-    return sum(result.operations for stream, result in each if stream.operation == "write")
-
-
 def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
     """Wrong answers, failures, and nothing at all."""
     wrong, errors = (sum(getattr(stream, name) for stream in streams) for name in ("wrong", "errors"))
@@ -159,14 +141,16 @@ def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
 
 
 def _flush_flags(
-    target: Target, profile: Profile, periods: float, written: int, waiting: int, flushes: FlushCount | None
+    target: Target, profile: Profile, period_ms: int, measured: Measured, written: int, flushes: FlushCount | None
 ) -> Iterator[Flag]:
     if target.uncounted is not None:
         text = f"{target.uncounted}: whether {profile.name} flushes as its level says was not verified"
         yield Flag("flushes-uncounted", text, fatal=False)
     if flushes is None:
         return
-    counted = flushes.total
+    counted, periods = flushes.total, measured.elapsed_ns / (period_ms * 1e6)
+    # How many writes may wait for one flush together.
+    waiting = sum(one.stream.clients * one.stream.pipeline for one in measured.writes)
     if profile.flushes_each_write:
         if counted < _FEWER * written / waiting - 1:
             text = (
@@ -187,14 +171,12 @@ async def measure_load(
     Raises:
         StoreError: there is no figure: the database is not there, full, stuck, or not ours to write to.
     """
-    data, streams = data_of(settings, cell.params), streams_of(settings, cell.params)
-    preload = preload_of(settings, cell.params)
-    target = await testbed.target(cell.params)
+    params, data, streams = cell.params, data_of(settings, cell.params), streams_of(settings, cell.params)
+    target = await testbed.target(params)
     # Of a mixture, no closed loop says what the client can.
     calibration_s = settings.calibration_s if len(streams) == 1 else 0.0
     await client_limit_per_s(testbed, target, data, streams[0], calibration_s)
-    reads = cell.params["operation"] in READS
-    async with filled(testbed, target, data, index=cell.params["index"], preload=preload, reads=reads):
+    async with filled(settings, testbed, target, params):
         on_progress(0.3)
         disk_before = await probe_disk(target, settings.disk_probe_s)
         flushes_before = await flushes_of(target)
@@ -205,18 +187,17 @@ async def measure_load(
         flushes_after = await flushes_of(target)
         flushes = flushes_after.since(flushes_before) if flushes_after and flushes_before else None
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
-        writers = sum(stream.clients for stream in streams if stream.operation == "write")
+        writers = sum(one.stream.clients for one in measured.writes)
         stored = await stored_bytes(testbed, target, writers)
     reached = measured.operations_per_s
     limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
-    written = written_in(streams, measured)
-    rows_written = sum(
-        one.rows for stream, one in zip(streams, measured.streams, strict=True) if stream.operation == "write"
+    written, rows_written, late_rows = (
+        sum(getattr(one, name) for one in measured.writes) for name in ("operations", "rows", "late_rows")
     )
-    late_across = measured.late_rows / rows_written if rows_written and cell.params["late_share"] else None
-    flags = [*_flags(settings, target, streams, measured, limit, flushes, disk)]
+    late_across = late_rows / rows_written if rows_written and params["late_share"] else None
+    flags = [*_flags(settings, target, measured, limit, flushes, disk)]
     if rows_written or not writers:  # of which nothing at all has a flag of its own
-        flags += late_flags(settings, cell.params, late_across, rows_written / max(writers, 1))
+        flags += late_flags(settings, params, late_across, rows_written / max(writers, 1))
     # From before the warm-up to after the end was counted; as many a second are supposed in all of it.
     counted_share = settings.seconds / (settings.seconds + settings.warmup_s)
     result = described(target) | {
@@ -229,17 +210,17 @@ async def measure_load(
         "late_across": late_across,
         **disk.figures(),
         **stored,
-        "preload": preload,
+        "preload": preload_of(settings, params),
         "sensors": settings.sensors,
     }
-    return Measurement(result, histograms_of(streams, measured), {}, tuple(flags))
+    return Measurement(result, histograms_of(measured), {}, tuple(flags))
 
 
 @contextlib.asynccontextmanager
 async def filled(
-    testbed: StorageTestbed, target: Target, data: Mapping[str, Any], *, index: bool, preload: int, reads: bool
+    settings: StorageSettings, testbed: StorageTestbed, target: Target, params: Mapping[str, Any]
 ) -> AsyncIterator[None]:
-    """The database with a table of these rows alone, for the block.
+    """The database with a table of the cell's rows alone, for the block.
 
     What is only read stays as it is: such a table is kept for the next trial, unless the server is somebody else's.
     Any other is made for the block and dropped in its end.
@@ -247,7 +228,8 @@ async def filled(
     Raises:
         StoreError: ``exists`` where there is a table already that is not ours; it has not been touched.
     """
-    kept = reads and testbed.keeps_tables
+    data, index, preload = data_of(settings, params), params["index"], preload_of(settings, params)
+    kept = testbed.keeps_tables and (params["of"] or params["operation"]) in READS
     rows = (json.dumps([target.client.store, data], sort_keys=True), index, preload)
     if not kept or testbed.kept_rows != rows:
         testbed.kept_rows = None
@@ -351,14 +333,13 @@ def described(target: Target) -> dict[str, Any]:
 def figures(measured: Measured) -> dict[str, Any]:
     """The scalars of a measured span, all its loads together."""
     rows = sum(stream.rows for stream in measured.streams)
-    seconds = measured.elapsed_ns / 1e9
     slices = [stream.slices for stream in measured.streams]
     return {
         "elapsed_ns": measured.elapsed_ns,
         "operations": measured.operations,
         "rows": rows,
-        "operations_per_s": measured.operations_per_s if seconds else None,
-        "rows_per_s": rows / seconds if seconds else None,
+        "operations_per_s": measured.operations_per_s,
+        "rows_per_s": rows * 1e9 / measured.elapsed_ns,
         "errors": sum(stream.errors for stream in measured.streams),
         "wrong": sum(stream.wrong for stream in measured.streams),
         "unstarted": sum(stream.unstarted for stream in measured.streams),
@@ -367,12 +348,10 @@ def figures(measured: Measured) -> dict[str, Any]:
     }
 
 
-def histograms_of(streams: Sequence[Stream], measured: Measured) -> dict[str, Histogram]:
+def histograms_of(measured: Measured) -> dict[str, Histogram]:
     """Service and response time; of several loads, each under its operation as well."""
-    found: dict[str, Histogram] = {}
-    for stream, result in zip(streams, measured.streams, strict=True):
-        suffix = "" if len(streams) == 1 else f"/{stream.operation}"
-        for name, histogram in (("service", result.service), ("response", result.response)):
-            if histogram is not None:
-                found[name + suffix] = histogram
-    return found
+    found: dict[str, Histogram | None] = {}
+    for one in measured.streams:
+        suffix = "" if len(measured.streams) == 1 else f"/{one.stream.operation}"
+        found |= {f"service{suffix}": one.service, f"response{suffix}": one.response}
+    return {name: histogram for name, histogram in found.items() if histogram is not None}
