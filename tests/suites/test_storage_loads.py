@@ -14,8 +14,8 @@ from suites.storage_testbeds import each, on_testbed, require
 
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.storage.client import run
 from virtgauge.suites.storage.laboratory import StorageTestbed
-from virtgauge.suites.storage.server import run
 from virtgauge.suites.storage.suite import StorageSuite
 from virtgauge.suites.testbed import Stage
 
@@ -108,7 +108,7 @@ def test_other_values_than_were_written_are_found_out_in_the_middle_of_a_mixed_l
         store = (await testbed.target(cells[0].params)).client.store
         assert store is not None
         trial = asyncio.ensure_future(suite.measure(cells[0], testbed, lambda _: None))
-        done = await run(testbed.guest.channel, falsification(store), within_s=60)
+        done = (await run(testbed.guest.channel, falsification(store), within_s=60)).value
         assert done["exit_code"] == 0, done["stderr"]
         return await trial
 

@@ -13,9 +13,9 @@ from suites.storage_testbeds import each, on_testbed, require
 
 from virtgauge.host.tag import scratch_root
 from virtgauge.suites.base import Cell
-from virtgauge.suites.storage.client import Sensorstore, StoreError
+from virtgauge.suites.storage.client import Sensorstore, StoreError, run
 from virtgauge.suites.storage.laboratory import StorageTestbed
-from virtgauge.suites.storage.server import kill_tree, run
+from virtgauge.suites.storage.server import kill_tree
 from virtgauge.suites.storage.suite import StorageSuite
 from virtgauge.suites.testbed import Stage
 

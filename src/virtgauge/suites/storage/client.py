@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from virtgauge.agent.channel import AgentError, Channel
+from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.extras import find_native
 from virtgauge.suites.answers import CountedHistogram, decoded, documented
 
@@ -35,6 +35,20 @@ def find_sensorstore() -> Path:
 
 class StoreError(AgentError):
     """A command of the load generator failed; ``code`` is its kind (``refused``, ``denied``, ``full`` …)."""
+
+
+async def run(
+    guest: Channel, argv: Sequence[str], within_s: float = 30.0, env: Mapping[str, str] | None = None
+) -> Reply:
+    """Run a program to its end, or until that has taken too long."""
+    return await guest.request(
+        "run",
+        argv=list(argv),
+        env=dict(env or {}),
+        timeout_ms=round(within_s * 1000),
+        output_limit=_OUTPUT_LIMIT,
+        timeout_s=within_s + _SHORT_S,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,14 +248,9 @@ class Sensorstore:
         """What a command tells, with ``finished_ns``: when that had come, by the controller's clock."""
         within_s *= self.timeout_factor
         specification = fields if self.store is None else {"store": self.store, **fields}
-        reply = await self.channel.request(
-            "run",
-            argv=[*self.prefix, str(self.program), command],
-            env={_SPECIFICATION: json.dumps(specification)},  # arguments are for everybody to see
-            timeout_ms=round(within_s * 1000),
-            output_limit=_OUTPUT_LIMIT,
-            timeout_s=within_s + _SHORT_S,
-        )
+        argv = [*self.prefix, str(self.program), command]
+        env = {_SPECIFICATION: json.dumps(specification)}  # arguments are for everybody to see
+        reply = await run(self.channel, argv, within_s, env)
         ended = reply.value
         if ended["timed_out"]:
             raise StoreError("timeout", f"sensorstore {command} was not done within {within_s:g} s")

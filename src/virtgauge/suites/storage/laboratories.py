@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import json
 import os
 import secrets
 import shutil
@@ -13,19 +14,19 @@ from typing import Any
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.network.nic import NetworkError
-from virtgauge.platforms.base import LaunchError, Share
+from virtgauge.platforms.base import Guest, LaunchError, Share
 from virtgauge.platforms.simulated.storage import KILL
-from virtgauge.suites.storage.calibration import NullServer
-from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
+from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore, run
 from virtgauge.suites.storage.databases import DATABASES, account, database
-from virtgauge.suites.storage.databases.base import Durability, Found, Instance, Profile
+from virtgauge.suites.storage.databases.base import Durability, Found, Instance, Profile, Server
 from virtgauge.suites.storage.existing import not_on
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of, profile_of
-from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run, run_well
+from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run_well
 from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, PEER_ADDRESS, Stage, address_peer
 
 _NOWHERE = Path("/simulated")
+_NULL_READY_S = 10.0
 _PORT, _NULL_PORT = 5400, 5401  # Of every server: each is alone in its network namespace or machine
 
 
@@ -268,7 +269,9 @@ class ServedTestbed(GuestTestbed):
         self._label, self._client = product.label(place), Sensorstore(peer.channel, self._sensorstore, store)
         self._level, self._uncounted = profile, uncounted
         self._at_rest = tuple(product.at_rest(instance))
-        self._null: NullServer | None = None
+        self._null: ServerProcess | None = None
+        self._null_peer: Guest | None = None
+        self._null_data: Mapping[str, Any] = {}  # which the null server's answers follow from
         self._process = self._new_process()
         await self._process.set_up()
         self._reported = await self._process.start(self._client)
@@ -277,7 +280,7 @@ class ServedTestbed(GuestTestbed):
         """Whether the guest's kernel does, without which flushes of a program that has no C library are not seen."""
         prefix = launcher_prefix(self._disks[0].folder / "notified-flushes", AS_IS, static=True)
         ended = await run(self.guest.channel, [*prefix, "/bin/true"])
-        return int(ended["exit_code"] or 0) != LABORATORY_FAILED
+        return int(ended.value["exit_code"] or 0) != LABORATORY_FAILED
 
     def _new_process(self) -> ServerProcess:
         launcher = [] if self._uncounted else launcher_prefix(self._counters, self._profile)
@@ -299,13 +302,22 @@ class ServedTestbed(GuestTestbed):
         protocol = self._product.null_protocol
         if protocol is None:
             return None
-        if self._null is None:
-            try:
-                peer = await self.stage.launch_peer("null", lab=self._lab)
-            except LaunchError as error:
-                raise StoreError("client", f"the peer of the null server did not come up: {error}") from error
-            self._null = NullServer(peer.channel, self._sensorstore, protocol, PEER_ADDRESS, _NULL_PORT)
-        return await self._null.client(target.client, data)
+        place = {"address": PEER_ADDRESS, "port": _NULL_PORT}
+        client = target.client.on({**(target.client.store or {}), **place, "uri": None})
+        if self._null is not None and data == self._null_data:
+            return client
+        try:
+            self._null_peer = self._null_peer or await self.stage.launch_peer("null", lab=self._lab)
+        except LaunchError as error:
+            raise StoreError("client", f"the peer of the null server did not come up: {error}") from error
+        if self._null is not None:
+            await self._null.stop()
+        asked = json.dumps({"protocol": protocol, **place, "data": data})
+        server = Server([str(self._sensorstore), "null", asked], ready_timeout_s=_NULL_READY_S)
+        self._null = ServerProcess(self._null_peer.channel, server, self._shared, name="null server")
+        await self._null.start(client)
+        self._null_data = data
+        return client
 
     async def _kill(self) -> None:
         await self._process.kill()

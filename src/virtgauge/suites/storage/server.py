@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from virtgauge.agent.channel import Channel
 from virtgauge.platforms.attempt import log_tail
 from virtgauge.suites.loads import Running
-from virtgauge.suites.storage.client import Sensorstore, StoreError
+from virtgauge.suites.storage.client import Sensorstore, StoreError, run
 from virtgauge.suites.storage.databases.base import Server
 
 _SHORT_S = 30.0
-_OUTPUT_LIMIT = 20_000
 
 _NOTED = 'echo $$ >"$1"; shift; exec "$@"'
 _LOGGED = 'echo $$ >"$1"; log=$2; shift 2; exec "$@" >>"$log" 2>&1 </dev/null'
@@ -57,25 +56,12 @@ async def is_alive(guest: Channel, pid: Path) -> bool:
 
 
 async def _does_well(guest: Channel, script: str, pid: Path) -> bool:
-    return bool((await run(guest, ["/bin/sh", "-c", script, "sh", str(pid)]))["exit_code"] == 0)
-
-
-async def run(guest: Channel, argv: Sequence[str], within_s: float = _SHORT_S) -> Mapping[str, Any]:
-    """Run a program in the guest to its end: the agent's answer."""
-    reply = await guest.request(
-        "run",
-        argv=list(argv),
-        env={},
-        timeout_ms=round(within_s * 1000),
-        output_limit=_OUTPUT_LIMIT,
-        timeout_s=within_s + _SHORT_S,
-    )
-    return reply.value
+    return bool((await run(guest, ["/bin/sh", "-c", script, "sh", str(pid)])).value["exit_code"] == 0)
 
 
 async def run_well(guest: Channel, what: str, argv: Sequence[str], within_s: float = _SHORT_S) -> None:
-    """The same for one that has to end well. Raises StoreError: it did not; with what it printed."""
-    ended = await run(guest, argv, within_s)
+    """Run a program in the guest to its end. Raises StoreError: it did not end well; with what it printed."""
+    ended = (await run(guest, argv, within_s)).value
     if ended["timed_out"]:
         raise StoreError("setup", f"{what} was not done within {within_s:g} s")
     if ended["exit_code"] != 0:
@@ -92,11 +78,18 @@ class ServerProcess:
     """One server in one guest: set up, started through the flush launcher, watched, killed and started again."""
 
     def __init__(
-        self, guest: Channel, server: Server, folder: Path, launcher: Sequence[str], *, timeout_factor: float
+        self,
+        guest: Channel,
+        server: Server,
+        folder: Path,
+        launcher: Sequence[str] = (),
+        *,
+        timeout_factor: float = 1.0,
+        name: str = "server",
     ) -> None:
         """Prepare to run it, prefixed with the launcher; host and guest see the folder of its number and log alike."""
-        self._guest, self._server, self._launcher = guest, server, tuple(launcher)
-        self._pid, self._log = folder / "server.pid", folder / "server.log"
+        self._guest, self._server, self._launcher, self._name = guest, server, tuple(launcher), f"the {name}"
+        self._pid, self._log = folder / f"{name}.pid", folder / f"{name}.log"
         self._time_out_s = min(server.ready_timeout_s * timeout_factor, _LONGEST_START_S)
         self._load: Running | None = None
 
@@ -114,7 +107,7 @@ class ServerProcess:
         self._pid.unlink(missing_ok=True)
         argv = ["/bin/sh", "-c", _LOGGED, "sh", str(self._pid), str(self._log), *self._launcher]
         argv += [*self._environment, *self._server.argv]
-        self._load = await Running.start(self._guest, "program", {"argv": argv}, "the server")
+        self._load = await Running.start(self._guest, "program", {"argv": argv}, self._name)
         deadline = time.monotonic() + self._time_out_s
         while True:
             try:
@@ -124,9 +117,9 @@ class ServerProcess:
                     raise
                 last = error
             if self._pid.exists() and not await self.alive():
-                raise StoreError("start", f"the server ended before it served: {self.last_words()}")
+                raise StoreError("start", f"{self._name} ended before it served: {self.last_words()}")
             if time.monotonic() > deadline:
-                words = f"the server did not serve within {self._time_out_s:g} s ({last.message})"
+                words = f"{self._name} did not serve within {self._time_out_s:g} s ({last.message})"
                 raise StoreError("start", f"{words}: {self.last_words()}")
             await asyncio.sleep(_POLL_S)
 
