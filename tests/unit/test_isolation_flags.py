@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy
+from virtgauge.ledger.records import Flag
 from virtgauge.suites.isolation.kernel_work import LoadResult
-from virtgauge.suites.isolation.outcome import (
-    GuestConditions,
-    Steal,
-    flags_of,
-)
+from virtgauge.suites.isolation.outcome import GuestConditions, Steal, Trial
+from virtgauge.suites.isolation.outside import GuestCounts
 
 SECOND = 10**9
 QUIET = Steal(seen_ns=0, missed_ns=0, stopped_ns=0, capacity_ns=5 * SECOND)
@@ -24,31 +23,44 @@ def load(name: str, units: int | None, error: str | None) -> LoadResult:
     return LoadResult(name, "operations", units, None, None, error)
 
 
-def guest(name="tested", *, policy: Policy | None = None, no_effect=(), **changes: Any) -> GuestConditions:
+def guest(
+    name="tested", *, policy: Policy | None = None, no_effect=(), throttling=NONE_STOPPED, kills=0, **changes: Any
+) -> GuestConditions:
     applied = Applied(policy or Policy(weight=100), {}, tuple(no_effect))
-    known = {
-        **{"received_cpus": 1.0, "entitled_cpus": 1.0, "unlimited_cpus": 1.0, "throttling": NONE_STOPPED, "kills": 0},
-        **changes,
-    }
-    return GuestConditions(name=name, applied=applied, **known)
+    known = {"received_cpus": 1.0, "entitled_cpus": 1.0, "unlimited_cpus": 1.0} | changes
+    return GuestConditions(name=name, applied=applied, counts=GuestCounts(throttling, kills), **known)
 
 
-CLEAN: dict[str, Any] = dict(
+def found_flags(
+    *,
     guests=(guest(), guest("loading")),
     asked=(),
-    elapsed_ns=5 * SECOND,
     load=None,
     steal=QUIET,
     frequencies_hz=(3e9, 3e9),
     buffered=False,
     cached=None,
-    memory_mib=256,
-)
+) -> list[Flag]:
+    before, after = frequencies_hz
+    answer = SimpleNamespace(
+        elapsed_ns=5 * SECOND, direct=not buffered, frequency_before_hz=before, frequency_after_hz=after
+    )
+    trial = SimpleNamespace(
+        testbed=SimpleNamespace(spec=SimpleNamespace(where=None, memory_mib=256)),
+        looks=(),
+        guests=guests,
+        policies=SimpleNamespace(asked=asked),
+        answer=answer,
+        load_result=load,
+        steal=steal,
+        cached=cached,
+    )
+    return list(Trial.flags(cast(Trial, trial)))
 
 
-def flags(**changes: Any) -> dict[str, tuple[bool, str]]:
+def flags(**seen: Any) -> dict[str, tuple[bool, str]]:
     """Fatal or not and the words, by name."""
-    return {flag.name: (flag.fatal, flag.detail) for flag in flags_of(**CLEAN | changes)}
+    return {flag.name: (flag.fatal, flag.detail) for flag in found_flags(**seen)}
 
 
 def limited(*, received, throttling, limit=0.5, unlimited=1.0) -> dict[str, tuple[bool, str]]:
@@ -119,7 +131,7 @@ def test_a_limit_that_never_stopped_anybody_is_told_only_where_it_had_to():
 def test_only_knobs_that_the_cell_asks_for_are_told_to_have_no_effect():
     reasons = ("cpu_limit: it has no use for more", "cores: they are all that the machine has")
     one = guest(policy=Policy(cpu_limit=1.0, weight=100), no_effect=reasons, throttling=OFTEN_STOPPED)
-    found = list(flags_of(**CLEAN | {"guests": (one, guest("loading")), "asked": ("cpu_limit",)}))
+    found = found_flags(guests=(one, guest("loading")), asked=("cpu_limit",))
     assert [(flag.name, flag.fatal, flag.detail) for flag in found] == [
         ("policy-no-effect", False, "tested: cpu_limit: it has no use for more")
     ]

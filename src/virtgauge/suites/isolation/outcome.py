@@ -10,15 +10,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
-from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, DiskLimits
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.isolation.benchmarks import Kind
 from virtgauge.suites.isolation.by_hand import Look, not_in_force
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
 from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
-from virtgauge.suites.isolation.policies import Claimant, Demand, Given, Placement, entitled, entitled_without_limit
-from virtgauge.suites.isolation.testbed import LOADING, TESTED
+from virtgauge.suites.isolation.policies import Claimant, Demand, Given, entitled, entitled_without_limit
+from virtgauge.suites.isolation.testbed import LOADING, TESTED, IsolationTestbed
 
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # What a guest has saved up or used in advance is at most one of them at each end
 _UNBOUND = 1.1
@@ -42,8 +41,7 @@ class GuestConditions:
     # entitled_cpus, unlimited_cpus: what it was entitled to, and what it would have been without its limit
     entitled_cpus: float | None
     unlimited_cpus: float | None
-    throttling: Throttling | None  # how often its limit stopped it
-    kills: int | None  # of its processes, at its memory limit
+    counts: GuestCounts  # how often its limits stopped it, and killed its processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,49 +59,6 @@ class Steal:
         if self.stopped_ns is None or self.stopped_ns <= _STOPPED * self.capacity_ns:
             return False
         return (self.seen_ns or 0) + self.missed_ns < _VISIBLE * self.stopped_ns
-
-
-def flags_of(
-    *,
-    guests: tuple[GuestConditions, GuestConditions],
-    asked: tuple[str, ...],
-    elapsed_ns: int,
-    load: LoadResult | None,
-    steal: Steal,
-    frequencies_hz: tuple[float, float],
-    buffered: bool,
-    cached: str | None,
-    memory_mib: int,
-) -> Iterator[Flag]:
-    """Every flag that applies to a trial.
-
-    Args:
-        asked: the knobs that the cell's policy asks for (``cpu_limit``, ``disk`` …).
-        frequencies_hz: of the tested guest's processor, before and after.
-        buffered: whether the guests' file system has no direct I/O.
-        cached: why the tested guest's disk is not measured past every page cache; None where it is, or has no part.
-    """
-    if load is not None and load.error is not None:
-        yield Flag("loader-died", f"the load {load.name} ended early: {load.error}")
-    elif load is not None and not load.units:
-        yield Flag("loader-died", f"the load {load.name} did nothing at all")
-    for guest in guests:
-        if guest.kills:
-            yield Flag("out-of-memory", out_of_memory_words(guest.name, guest.kills, memory_mib))
-    # Where there is no direct I/O, drivers say what becomes of writes by themselves.
-    concerned = {*asked, *(["disk writes"] if buffered and "disk" in asked else [])}
-    for guest in guests:
-        yield from _policy_flags(guest, concerned, elapsed_ns)
-    before, after = frequencies_hz
-    if before > 0 and abs(after / before - 1) > _FREQUENCY:
-        text = f"{before / 1e9:.2f} GHz before the trial, {after / 1e9:.2f} GHz after it"
-        yield Flag("frequency-changed", text, fatal=False)
-    if steal.blind and steal.stopped_ns is not None:
-        stopped = steal.stopped_ns / steal.capacity_ns
-        text = f"the tested guest was stopped for {stopped:.0%} of its time, which it sees little or nothing of"
-        yield Flag("guest-blind", text, fatal=False)
-    if cached is not None:
-        yield Flag("disk-cached", cached, fatal=False)
 
 
 def out_of_memory_words(name: str, kills: int, memory_mib: int) -> str:
@@ -127,7 +82,8 @@ def _policy_flags(guest: GuestConditions, concerned: Collection[str], elapsed_ns
         text = f"the {guest.name} guest received {received:.2f} CPUs in spite of its limit of {limit:g}"
         yield Flag("limit-unbound", text, fatal=False)
     # Where others held it back as far, the limit had nothing to stop.
-    never = guest.throttling is not None and guest.throttling.throttled == 0 and received >= _REACHED * limit
+    throttling = guest.counts.throttling
+    never = throttling is not None and throttling.throttled == 0 and received >= _REACHED * limit
     if never and guest.unlimited_cpus is not None and guest.unlimited_cpus > _BEYOND * limit:
         text = (
             f"the {guest.name} guest would have used {guest.unlimited_cpus:.2f} CPUs, but was never stopped "
@@ -141,15 +97,11 @@ class Trial:
     """What was seen of a trial that has an answer."""
 
     params: Mapping[str, Any]
-    where: Placement
+    testbed: IsolationTestbed
     # benchmark, load: what they did; no load is None
     benchmark: Kind
     load: Kind | None
-    block_bytes: int | None  # of the benchmark's memory, or of one operation on its disk
-    seed: int
-    slice_ns: int  # of the slices of work and of CPU time
-    memory_mib: int
-    disk: str | None  # how the tested guest's disk is reached, in words; None without one
+    work: Mapping[str, Any]  # what the tested guest's agent was asked for
     # policies, applied: asked for, and what became of it: of the tested and the loading guest
     policies: Given
     applied: tuple[Applied, Applied]
@@ -158,7 +110,6 @@ class Trial:
     # tested, loading: CPU time from outside, over the measured span
     tested: Received
     loading: Received
-    method: str  # where that comes from
     outside: Outside  # what the host's kernel counted from before the load began until it had stopped
     looks: tuple[Look, ...] = ()  # at a policy that was set by hand
 
@@ -173,41 +124,38 @@ class Trial:
 
     @property
     def guests(self) -> tuple[GuestConditions, GuestConditions]:
-        threads, given, seen = self.where.capacity, self.policies, self.outside
-        first = (given.tested, Demand.of(self.benchmark, threads, 100, self.tested.cpus))
-        second = (given.loading, Demand.of(self.load, threads, self.params["intensity"], self.loading.cpus))
+        where, given = self.testbed.spec.where, self.policies
+        first = (given.tested, Demand.of(self.benchmark, where.capacity, 100, self.tested.cpus))
+        second = (given.loading, Demand.of(self.load, where.capacity, self.params["intensity"], self.loading.cpus))
 
         def guest(name: str, applied: Applied, one: Claimant, other: Claimant, counts: GuestCounts) -> GuestConditions:
-            return GuestConditions(
-                name=name,
-                applied=applied,
-                received_cpus=one[1].received_cpus,
-                entitled_cpus=entitled(self.where, one, other),
-                unlimited_cpus=entitled_without_limit(self.where, one, other),
-                throttling=counts.throttling,
-                kills=counts.kills,
-            )
+            due, unlimited = entitled(where, one, other), entitled_without_limit(where, one, other)
+            return GuestConditions(name, applied, one[1].received_cpus, due, unlimited, counts)
 
         tested, loading = self.applied
-        return guest(TESTED, tested, first, second, seen.tested), guest(LOADING, loading, second, first, seen.loading)
+        return (
+            guest(TESTED, tested, first, second, self.outside.tested),
+            guest(LOADING, loading, second, first, self.outside.loading),
+        )
 
     def result(self) -> dict[str, Any]:
-        answer, rate, steal, guests = self.answer, self.answer.rate, self.steal, self.guests
+        answer, rate, steal, guests, load = self.answer, self.answer.rate, self.steal, self.guests, self.load_result
+        block_bytes, capacity = self.work.get("block_bytes"), self.testbed.spec.where.capacity
         return {
             "unit": answer.unit,
             "units": answer.units,
             "threads": answer.threads,
             "elapsed_ns": answer.elapsed_ns,
             "rate": rate,
-            "value": self.benchmark.value(rate, answer.threads, self.block_bytes),
+            "value": self.benchmark.value(rate, answer.threads, block_bytes),
             "value_unit": self.benchmark.value_unit,
-            "block_bytes": self.block_bytes,
-            "seed": self.seed,
+            "block_bytes": block_bytes,
+            "seed": self.work["seed"],
             "slices": list(answer.slices),
-            "slice_ns": self.slice_ns,
+            "slice_ns": self.work["slice_ns"],
             "direct": answer.direct,
-            "disk": self.disk,
-            "cores": self.where.capacity,
+            "disk": self.testbed.tested.disk,
+            "cores": capacity,
             "share": self.params["share"],
             "policy": self.params["policy"],
             "on": self.params["on"],
@@ -215,57 +163,65 @@ class Trial:
                 TESTED: self.tested.cpus,
                 LOADING: self.loading.cpus,
                 "guest_seen": answer.cpu_ns / answer.elapsed_ns if answer.elapsed_ns else None,
-                "method": self.method,
+                "method": self.testbed.tested.accounting().method,
                 "window_ns": answer.elapsed_ns,
                 "tested_slices": list(self.tested.slices),
                 "loading_slices": list(self.loading.slices),
             },
             "entitled": {guest.name: guest.entitled_cpus for guest in guests},
-            "capacity_cpus": self.where.capacity,
-            "load": self._load(),
+            "capacity_cpus": capacity,
+            "load": None
+            if load is None
+            else {
+                "name": load.name,
+                "unit": load.unit,
+                "intensity_percent": self.params["intensity"],
+                "threads": capacity,
+                "rate": load.rate,
+                "cpus": load.cpus,
+                "error": load.error,
+            },
             "policy_applied": {guest.name: self._policy(guest.applied) for guest in guests},
             "throttling": {
-                guest.name: None if guest.throttling is None else dataclasses.asdict(guest.throttling)
-                for guest in guests
+                guest.name: (told := guest.counts.throttling) and dataclasses.asdict(told) for guest in guests
             },
             "frequency": {"before_hz": answer.frequency_before_hz, "after_hz": answer.frequency_after_hz},
             "io_wait_share": self.outside.io_wait_share,
             "steal": {"seen_ns": steal.seen_ns, "stopped_ns": steal.stopped_ns, "blind": steal.blind},
-            "out_of_memory_kills": {guest.name: guest.kills for guest in guests},
+            "out_of_memory_kills": {guest.name: guest.counts.kills for guest in guests},
         }
 
     def flags(self) -> Iterator[Flag]:
-        if (why := not_in_force(self.looks, self.where)) is not None:
+        """Every flag that applies."""
+        spec, load, answer, steal = self.testbed.spec, self.load_result, self.answer, self.steal
+        if (why := not_in_force(self.looks, spec.where)) is not None:
             yield Flag("policy-not-in-force", why)
-        yield from flags_of(
-            guests=self.guests,
-            asked=self.policies.asked,
-            elapsed_ns=self.answer.elapsed_ns,
-            load=self.load_result,
-            steal=self.steal,
-            frequencies_hz=(self.answer.frequency_before_hz, self.answer.frequency_after_hz),
-            buffered=self.answer.direct is False,
-            cached=self._cached(),
-            memory_mib=self.memory_mib,
-        )
+        if load is not None and load.error is not None:
+            yield Flag("loader-died", f"the load {load.name} ended early: {load.error}")
+        elif load is not None and not load.units:
+            yield Flag("loader-died", f"the load {load.name} did nothing at all")
+        for guest in self.guests:
+            if guest.counts.kills:
+                yield Flag("out-of-memory", out_of_memory_words(guest.name, guest.counts.kills, spec.memory_mib))
+        asked = self.policies.asked
+        # Where there is no direct I/O, drivers say what becomes of writes by themselves.
+        concerned = {*asked, *(["disk writes"] if answer.direct is False and "disk" in asked else [])}
+        for guest in self.guests:
+            yield from _policy_flags(guest, concerned, answer.elapsed_ns)
+        before, after = answer.frequency_before_hz, answer.frequency_after_hz
+        if before > 0 and abs(after / before - 1) > _FREQUENCY:
+            text = f"{before / 1e9:.2f} GHz before the trial, {after / 1e9:.2f} GHz after it"
+            yield Flag("frequency-changed", text, fatal=False)
+        if steal.blind and steal.stopped_ns is not None:
+            stopped = steal.stopped_ns / steal.capacity_ns
+            text = f"the tested guest was stopped for {stopped:.0%} of its time, which it sees little or nothing of"
+            yield Flag("guest-blind", text, fatal=False)
+        if self.cached is not None:
+            yield Flag("disk-cached", self.cached, fatal=False)
 
     def histograms(self) -> dict[str, Histogram]:
         """Latencies under the benchmark's family: ``disk`` or ``wake``."""
         return {} if self.answer.latency is None else {self.benchmark.family: self.answer.latency}
-
-    def _load(self) -> dict[str, Any] | None:
-        did = self.load_result
-        if did is None:
-            return None
-        return {
-            "name": did.name,
-            "unit": did.unit,
-            "intensity_percent": self.params["intensity"],
-            "threads": self.where.capacity,
-            "rate": did.rate,
-            "cpus": did.cpus,
-            "error": did.error,
-        }
 
     def _policy(self, applied: Applied) -> dict[str, Any]:
         declared = {
@@ -280,11 +236,14 @@ class Trial:
             "notes": [*notes, *applied.notes],
         }
 
-    def _cached(self) -> str | None:
+    @property
+    def cached(self) -> str | None:
+        """Why the tested guest's disk is not measured past every page cache; None where it is, or has no part."""
+        disk = self.testbed.tested.disk
         if not self.benchmark.uses_disk:
             return None
         if self.answer.direct is False:
             return "the guest's file system has no direct I/O: its page cache is not left out"
-        if self.disk is not None and any(words in self.disk for words in _THROUGH_HOST_CACHE):
-            return f"the host's page cache is not left out: {self.disk}"
+        if disk is not None and any(words in disk for words in _THROUGH_HOST_CACHE):
+            return f"the host's page cache is not left out: {disk}"
         return None

@@ -111,8 +111,8 @@ class Outside:
     ticks: tuple[int, ...] = ()
 
     @classmethod
-    def now(cls, tested: Guest, loading: Guest, stat: Path = Path("/proc/stat")) -> Outside:
-        ticks = tuple(int(field) for field in stat.read_text().splitlines()[0].split()[1 : _COUNTED + 1])
+    def now(cls, tested: Guest, loading: Guest) -> Outside:
+        ticks = tuple(int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1 : _COUNTED + 1])
         return cls(GuestCounts.of(tested), GuestCounts.of(loading), ticks)
 
     def since(self, earlier: Outside) -> Outside:

@@ -17,7 +17,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
-from virtgauge.agent.channel import AgentError, ChannelClosedError, Reply
+from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.host.rights import refusals
 from virtgauge.platforms.base import Guest, Platform
@@ -130,7 +130,9 @@ class IsolationSuite(Suite):
         return given(*told, where, settings.disk_full_mb_per_s * 1e6, as_is=settings.policy_set_by_hand)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
-        return await IsolationTestbed.create(stage, self._testbeds[testbed])
+        made = IsolationTestbed(stage, self._testbeds[testbed])
+        await made.set_up()
+        return made
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Measure one cell.
@@ -152,15 +154,19 @@ class IsolationSuite(Suite):
         applied, looks = await _in_force(testbed, policies, params["on"])
         before = Outside.now(testbed.tested, testbed.loading)
         warmup_ns, slice_ns = round(settings.warmup_s * 1e9), settings.slice_ms * 1_000_000
-        times = {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
-        async with _explained(testbed, before), watched(testbed.tested, testbed.loading) as records:
-            beside = None
-            if load is not None:
-                its = _work(settings, testbed, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
-                its["intensity_percent"] = params["intensity"]
-                channel, what = testbed.loading.channel, f"the load {load.name}"
-                beside = await Running.start(channel, "kernel", its, what, within_s=None)
-            reply, load_result = await _probed(testbed, work | times, load, beside, on_progress)
+        work |= {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
+        its: dict[str, Any] = {}
+        if load is not None:
+            its = _work(settings, testbed, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
+            its["intensity_percent"] = params["intensity"]
+        async with (
+            _explained(testbed, before),
+            watched(testbed.tested, testbed.loading) as records,
+            _loaded(testbed, load, its) as load_results,
+        ):
+            reply = await testbed.tested.channel.request(
+                "probe", name="kernel", params=work, load=None, on_progress=on_progress
+            )
         outside = Outside.now(testbed.tested, testbed.loading).since(before)
         if testbed.stage.platform.peer is not None:
             outside = dataclasses.replace(outside, ticks=())  # this host is not theirs
@@ -171,21 +177,16 @@ class IsolationSuite(Suite):
         tested, loading = (received(record, span, slice_ns) for record in records)
         trial = Trial(
             params=params,
-            where=where,
+            testbed=testbed,
             benchmark=benchmark,
             load=load,
-            block_bytes=work.get("block_bytes"),
-            seed=seed,
-            slice_ns=slice_ns,
-            memory_mib=testbed.spec.memory_mib,
-            disk=testbed.tested.disk,
+            work=work,
             policies=policies,
             applied=applied,
             answer=answer,
-            load_result=load_result,
+            load_result=load_results[0] if load_results else None,
             tested=tested,
             loading=loading,
-            method=testbed.tested.accounting().method,
             outside=outside,
             looks=looks,
         )
@@ -246,32 +247,29 @@ async def _applied(name: str, guest: Guest, policy: Policy) -> Applied:
         raise AgentError("unsupported", f"the policy of the {name} guest cannot be applied: {error}") from error
 
 
-async def _probed(
-    testbed: IsolationTestbed,
-    params: dict[str, Any],
-    load: Kind | None,
-    beside: Running | None,
-    on_progress: Callable[[float], None],
-) -> tuple[Reply, LoadResult | None]:
-    """The benchmark's answer, and what the load came to, which is stopped also where there is no answer."""
+@contextlib.asynccontextmanager
+async def _loaded(
+    testbed: IsolationTestbed, load: Kind | None, work: Mapping[str, Any]
+) -> AsyncIterator[list[LoadResult]]:
+    """The load at work during the block, and what it came to after it; stopped also where the block's agent fails."""
+    results: list[LoadResult] = []
+    if load is None:
+        yield results
+        return
+    beside = await Running.start(testbed.loading.channel, "kernel", work, f"the load {load.name}", within_s=None)
 
-    async def stopped() -> LoadResult | None:
-        if load is None or beside is None:
-            return None
+    async def stop() -> None:
         await beside.stop(_STOP_S)
-        result = LoadResult.of(load.name, beside)
-        if result.units is None:
+        results.append(LoadResult.of(load.name, beside))
+        if results[0].units is None:
             testbed.spoil()
-        return result
 
     try:
-        reply = await testbed.tested.channel.request(
-            "probe", name="kernel", params=params, load=None, on_progress=on_progress
-        )
+        yield results
     except AgentError:
-        await stopped()
+        await stop()
         raise
-    return reply, await stopped()
+    await stop()
 
 
 @contextlib.asynccontextmanager

@@ -60,37 +60,30 @@ def testbed_of(settings: IsolationSettings, cores: str, governor: str = AS_IS) -
 class IsolationTestbed(Testbed):
     """See the module."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        spec: TestbedSpec,
-        tested: Guest,
-        loading: Guest,
-        disks: dict[str, Disk],
-        refused: UnavailableError | None = None,
-    ) -> None:
+    tested: Guest
+    loading: Guest
+
+    def __init__(self, stage: Stage, spec: TestbedSpec) -> None:
         super().__init__(stage)
-        self.refused = refused  # why the governor is not in force, so that nothing is measured under it
-        self.spec, self.tested, self.loading = spec, tested, loading
-        self.disks = disks  # of each guest, by its name; empty where nothing uses one
+        self.spec = spec
+        self.disks: dict[str, Disk] = {}  # of each guest, by its name; empty where nothing uses one
+        self.refused: UnavailableError | None = None  # why the governor is not in force: nothing is measured under it
 
-    @classmethod
-    async def create(cls, stage: Stage, spec: TestbedSpec) -> IsolationTestbed:
-        """Make the disks and launch both guests at the same time."""
+    async def set_up(self) -> None:
+        """Make the disks and launch both guests at the same time. Raises LaunchError."""
+        spec, stage = self.spec, self.stage
         if spec.as_is and not stage.platform.simulated:
-            first = await stage.launch(TESTED, ready_timeout_s=_READY_S)
-            return cls(stage, spec, first, await stage.launch_second(LOADING, ready_timeout_s=_READY_S), {})
-        disks: dict[str, Disk] = {}
+            self.tested = await stage.launch(TESTED, ready_timeout_s=_READY_S)
+            self.loading = await stage.launch_second(LOADING, ready_timeout_s=_READY_S)
+            return
         if spec.disk_mib is not None and not stage.platform.simulated:
-            disks = {name: stage.make_disk(f"{name}-disk", spec.disk_mib) for name in (TESTED, LOADING)}
+            self.disks = {name: stage.make_disk(f"{name}-disk", spec.disk_mib) for name in (TESTED, LOADING)}
             stage.charge_kernel_threads()
-
-        refused: UnavailableError | None = None
         if spec.governor != AS_IS and not stage.platform.simulated:
             try:
                 stage.at_end(set_governor(spec.governor, stage.scope.folder))
             except UnavailableError as error:
-                refused = error
+                self.refused = error
 
         # A container's processors are a quota, which its CPUs bound already.
         vcpus = spec.where.capacity if stage.platform.is_virtual else None
@@ -102,7 +95,7 @@ class IsolationTestbed(Testbed):
                 memory_mib=spec.memory_mib,
                 cpus=cpus,
                 ready_timeout_s=_READY_S,
-                disks=(disks[name],) if name in disks else (),
+                disks=(self.disks[name],) if name in self.disks else (),
             )
 
         try:
@@ -111,7 +104,7 @@ class IsolationTestbed(Testbed):
                 loading = group.create_task(launch(LOADING, spec.where.loading))
         except* LaunchError as failures:
             raise failures.exceptions[0] from None
-        return cls(stage, spec, tested.result(), loading.result(), disks, refused)
+        self.tested, self.loading = tested.result(), loading.result()
 
     @property
     def guest(self) -> Guest:
