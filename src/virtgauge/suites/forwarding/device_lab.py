@@ -8,17 +8,16 @@ import asyncio
 import contextlib
 import dataclasses
 import ipaddress
-import time
 from collections.abc import Iterator, Mapping
 
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.host.lending import read_routes
-from virtgauge.network.links import LinkCount, connect, link_counts, read_counts, take_live_frames
+from virtgauge.network.links import LinkCount, connect, read_counts, take_live_frames
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.wire import lent, require_free
 from virtgauge.platforms.base import Cabling, Guest, LaunchError, Platform
-from virtgauge.suites.forwarding.drop_places import files_of, read_device_drops
+from virtgauge.suites.forwarding.drop_places import come_to_rest, files_of, read_device_drops
 from virtgauge.suites.forwarding.guest_lab import DESTINATION, LOOP_DRAIN_NS, LOOP_END, LOOP_MAC, SOURCE
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
@@ -28,7 +27,6 @@ from virtgauge.suites.testbed import Stage, allowed_cpus
 _READY_S = 60.0
 _CHECK = Load([1.0], 64, 200.0, 0.2)
 _CHECK_TRIES, _CHECK_PAUSE_S = 10, 0.5  # a switch between them may look for a while before it lets frames pass
-_REST_S, _REST_LIMIT_S = 0.03, 3.0
 _DEVICES, _ROUTES, _NEIGHBOURS = "/proc/net/dev", "/proc/net/route", "/proc/net/arp"
 _UP, _PERMANENT = 1, 0x4  # of an interface's flags, and of a neighbour's
 
@@ -160,10 +158,8 @@ class DeviceLab(ForwardingLab):
     """See the module."""
 
     def __init__(self, stage: Stage, cabling: Cabling, lab: Namespace, tester: Tester, loop: Tester) -> None:
-        super().__init__(stage, flows=1)
+        super().__init__(stage, tester, loop)
         self.cabling, self.namespace = cabling, lab
-        self._tester = dataclasses.replace(tester, drain_ns=round(tester.drain_ns * self.timeout_factor))
-        self._loop = loop
         self._given = self._arrived = 0
 
     @classmethod
@@ -217,12 +213,6 @@ class DeviceLab(ForwardingLab):
         self._arrived += trial.arrived
         return trial
 
-    async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
-        return await self._loop.measure(Load([1.0], frame_bytes, rate_pps, duration_s))
-
     async def drop_counters(self) -> list[DropCounter]:
-        deadline, before = time.monotonic() + _REST_LIMIT_S, None
-        while (now := link_counts(self.namespace)) != before and time.monotonic() < deadline:
-            before = now
-            await asyncio.sleep(_REST_S)
+        await come_to_rest(self.namespace, self.timeout_factor)
         return await read_device_drops(self.guest, self.cabling.there, self._given, self._arrived)

@@ -10,6 +10,7 @@ not counted a second time.  The tester's own rings are counted by the trials.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from virtgauge.analysis.forwarding import DropCounter
@@ -23,6 +24,7 @@ _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _COUNTERS = (_DEVICES, _BACKLOG, _IP, _BOOT)
 _READ_S = 10.0
+_REST_S, _REST_LIMIT_S = 0.03, 3.0
 # Of the IP layer: frames that it would not route.
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails")
 
@@ -48,6 +50,14 @@ async def read_device_drops(device: Guest, interfaces: Sequence[str], given: int
     Its backlog is that of all its traffic, and what it drops of ours is in the difference of what it took and sent.
     """
     return list(_of_guest(0, await files_of(device, (_DEVICES, _IP)), interfaces, given, come))
+
+
+async def come_to_rest(lab: Namespace, patience: float) -> None:
+    """Wait for the frames that are still under way: counters that are read one after the other must stand still."""
+    deadline, before = time.monotonic() + _REST_LIMIT_S * patience, None
+    while (now := link_counts(lab)) != before and time.monotonic() < deadline:
+        before = now
+        await asyncio.sleep(_REST_S * patience)
 
 
 async def files_of(guest: Guest, paths: Sequence[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Neighbour, NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge, OpenVSwitch, Rule, Switch
 from virtgauge.platforms.base import Guest, LaunchError
-from virtgauge.suites.forwarding.drop_places import read_drops
+from virtgauge.suites.forwarding.drop_places import come_to_rest, read_drops
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Load, Path, Tester, TrialResult
@@ -42,7 +42,6 @@ _TRANSMIT_MAC, LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03"
 LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
-_REST_S, _REST_LIMIT_S = 0.03, 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,15 +133,13 @@ class GuestLab(ForwardingLab):
     def __init__(
         self, stage: Stage, settings: ForwardingSettings, cpus: CpuPlan, switch: Switch, lab: Namespace, tester: Guest
     ) -> None:
-        super().__init__(stage, flows=settings.guests)
-        self.cpus, self.switch, self.namespace = cpus, switch, lab
         transmit, receive = (cpus.tester[0], cpus.tester[-1]) if cpus.tester else (None, None)
         tested = functools.partial(Tester, tester.channel, settings.port, transmit_cpu=transmit, receive_cpu=receive)
         self._routers = [Router.of(number) for number in range(settings.guests)]
         paths = [Path(_TRANSMIT_MAC, router.ingress.mac, SOURCE, DESTINATION) for router in self._routers]
         loop = [Path(LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
-        self._tester = tested("eth0", "eth1", paths, drain_ns=round(Tester.drain_ns * self.timeout_factor))
-        self._loop = tested("eth2", LOOP_END, loop, drain_ns=LOOP_DRAIN_NS)
+        super().__init__(stage, tested("eth0", "eth1", paths), tested("eth2", LOOP_END, loop, drain_ns=LOOP_DRAIN_NS))
+        self.cpus, self.switch, self.namespace = cpus, switch, lab
         self._sent = self._arrived = 0
         self.own_processors = cpus.has_one_for_each(settings)
         _, self._cpu_limit = cpus.of_guest(0, settings)
@@ -190,11 +187,12 @@ class GuestLab(ForwardingLab):
 
         The first frames after an emulated card's link has come up are lost, so they have a few tries to come through.
         """
+        shares = [float(flow in flows) / len(flows) for flow in range(self.flows)]
         tries = 0
         while True:
             tries += 1
             rules, links = self.switch.counters(), link_counts(self.namespace)
-            trial = await self._offer(flows)
+            trial = await self.measure(Load(shares, _CHECK_FRAME_BYTES, _CHECK_PPS * len(flows), _CHECK_S))
             if not trial.lost or tries == _CHECK_TRIES:
                 break
         rules_now, links_now = self.switch.counters(), link_counts(self.namespace)
@@ -220,15 +218,11 @@ class GuestLab(ForwardingLab):
                     return f"frames for guest {flows[0]} also reach guest {other}, by the port {port}"
         return None
 
-    async def _offer(self, flows: Sequence[int]) -> TrialResult:
-        shares = [float(flow in flows) / len(flows) for flow in range(self.flows)]
-        return await self.measure(Load(shares, _CHECK_FRAME_BYTES, _CHECK_PPS * len(flows), _CHECK_S))
-
     async def measure(self, load: Load) -> TrialResult:
         used, began_ns = self._used_ns(), time.monotonic_ns()
         trial = await self._tester.measure(load)
         self._watch_limit(used, time.monotonic_ns() - began_ns)
-        self._sent += sum(flow.sent for flow in trial.flows)
+        self._sent += trial.sent
         self._arrived += trial.arrived
         return trial
 
@@ -253,11 +247,8 @@ class GuestLab(ForwardingLab):
                 "this kernel does not stop the threads that route for it (Linux 6.18 and later does not)"
             )
 
-    async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
-        return await self._loop.measure(Load([1.0], frame_bytes, rate_pps, duration_s))
-
     async def drop_counters(self) -> list[DropCounter]:
-        await self._come_to_rest()
+        await come_to_rest(self.namespace, self.timeout_factor)
         counters = await read_drops(self.stage.guests, self.switch, self.namespace)
         links = link_counts(self.namespace)
         # A slow guest may still be sending when the tester has stopped waiting.
@@ -271,13 +262,6 @@ class GuestLab(ForwardingLab):
             DropCounter("wire: lost on the way to the guests", lost),
             DropCounter("wire: lost on the way back, or came too late", late),
         ]
-
-    async def _come_to_rest(self) -> None:
-        """Wait for the frames that are still under way: counters that are read one after the other must stand still."""
-        deadline, before = time.monotonic() + _REST_LIMIT_S * self.timeout_factor, None
-        while (now := link_counts(self.namespace)) != before and time.monotonic() < deadline:
-            before = now
-            await asyncio.sleep(_REST_S * self.timeout_factor)
 
 
 def _interrupt_threads_ns() -> int:

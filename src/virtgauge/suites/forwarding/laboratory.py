@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 from collections import Counter
 
 from virtgauge.analysis.forwarding import DropCounter, equal_shares
@@ -68,9 +67,11 @@ class ForwardingLab(Testbed, abc.ABC):
     # why the guests' CPU limit is not in force, in words; None where it is, as far as seen, or there is none
     unbound: str | None = None
 
-    def __init__(self, stage: Stage, *, flows: int) -> None:
+    def __init__(self, stage: Stage, tester: Tester, loop: Tester) -> None:
         super().__init__(stage)
-        self.flows = flows
+        self._tester = dataclasses.replace(tester, drain_ns=round(tester.drain_ns * self.timeout_factor))
+        self._loop = loop  # the same tester on a bare loop to itself: what it can do
+        self.flows = len(tester.paths)
         self._calibrations: dict[int, TesterCalibration] = {}
 
     @abc.abstractmethod
@@ -82,10 +83,6 @@ class ForwardingLab(Testbed, abc.ABC):
         """Offer a load. Raises AgentError, ChannelClosedError, ProtocolError: tester or guest failed."""
 
     @abc.abstractmethod
-    async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
-        """The same to a bare loop from the tester to itself: what the tester can do."""
-
-    @abc.abstractmethod
     async def drop_counters(self) -> list[DropCounter]:
         """What every watched place has dropped since it exists; in the same order at every call.
 
@@ -94,8 +91,11 @@ class ForwardingLab(Testbed, abc.ABC):
 
     async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
         """The tester on its bare loop, measured once for each frame size."""
+
+        async def loop(rate_pps: float, duration_s: float) -> TrialResult:
+            return await self._loop.measure(Load([1.0], frame_bytes, rate_pps, duration_s))
+
         if frame_bytes not in self._calibrations:
-            loop = functools.partial(self.measure_loop, frame_bytes)
             self._calibrations[frame_bytes] = await calibrate(loop, highest_pps, duration_s)
         return self._calibrations[frame_bytes]
 
@@ -104,12 +104,12 @@ class SimulatedLab(ForwardingLab):
     """One simulated agent that is tester, switches and guests in one; it speaks the real protocol."""
 
     def __init__(self, settings: ForwardingSettings, stage: Stage) -> None:
-        super().__init__(stage, flows=settings.guests)
         paths = [
             Path("52:54:00:00:00:01", f"52:54:00:01:00:{index:02x}", "10.0.0.1", f"10.1.{index}.1")
             for index in range(settings.guests)
         ]
-        self._tester = Tester(self.guest.channel, settings.port, "eth0", "eth1", paths)
+        tester = Tester(stage.guests[0].channel, settings.port, "eth0", "eth1", paths)
+        super().__init__(stage, tester, dataclasses.replace(tester, transmit=LOOP, receive=LOOP, paths=paths[:1]))
         self._dropped: Counter[str] = Counter()
 
     async def check(self) -> None:
@@ -124,10 +124,6 @@ class SimulatedLab(ForwardingLab):
         # The agent is switch and guests too, and so tells their drops, which a real laboratory reads at those places.
         self._dropped.update(value[DROPS])
         return trial_of(value, load)
-
-    async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
-        loop = dataclasses.replace(self._tester, transmit=LOOP, receive=LOOP, paths=self._tester.paths[:1])
-        return await loop.measure(Load([1.0], frame_bytes, rate_pps, duration_s))
 
     async def drop_counters(self) -> list[DropCounter]:
         guests = [DropCounter(f"guest {flow}", self._dropped[f"guest {flow}"], flow) for flow in range(self.flows)]

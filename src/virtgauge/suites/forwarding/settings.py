@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from virtgauge.analysis import forwarding as formulas
 from virtgauge.analysis.forwarding import Shares
-from virtgauge.suites.forwarding.searches import Limits, Rfc2544Search, Search, Tst009Search
+from virtgauge.suites.forwarding.searches import Rfc2544Search, Search, Tst009Search
 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]
 WORST = "worst"  # Stands for the vector by which the device forwards least, to be found among the two-level ones
@@ -172,7 +172,3 @@ class ForwardingSettings(BaseModel):
         from virtgauge.suites.forwarding.mlrsearch import MlrSearch  # half a second, which other plans spare
 
         return MlrSearch(trial_s, self.duration_sum_s, self.exceed_ratio, self.resolution, self.budget_s)
-
-    def limits(self) -> Limits:
-        """Loads of the plan, whatever the tester can."""
-        return Limits(self.min_pps, self.max_pps)

@@ -74,7 +74,7 @@ class ForwardingSuite(Suite):
         shares = s.shares().get(vector)
         searches = len(s.strong) if vector == WORST else 1
         latency_s = len({*s.latency_loads, *s.load_curve}) * s.latency_s * s.latency_repeats
-        longest_s = searches * s.search_method().longest_s(s.limits()) + 40 * s.calibration_s
+        longest_s = searches * s.search_method().longest_s(Limits(s.min_pps, s.max_pps)) + 40 * s.calibration_s
         longest_s += latency_s + 45 * s.back_to_back + s.soak_s
         trials = longest_s / min(s.length_of_trial_s, s.latency_s)
         # Of a search some ten trials; of mlrsearch, which repeats them, about four times what decides of one load.
@@ -227,9 +227,6 @@ class Tally:
         self.ledgers.append(await self._ledger(trial))
         return trial
 
-    async def burst(self, shares: Shares, frames: int, rate_pps: float) -> TrialResult:
-        return await self.measure(shares, rate_pps, frames / rate_pps, burst=frames)
-
     async def _ledger(self, trial: TrialResult) -> LossAccounting:
         before, self._counters = self._counters, await self._lab.drop_counters()
         # A place that is known by a difference goes back when frames that were under way have passed it after all.
@@ -288,7 +285,10 @@ class _CellTrials:
         )
         bursts, soaked = None, tuple[TrialResult, ...]()
         if settings.back_to_back:
-            burst = functools.partial(self.tally.burst, shares)
+
+            async def burst(frames: int, rate_pps: float) -> TrialResult:
+                return await self.tally.measure(shares, rate_pps, frames / rate_pps, burst=frames)
+
             bursts = await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
         if settings.soak_s:
             rate_pps = min(throughput * settings.soak_load / 100, limits.max_pps)
