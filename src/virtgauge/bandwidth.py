@@ -158,29 +158,16 @@ class Estimate:
     @classmethod
     def of(cls, session: Event, result: Event) -> Self:
         """From the program's events of these names."""
-        outcome, timing = result["outcome"], result["timing"]
-        found, trace = outcome["estimate"], outcome["trace"]
-        return cls(
-            estimator=result["settings"]["estimator"],
-            available_bps=found["available_bps"],
-            low_bps=found["low_bps"],
-            high_bps=found["high_bps"],
-            confidence=found["confidence"],
-            lower_bound=found["lower_bound"],
-            packet_bytes=trace[-1]["stream"]["packet_bytes"],
-            searches=len(outcome["instants"]),
-            streams=len(trace),
-            discarded=outcome["discarded"],
-            stalled=outcome["stalled"],
-            sent_bytes=outcome["bytes"],
-            duration_ns=outcome["duration_ns"],
-            foreign_packets=outcome["foreign_packets"],
-            clock=timing["clock"],
-            sleep=timing["sleep"],
-            method=session["method"],
-            hptime_fallback_reason=timing["hptime_fallback_reason"],
-            user_stamps=session["no_kernel_stamps"],
-        )
+        outcome = result["outcome"]
+        told = {**session, **result["settings"], **result["timing"], **outcome, **outcome["estimate"]}
+        told |= {
+            "packet_bytes": outcome["trace"][-1]["stream"]["packet_bytes"],
+            "searches": len(outcome["instants"]),
+            "streams": len(outcome["trace"]),
+            "sent_bytes": outcome["bytes"],
+            "user_stamps": session["no_kernel_stamps"],
+        }
+        return cls(**{field.name: told[field.name] for field in dataclasses.fields(cls)})
 
     @property
     def wire_bps(self) -> float:
@@ -196,36 +183,3 @@ class Estimate:
         """For JSON."""
         layers = {"layer": "ip", "wire_bps": self.wire_bps, "shaper_bps": self.shaper_bps}
         return dataclasses.asdict(self) | layers
-
-
-@dataclasses.dataclass(frozen=True)
-class Rung:
-    """What one way of sending can do; rates in bit/s of IP packets, times in ns."""
-
-    method: str
-    burst: int  # packets that it hands over at once
-    flat_out_bps: float  # without pacing
-    max_paced_bps: float  # the highest rate that it paces; 0 if there is none
-    # gap_p50_ns, gap_p99_ns: between bursts at that rate; None without one
-    gap_p50_ns: int | None
-    gap_p99_ns: int | None
-    late_p99_ns: int | None  # from a burst's deadline to its handover
-    cpu_share: float | None  # of one processor, for the sending thread; waiting awake counts
-    ccdf: tuple[tuple[int, float], ...]  # gaps at that rate, ascending, with the share of all that is longer
-
-    @classmethod
-    def of(cls, rung: dict[str, Any]) -> Self:
-        """From what stands in the program's event ``rung``."""
-        flat_out, paced = rung["flat_out"], rung["paced"] or {}
-        gaps, lateness = paced.get("gaps") or {}, paced.get("lateness") or {}
-        return cls(
-            method=rung["method"],
-            burst=flat_out["burst"],
-            flat_out_bps=flat_out["achieved_bps"],
-            max_paced_bps=paced.get("achieved_bps", 0.0),
-            gap_p50_ns=gaps.get("p50_ns"),
-            gap_p99_ns=gaps.get("p99_ns"),
-            late_p99_ns=lateness.get("p99_ns"),
-            cpu_share=paced.get("cpu_share"),
-            ccdf=tuple((int(gap_ns), share) for gap_ns, share in gaps.get("ccdf", ())),
-        )

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from virtgauge.analysis.bandwidth import rate_bps, rate_text
-from virtgauge.bandwidth import Estimate, Event, Rung, running
+from virtgauge.bandwidth import Estimate, Event, running
 from virtgauge.console.displays import ProgressStyle, live_bar, output
 from virtgauge.console.options import AsJson, NoProgress, Progress
 from virtgauge.errors import UsageError, printable
@@ -168,7 +168,7 @@ def pacing_sweep(
     if as_json:
         print(json.dumps(told[-1] | {"rungs": rungs, "unsupported": impossible}))
         return
-    output().print(sweep_table([Rung.of(rung) for rung in rungs]))
+    output().print(sweep_table(rungs))
     print("max paced: the highest rate that is kept within 1 %, with at most one in a hundred bursts late")
     for method, reason in impossible.items():
         print(printable(f"{method}: not possible here: {reason}"))
@@ -286,20 +286,25 @@ def estimate_text(found: Estimate) -> Iterator[str]:
         yield f"  {found.foreign_packets:,} foreign packets came to the listener and were ignored"
 
 
-def sweep_table(rungs: Sequence[Rung]) -> Table:
-    """The pacing sweep, a row for each way of sending; how late is the 99th percentile, too."""
+def sweep_table(rungs: Sequence[Event]) -> Table:
+    """The pacing sweep, a row for each way of sending; how late is the 99th percentile, too.
+
+    Rates are of IP packets, flat out and the highest that is paced; gaps and lateness are between bursts at that rate.
+    """
     table = Table("sent by", box=None, pad_edge=False)
     for column in ("burst", "flat out", "max paced", "gap p50/p99, µs", "late, µs", "CPU"):
         table.add_column(column, justify="right", no_wrap=True)
     for rung in rungs:
+        flat_out, paced = rung["flat_out"], rung["paced"] or {}
+        gaps, lateness, cpu_share = paced.get("gaps") or {}, paced.get("lateness") or {}, paced.get("cpu_share")
         table.add_row(
-            rung.method,
-            str(rung.burst),
-            rate_text(rung.flat_out_bps),
-            rate_text(rung.max_paced_bps) if rung.max_paced_bps else "none",
-            f"{_microseconds(rung.gap_p50_ns)} / {_microseconds(rung.gap_p99_ns)}",
-            _microseconds(rung.late_p99_ns),
-            "" if rung.cpu_share is None else f"{rung.cpu_share:.0%}",
+            rung["method"],
+            str(flat_out["burst"]),
+            rate_text(flat_out["achieved_bps"]),
+            rate_text(paced["achieved_bps"]) if paced.get("achieved_bps") else "none",
+            f"{_microseconds(gaps.get('p50_ns'))} / {_microseconds(gaps.get('p99_ns'))}",
+            _microseconds(lateness.get("p99_ns")),
+            "" if cpu_share is None else f"{cpu_share:.0%}",
         )
     return table
 

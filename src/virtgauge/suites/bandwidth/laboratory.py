@@ -22,7 +22,7 @@ import socket
 import statistics
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pyroute2 import IPRoute, NetlinkError
 
@@ -54,7 +54,6 @@ from virtgauge.suites.bandwidth.testbed import (
     Counted,
     LinkRecord,
     Path,
-    PathAsItIs,
     Placement,
     SimulatedPath,
     crossing,
@@ -121,7 +120,7 @@ async def _set_up_as_it_is(stage: Stage) -> BandwidthTestbed:
     assert stage.platform.peer_address is not None  # such a plan is refused
     tested = await stage.launch(TESTED, ready_timeout_s=_READY_S)
     receiver = await stage.launch_second(RECEIVER, ready_timeout_s=_READY_S)
-    return BandwidthTestbed(stage, tested, receiver, None, PathAsItIs(), None, stage.platform.peer_address)
+    return BandwidthTestbed(stage, tested, receiver, None, Path(), None, stage.platform.peer_address)
 
 
 async def _set_up_simulation(stage: Stage, settings: BandwidthSettings) -> BandwidthTestbed:
@@ -129,10 +128,9 @@ async def _set_up_simulation(stage: Stage, settings: BandwidthSettings) -> Bandw
     platform = stage.platform
     assert isinstance(platform, SimulatedPlatform)
     tested, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
-    link = platform.link_of(stage.scope, stage.name(TESTED))
     if settings.as_is:
-        return BandwidthTestbed(stage, tested, receiver, None, PathAsItIs(), None)
-    path = SimulatedPath(link)
+        return BandwidthTestbed(stage, tested, receiver, None, Path(), None)
+    path = SimulatedPath(platform.link_of(stage.scope, stage.name(TESTED)))
     return BandwidthTestbed(stage, tested, receiver, others, path, None)
 
 
@@ -151,7 +149,7 @@ async def _launch(
         of_tested |= {"host_root": True, "shares": tuple(Share(folder) for folder in shared_folders())}
     if settings.fifo is not None:
         of_tested["capabilities"] = ("CAP_SYS_NICE",)
-    port, lab = (RECEIVER, router) if link is None else (link.remote_port, link.namespace)
+    port, lab = (RECEIVER, router) if link is None else (_FAR, link.namespace)
     at_receiver = {"nics": (RECEIVER_END.nic(port),), "lab": lab, "cpus": beside}
     try:
         async with asyncio.TaskGroup() as group:
@@ -202,10 +200,9 @@ def told_by_emulator(answer: Mapping[str, Any]) -> Told:
 
 
 class Link(abc.ABC):
-    """What delays and loses frames between the router and the receiver."""
+    """What delays and loses frames between the router and the receiver; its interface towards that is ``far``."""
 
-    kind: str
-    remote_port = _FAR  # its interface towards the receiver
+    kind: ClassVar[str]
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace

@@ -187,8 +187,8 @@ class Trial:
                 "method": answer.method,
                 "max_paced_mbps": _mega(answer.max_paced_bps if refused is None else refused.max_paced_bps),
                 "refused": refused is not None,
-                "carried_mbps": None if refused is None else _mega(refused.carried_bps),
-                "message": None if refused is None else refused.message,
+                "carried_mbps": refused and _mega(refused.carried_bps),
+                "message": refused and refused.message,
             },
             "stamp": answer.stamp,
             "link": self.link.result(self.conditions),
@@ -202,33 +202,27 @@ class Trial:
         }
 
     def _estimate(self) -> dict[str, Any]:
-        found = self.answer.found
-        if found is None:
-            missing = (
-                *("median_mbps", "low_mbps", "high_mbps", "confidence", "half_iqr_mbps", "mad_mbps", "error_ratio"),
-                *("covered", "capacity_hint_mbps", "duration_ns", "streams", "discarded", "stalled"),
-            )
-            known = {"instants": [], "lower_bound": False, "bytes_sent": self.answer.sent_bytes}
-            return known | dict.fromkeys(missing)
-        truth_bps = self.truth_bps
-        rates = Distribution.of(np.array([round(instant.available_bps) for instant in found.instants]))
+        """Of a trial without an estimate, None stands for each figure of one."""
+        found, truth_bps = self.answer.found, self.truth_bps
+        instants = () if found is None else found.instants
+        rates = found and Distribution.of(np.array([round(instant.available_bps) for instant in instants]))
         return {
-            "instants": [instant.result() for instant in found.instants],
-            "median_mbps": found.available_bps / MEGA,
-            "low_mbps": found.low_bps / MEGA,
-            "high_mbps": found.high_bps / MEGA,
-            "confidence": found.confidence,
-            "half_iqr_mbps": rates.half_iqr / MEGA,
-            "mad_mbps": rates.mad / MEGA,
-            "lower_bound": found.lower_bound,
-            "error_ratio": None if truth_bps is None else error_ratio(found.available_bps, truth_bps),
-            "covered": None if truth_bps is None else found.low_bps <= truth_bps <= found.high_bps,
-            "capacity_hint_mbps": _mega(found.capacity_hint_bps),
-            "bytes_sent": found.bytes,
-            "duration_ns": found.duration_ns,
-            "streams": found.streams,
-            "discarded": found.discarded,
-            "stalled": found.stalled,
+            "instants": [instant.result() for instant in instants],
+            "median_mbps": found and found.available_bps / MEGA,
+            "low_mbps": found and found.low_bps / MEGA,
+            "high_mbps": found and found.high_bps / MEGA,
+            "confidence": found and found.confidence,
+            "half_iqr_mbps": rates and rates.half_iqr / MEGA,
+            "mad_mbps": rates and rates.mad / MEGA,
+            "lower_bound": found is not None and found.lower_bound,
+            "error_ratio": error_ratio(found.available_bps, truth_bps) if found and truth_bps is not None else None,
+            "covered": found.low_bps <= truth_bps <= found.high_bps if found and truth_bps is not None else None,
+            "capacity_hint_mbps": found and _mega(found.capacity_hint_bps),
+            "bytes_sent": self.answer.sent_bytes if found is None else found.bytes,
+            "duration_ns": found and found.duration_ns,
+            "streams": found and found.streams,
+            "discarded": found and found.discarded,
+            "stalled": found and found.stalled,
         }
 
     def flags(self) -> Iterator[Flag]:

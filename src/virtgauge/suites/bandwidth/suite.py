@@ -23,7 +23,6 @@ from virtgauge.platforms.base import Platform
 from virtgauge.suites.bandwidth import program
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
 from virtgauge.suites.bandwidth.outcome import Answer, Trial
-from virtgauge.suites.bandwidth.program import missing_prerequisite
 from virtgauge.suites.bandwidth.settings import AS_IS, HPTIME, SYSTEM, BandwidthSettings, Timing
 from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, BandwidthTestbed, Conditions
 from virtgauge.suites.base import Cell, Measurement, Suite
@@ -46,7 +45,7 @@ class BandwidthSuite(Suite):
         return ("bandwidth", "shim") if "shim" in self._settings.through else ()
 
     def missing_prerequisites(self) -> list[str]:
-        missing = missing_prerequisite() if "shim" in self._settings.through else None
+        missing = program.missing_prerequisite() if "shim" in self._settings.through else None
         lacking = [] if self._settings.as_is else refusals("the suite bandwidth", *NETWORK)
         return lacking if missing is None else [*lacking, f"the bandwidth suite's cells through shim: {missing}"]
 
@@ -80,10 +79,10 @@ class BandwidthSuite(Suite):
     def _testbed(self, link_kind: str | None) -> str:
         """The name of a testbed: all that testbeds differ in."""
         s = self._settings
-        program, priority = "shim" if "shim" in s.through else "inside", "other" if s.fifo is None else "fifo"
+        through, priority = "shim" if "shim" in s.through else "inside", "other" if s.fifo is None else "fifo"
         if s.as_is:
             return f"bandwidth-{AS_IS}"
-        return f"bandwidth-{s.receiver}-{link_kind or 'none'}-{program}-{priority}-{s.memory_mib or 0}"
+        return f"bandwidth-{s.receiver}-{link_kind or 'none'}-{through}-{priority}-{s.memory_mib or 0}"
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Measure one cell.

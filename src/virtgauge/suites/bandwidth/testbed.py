@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Self, TypeVar
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
@@ -178,52 +176,27 @@ Count = Callable[[int, int], Counted | None]
 """What was counted from one moment of the controller's CLOCK_MONOTONIC to another; None where nobody can count."""
 
 
-class Path(abc.ABC):
-    """The path that is estimated, as a trial sees it: it is given its conditions, and counts what is sent on it."""
+class Path:
+    """The path that is estimated, as a trial sees it: it is given its conditions, and counts what is sent on it.
 
-    @abc.abstractmethod
-    async def set(self, conditions: Conditions) -> None:
-        """Have it be like this from now on; nobody sends meanwhile.
-
-        Raises:
-            AgentError: it cannot be (``unsupported``), or what does it failed.
-        """
-
-    @abc.abstractmethod
-    async def measured_bps(self, seconds: float) -> float | None:
-        """What the shaper lets pass of a flood, as it counts; None where that does not fill it, or is to take no time.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: whoever was to flood it failed.
-        """
-
-    @abc.abstractmethod
-    def counting(self) -> AbstractAsyncContextManager[Count]:
-        """What is counted during a block."""
-
-    @abc.abstractmethod
-    async def rest(self) -> LinkRecord:
-        """End what :meth:`set` has started; what made the path.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: it had ended before.
-        """
-
-
-class PathAsItIs(Path):
-    """A path that exists already: nothing is set, and nobody knows what it carries."""
+    This one exists already: nothing is set, and nobody knows what it carries.  Where another's work fails, it raises
+    AgentError (``unsupported``: it cannot be like this), ChannelClosedError or ProtocolError.
+    """
 
     async def set(self, conditions: Conditions) -> None:
-        pass
+        """Have it be like this from now on; nobody sends meanwhile."""
 
     async def measured_bps(self, seconds: float) -> float | None:
+        """What the shaper lets pass of a flood, as it counts; None where that does not fill it, or is to take no time."""
         return None
 
     @contextlib.asynccontextmanager
     async def counting(self) -> AsyncIterator[Count]:
+        """What is counted during a block."""
         yield lambda start_ns, end_ns: None
 
     async def rest(self) -> LinkRecord:
+        """End what :meth:`set` has started, which may have ended before; what made the path."""
         return LinkRecord(AS_IS, None, None)
 
 
