@@ -159,7 +159,7 @@ class Estimate:
     def of(cls, session: Event, result: Event) -> Self:
         """From the program's events of these names."""
         outcome = result["outcome"]
-        told = {**session, **result["settings"], **result["timing"], **outcome, **outcome["estimate"]}
+        told = {**result["settings"], **session, **result["timing"], **outcome, **outcome["estimate"]}
         told |= {
             "packet_bytes": outcome["trace"][-1]["stream"]["packet_bytes"],
             "searches": len(outcome["instants"]),

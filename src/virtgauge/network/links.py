@@ -18,7 +18,7 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.host.lending import ask_ethtool
 from virtgauge.host.process import all_pids, process_name
-from virtgauge.network.namespace import Namespace, folder_locked
+from virtgauge.network.namespace import Namespace, folder_locked, network_error
 from virtgauge.network.nic import NetworkError, Nic
 
 # Commands that set a feature (``linux/ethtool.h``); segmentation first, as it needs the checksums.
@@ -90,14 +90,13 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
             _configure(route, indices[name], nic)
 
     try:
-        lab.netlink(make)
-        guest.netlink(configure)
-        lab.netlink(finish)
-    except (NetlinkError, OSError, NetworkError) as error:
+        with network_error(f"a link of {guest.name} cannot be made"):
+            lab.netlink(make)
+            guest.netlink(configure)
+            lab.netlink(finish)
+    except NetworkError:
         disconnect(lab, made)
-        if isinstance(error, NetworkError):
-            raise
-        raise NetworkError(f"a link of {guest.name} cannot be made: {error}") from error
+        raise
 
 
 def take_live_frames(namespace: Namespace, interface: str) -> None:
@@ -108,10 +107,8 @@ def take_live_frames(namespace: Namespace, interface: str) -> None:
     Raises:
         NetworkError: it is not there, or cannot.
     """
-    try:
+    with network_error(f"the interface {interface} of {namespace.name} cannot have NAPI"):
         namespace.run(lambda: _switch(interface, _GENERIC_RECEIVE, True))
-    except OSError as error:
-        raise NetworkError(f"the interface {interface} of {namespace.name} cannot have NAPI: {error}") from error
 
 
 def open_tap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[int, ...]:
@@ -160,10 +157,8 @@ def _tap(lab: Namespace, nic: Nic, flags: int, queues: int) -> tuple[int, ...]:
             raise
         return tuple(opened)
 
-    try:
+    with network_error(f"the tap {nic.port} cannot be made"):
         return lab.run(inside)
-    except (NetlinkError, OSError) as error:
-        raise NetworkError(f"the tap {nic.port} cannot be made: {error}") from error
 
 
 def disconnect(lab: Namespace, ports: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import socket
 import stat
@@ -44,14 +45,10 @@ def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, 
             for each in (below, socket.if_nametoindex(nic.port), index):
                 route.link("set", index=each, state="up")
         folder = Path(f"/sys/class/net/{name}")
-        device = next(
-            iter([*folder.glob("tap*/dev"), *folder.glob("macvtap/tap*/dev")])
-        )  # older kernels have the first
+        device = next(iter([*folder.glob("tap*/dev"), *folder.glob("macvtap/tap*/dev")]))  # the first in older kernels
         return _opened(lab, index, device.read_text().strip(), name, queues)
 
-    def remove() -> None:
-        disconnect(lab, [nic.port])
-
+    remove = functools.partial(disconnect, lab, [nic.port])
     try:
         return lab.run_with_devices(inside), remove
     except (NetlinkError, OSError, ValueError, StopIteration) as error:

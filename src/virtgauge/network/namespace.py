@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self, TypeVar
 
-from pyroute2 import IPRoute, netns
+from pyroute2 import IPRoute, NetlinkError, netns
 
 from virtgauge.host.lending import HOME
 from virtgauge.host.process import LIBC, checked
@@ -177,6 +177,15 @@ def in_thread(work: Callable[[], _Result]) -> _Result:
     """
     with ThreadPoolExecutor(1, "network") as executor:
         return executor.submit(work).result()
+
+
+@contextlib.contextmanager
+def network_error(words: str, remedy: str | None = None) -> Iterator[None]:
+    """Raise a NetworkError, which begins with these words, for what the kernel refuses during the block."""
+    try:
+        yield
+    except (NetlinkError, OSError) as error:
+        raise NetworkError(f"{words}: {error}", remedy) from error
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pyroute2 import IPRoute, NetlinkError
 
-from virtgauge.network.namespace import Namespace
+from virtgauge.network.namespace import Namespace, network_error
 from virtgauge.network.nic import NetworkError
 
 _ROOT, _CLASS, _LEAF = 0x10000, 0x10001, 0x20000
@@ -114,10 +114,8 @@ def dropped_frames(namespace: Namespace, interface: str) -> int:
         root = _root(route, socket.if_nametoindex(interface))
         return None if root is None else int(root.get_nested("TCA_STATS2", "TCA_STATS_QUEUE")["drops"])
 
-    try:
+    with network_error(f"the counters of {interface} cannot be read"):
         drops = namespace.netlink(read)
-    except (NetlinkError, OSError) as error:
-        raise NetworkError(f"the counters of {interface} cannot be read: {error}") from error
     if drops is None:
         raise NetworkError(f"{interface} of {namespace.name} is not shaped", "shape it before it is counted")
     return drops

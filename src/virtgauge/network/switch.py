@@ -12,16 +12,16 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyroute2 import IPRoute, NetlinkError
+from pyroute2 import IPRoute
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import child_setup, end_process, find_program
 from virtgauge.host.scope import Scope
 from virtgauge.network.links import link_counts
-from virtgauge.network.namespace import Namespace
+from virtgauge.network.namespace import Namespace, network_error
 from virtgauge.network.nic import NetworkError
 
 
@@ -121,7 +121,8 @@ class LinuxBridge(Switch):
                 index = socket.if_nametoindex(port)
                 route.brport("set", index=index, unicast_flood=1, mcast_flood=1, bcast_flood=1)
 
-        self._ask(flood, "a bridge cannot hand frames over")
+        with network_error("a bridge cannot hand frames over"):
+            self._namespace.netlink(flood)
 
     def counters(self) -> Mapping[Rule, int | None]:
         counts = link_counts(self._namespace)
@@ -159,7 +160,8 @@ class LinuxBridge(Switch):
             route.link("set", index=bridge, state="up")
             _wait_until_forwarding(route, indices)
 
-        self._ask(make, f"the bridge {name} cannot be made")
+        with network_error(f"the bridge {name} cannot be made"):
+            self._namespace.netlink(make)
 
     def _add_rules(self, rules: Sequence[Rule]) -> None:
         def add(route: IPRoute) -> None:
@@ -167,13 +169,8 @@ class LinuxBridge(Switch):
                 index = socket.if_nametoindex(rule.out_port)
                 route.fdb("replace", ifindex=index, lladdr=rule.dst_mac, state=_STATIC)
 
-        self._ask(add, "an entry cannot be added")
-
-    def _ask(self, work: Callable[[IPRoute], None], failure: str) -> None:
-        try:
-            self._namespace.netlink(work)
-        except (NetlinkError, OSError) as error:
-            raise NetworkError(f"{failure}: {error}") from error
+        with network_error("an entry cannot be added"):
+            self._namespace.netlink(add)
 
 
 def _wait_until_forwarding(route: IPRoute, ports: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.host.lending import Loan, features_of, give_back, uses_of
 from virtgauge.network.links import disable_all, with_a_free_name
-from virtgauge.network.namespace import Namespace, home_of, in_thread
+from virtgauge.network.namespace import Namespace, home_of, in_thread, network_error
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge
 
@@ -35,13 +35,11 @@ def lent(lab: Namespace, name: str) -> Iterator[None]:
     """
     require_free(name)
     with contextlib.ExitStack() as undo:
-        try:
+        with network_error(f"the interface {name} cannot be lent to a lab"):
             record = in_thread(lambda: _record(lab, name))
             undo.callback(give_back, record)
             in_thread(lambda: _move_in(lab, name))
             lab.netlink(lambda route: _begin(route, name))
-        except (NetlinkError, OSError) as error:
-            raise NetworkError(f"the interface {name} cannot be lent to a lab: {error}") from error
         yield
 
 
@@ -204,13 +202,9 @@ def _dig(namespace: Namespace, tunnel: Tunnel, mtu: int) -> str:
         disable_all([name])
         _set(route, name, state="up")
 
-    try:
+    words = f"a wire from {tunnel.here} to {tunnel.there} cannot be made"
+    remedy = "the kernel needs its module vxlan; or cable the hosts to each other and name the interfaces in "
+    with network_error(words, remedy + "fleet.pair.cables"):
         in_thread(make)
         namespace.netlink(bring_up)
-    except (NetlinkError, OSError) as error:
-        raise NetworkError(
-            f"a wire from {tunnel.here} to {tunnel.there} cannot be made: {error}",
-            "the kernel needs its module vxlan; or cable the hosts to each other and name the interfaces in "
-            "fleet.pair.cables",
-        ) from error
     return name

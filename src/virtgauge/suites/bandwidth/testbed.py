@@ -187,7 +187,7 @@ class Path:
         """Have it be like this from now on; nobody sends meanwhile."""
 
     async def measured_bps(self, seconds: float) -> float | None:
-        """What the shaper lets pass of a flood, as it counts; None where that does not fill it, or is to take no time."""
+        """What the shaper lets pass of a flood, as it counts; None where that does not fill it or takes no time."""
         return None
 
     @contextlib.asynccontextmanager
