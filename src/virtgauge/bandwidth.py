@@ -31,9 +31,7 @@ _ERRORS: dict[str, type[VirtgaugeError]] = {
 
 def find_bandwidth() -> Path:
     """Find the estimator: ``$VIRTGAUGE_BANDWIDTH``, then the one inside the installed package.
-
-    Raises:
-        UnavailableError: neither exists.
+    Raises UnavailableError: neither exists.
     """
     return find_native("bandwidth", ENVIRONMENT_VARIABLE, "the bandwidth estimator", "a built one", "bandwidth")
 
@@ -43,12 +41,9 @@ def running(words: Sequence[str]) -> Iterator[Iterator[Event]]:
     """Run the program; gives its events, one map each, until it ends.
 
     The program is told to end, and waited for, however the block is left; it dies with this process.
-
-    Raises:
-        UsageError: a value was refused.
-        UnavailableError: the program is missing, or the machine cannot do what was asked for (pace a rate, …).
-        VirtgaugeError: it failed otherwise: no listener, another version, no answer …
-        KeyboardInterrupt: it was told to end by somebody else, as a terminal tells all its processes.
+    Raises UsageError: a value was refused; UnavailableError: the program is missing, or the machine cannot do what was
+    asked for (pace a rate, …); VirtgaugeError: it failed otherwise: no listener, another version, no answer …;
+    KeyboardInterrupt: it was told to end by somebody else, as a terminal tells all its processes.
     """
     command = [str(find_bandwidth()), *words]
     with tempfile.TemporaryFile() as complaints:

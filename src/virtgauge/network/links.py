@@ -27,18 +27,14 @@ _SEGMENTATION, _GENERIC_SEGMENTATION, _GENERIC_RECEIVE, _CHECKSUMS = 0x1F, 0x24,
 
 def _switch(interface: str, offload: int, on: bool) -> None:
     """Switch one feature of an interface of the calling thread's namespace.
-
-    Raises:
-        OSError: there is no such interface, or it cannot.
+    Raises OSError: there is no such interface, or it cannot.
     """
     ask_ethtool(interface, array.array("I", [offload, on]))
 
 
 def disable_all(interfaces: Iterable[str]) -> None:
     """Make every frame of these interfaces a frame, complete with its checksum.
-
-    Raises:
-        OSError: there is no such interface.
+    Raises OSError: there is no such interface.
     """
     for interface in interfaces:
         for offload in (_SEGMENTATION, _GENERIC_SEGMENTATION, _GENERIC_RECEIVE, _CHECKSUMS):
@@ -63,9 +59,7 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
 
     The links go with the guest's namespace.  The kernel removes that in its own time, many at once far faster than one
     after the other; a name that is still taken is waited for.
-
-    Raises:
-        NetworkError: a name is taken, or the kernel refuses something; none of the links is left.
+    Raises NetworkError: a name is taken, or the kernel refuses something; none of the links is left.
     """
     named = [(f"eth{number}", nic) for number, nic in enumerate(nics, first)]
     ports = [nic.port for _, nic in named]
@@ -103,9 +97,7 @@ def take_live_frames(namespace: Namespace, interface: str) -> None:
     """Have an interface of a link take what its other end sends by live XDP.
 
     Only an interface with NAPI does, and a virtual one has it while it joins frames.
-
-    Raises:
-        NetworkError: it is not there, or cannot.
+    Raises NetworkError: it is not there, or cannot.
     """
     with network_error(f"the interface {interface} of {namespace.name} cannot have NAPI"):
         namespace.run(lambda: _switch(interface, _GENERIC_RECEIVE, True))
@@ -116,11 +108,9 @@ def open_tap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[int, ...]:
 
     It is gone when these and their copies are closed.
 
-    Its frames have no header of offloads, so that a guest computes its checksums and sends no segment larger than
-    a frame.
-
-    Raises:
-        NetworkError: it cannot be made.
+    Its frames have no header of offloads, so that a guest computes its checksums and sends no segment larger than a
+    frame.
+    Raises NetworkError: it cannot be made.
     """
     return _tap(lab, nic, _IFF_MULTI_QUEUE if queues > 1 else 0, queues)
 
@@ -129,9 +119,7 @@ def keep_tap(lab: Namespace, nic: Nic) -> None:
     """The same for a program that opens it by its name, and wants that header; it stays until it is disconnected.
 
     Who opens it decides about the offloads of what it takes; :func:`disable_all` afterwards decides anew.
-
-    Raises:
-        NetworkError: it cannot be made.
+    Raises NetworkError: it cannot be made.
     """
     (descriptor,) = _tap(lab, nic, _IFF_VNET_HDR, 1)
     try:
@@ -179,9 +167,7 @@ def disconnect(lab: Namespace, ports: Iterable[str]) -> None:
 
 def with_a_free_name(name: str, make: Callable[[], object]) -> None:
     """Make an interface, waiting for a guest that has ended to give its name back.
-
-    Raises:
-        NetworkError: another interface keeps the name.
+    Raises NetworkError: another interface keeps the name.
     """
     deadline = time.monotonic() + _RELEASE_S
     while True:

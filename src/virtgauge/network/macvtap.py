@@ -27,9 +27,7 @@ def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, 
 
     Below it is one end of a pair, whose other end is the guest's port in the lab.  As with a tap, frames have no header
     of offloads.
-
-    Raises:
-        NetworkError: it cannot be made; nothing of it is left.
+    Raises NetworkError: it cannot be made; nothing of it is left.
     """
 
     def inside() -> tuple[int, ...]:

@@ -50,9 +50,7 @@ class Namespace:
 
     def __init__(self, scope: Scope, name: str, *, forwarding: bool = False) -> None:
         """Make the namespace; with ``forwarding`` its kernel routes IPv4 between its interfaces.
-
-        Raises:
-            NetworkError: the name is taken or not possible, or this user may make none.
+        Raises NetworkError: the name is taken or not possible, or this user may make none.
         """
         self.scope = scope
         self.name = f"{scope.tag}-{name}"  # as ``ip netns`` lists it
@@ -153,9 +151,7 @@ class Namespace:
 
 def home_of(scope: Scope) -> Path:
     """A file that keeps the calling thread's namespace under a name of the scope's: it is found after a kill -9.
-
-    Raises:
-        OSError: it cannot be made.
+    Raises OSError: it cannot be made.
     """
     home = FOLDER / f"{scope.tag}{HOME}"
     if not home.exists():

@@ -50,9 +50,7 @@ class Impairment:
 
 def shape(namespace: Namespace, interface: str, bucket: Bucket) -> None:
     """Let frames leave by a token bucket, in place of whatever was there; read back.
-
-    Raises:
-        NetworkError: the kernel has no such discipline, or sets something else.
+    Raises NetworkError: the kernel has no such discipline, or sets something else.
     """
 
     def apply(route: IPRoute) -> None:
@@ -78,9 +76,7 @@ def shape(namespace: Namespace, interface: str, bucket: Bucket) -> None:
 
 def impair(namespace: Namespace, interface: str, impairment: Impairment) -> None:
     """Delay and lose frames that leave, in place of whatever was there.
-
-    Raises:
-        NetworkError: the kernel has no netem, or refuses the values.
+    Raises NetworkError: the kernel has no netem, or refuses the values.
     """
 
     def apply(route: IPRoute) -> None:

@@ -110,9 +110,7 @@ class LinuxBridge(Switch):
 
     def hand_over(self) -> None:
         """Let every frame pass to the other port, without a rule: for bridges of two ports, that are part of a wire.
-
-        Raises:
-            NetworkError: the kernel refuses.
+        Raises NetworkError: the kernel refuses.
         """
         ports = [port for ports in self.bridges.values() for port in ports]
 
@@ -210,10 +208,7 @@ class OpenVSwitch(Switch):
         self, scope: Scope, namespace: Namespace, *, name: str = "openvswitch", cpus: tuple[int, ...] | None = None
     ) -> None:
         """Start the switch in a folder and a cgroup of that name, from the main thread, with which its processes end.
-
-        Raises:
-            UnavailableError: it is not installed.
-            NetworkError: it does not start.
+        Raises UnavailableError: it is not installed; NetworkError: it does not start.
         """
         super().__init__(namespace)
         self._programs = find_openvswitch()

@@ -29,9 +29,7 @@ def lent(lab: Namespace, name: str) -> Iterator[None]:
     """Have an interface of the machine in a lab during the block, up and under its own name; then as it was.
 
     Its frames are frames there, without offloads.  After a kill -9 the reclaim gives it back.
-
-    Raises:
-        NetworkError: there is none of that name, the machine itself uses it, or the kernel does not let it go.
+    Raises NetworkError: there is none of that name, the machine itself uses it, or the kernel does not let it go.
     """
     require_free(name)
     with contextlib.ExitStack() as undo:
@@ -63,9 +61,7 @@ def _begin(route: IPRoute, name: str) -> None:
 
 def require_free(name: str) -> str:
     """The hardware address of an interface of this machine that could be lent.
-
-    Raises:
-        NetworkError: there is none of that name, or the machine itself uses it.
+    Raises NetworkError: there is none of that name, or the machine itself uses it.
     """
 
     def look() -> tuple[str, list[str]]:
@@ -122,9 +118,7 @@ def wire_in(namespace: Namespace, end: WireEnd, *, mtu: int = 1500) -> Iterator[
     """The interface of a wire's end by its name, up in a namespace during the block; a tunnel goes with the namespace.
 
     A cable has a carrier once both machines have taken their ends: both do so before they :func:`join` them.
-
-    Raises:
-        NetworkError: it cannot be had.
+    Raises NetworkError: it cannot be had.
     """
     if isinstance(end, str):
         with lent(namespace, end):
@@ -135,9 +129,7 @@ def wire_in(namespace: Namespace, end: WireEnd, *, mtu: int = 1500) -> Iterator[
 
 def join(namespace: Namespace, port: str, wire: str) -> None:
     """Hand everything that comes in at an interface over to that of a wire, and the other way round.
-
-    Raises:
-        NetworkError: it cannot be, or there is no carrier.
+    Raises NetworkError: it cannot be, or there is no carrier.
     """
     bridge = LinuxBridge(namespace)
     bridge.add_bridge(f"br-{port}", [port, wire])
@@ -148,9 +140,7 @@ def require_room(end: WireEnd, nics: Iterable[Nic]) -> None:
     """Refuse a tunnel to this machine itself, or one through which whole frames would not fit.
 
     The kernel would send each of them in two parts.
-
-    Raises:
-        NetworkError: with what to do.
+    Raises NetworkError: with what to do.
     """
     if isinstance(end, str):
         return
@@ -170,9 +160,7 @@ def require_room(end: WireEnd, nics: Iterable[Nic]) -> None:
 
 def path_mtu(address: str) -> int:
     """The largest IP packet that this machine sends to an address, in bytes, as far as its own interface decides.
-
-    Raises:
-        NetworkError: there is no way to it.
+    Raises NetworkError: there is no way to it.
     """
 
     def look() -> int:

@@ -24,9 +24,7 @@ _adapter = functools.cache(TypeAdapter)
 @contextlib.contextmanager
 def documented(what: str, where: str = "docs/protocol.md") -> Iterator[None]:
     """Read an answer in the block: what decodes one fails in its own ways where that is something else.
-
-    Raises:
-        ProtocolError: it is not what the document says.
+    Raises ProtocolError: it is not what the document says.
     """
     try:
         yield

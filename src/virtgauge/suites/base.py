@@ -73,8 +73,9 @@ class Measurement:
     """What a trial brought."""
 
     result: dict[str, Any]  # scalars for tables; JSON-able
-    histograms: dict[str, Histogram]  # by measure
-    samples: dict[str, npt.NDArray[np.int64]]  # raw reservoirs by series
+    histograms: dict[str, Histogram] = dataclasses.field(default_factory=dict)  # by measure
+    # raw reservoirs by series
+    samples: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
     flags: tuple[Flag, ...] = ()  # what the suite itself found wrong or worth saying
     guest_clocks: tuple[Elapsed, ...] = ()  # the trial's duration by each of the guest's clocks
     # from request to answer by the controller's clock, which the guest's span lies within; None where it was not
@@ -105,9 +106,7 @@ class Sliced(abc.ABC):
     @abc.abstractmethod
     def joined(self) -> Measurement:
         """All slices that were kept, as one measurement.  What needs an unbroken series is summed over the slices.
-
-        Raises:
-            ValueError: none was.
+        Raises ValueError: none was.
         """
 
 
@@ -154,10 +153,8 @@ class Suite(abc.ABC):
 
         Whatever two testbeds differ in has to be in their names: cells of the same name may be measured on one that
         another design of the plan set up.  The caller closes the stage, also after a failure.
-
-        Raises:
-            LaunchError: something did not come up.
-            AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent could not be brought to do its part.
+        Raises LaunchError: something did not come up; AgentError, ChannelClosedError, ProtocolError, TimeoutError: an
+        agent could not be brought to do its part.
         """
         return await Testbed.of_one_guest(stage)
 
@@ -168,8 +165,6 @@ class Suite(abc.ABC):
     @abc.abstractmethod
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Measure one cell on its testbed.
-
-        Raises:
-            AgentError: the agent refused or failed; code ``unsupported`` when this guest cannot do it at all.
-            ChannelClosedError, ProtocolError: the guest was lost.
+        Raises AgentError: the agent refused or failed; code ``unsupported`` when this guest cannot do it at all.
+        ChannelClosedError, ProtocolError: the guest was lost.
         """

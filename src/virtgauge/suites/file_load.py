@@ -83,9 +83,7 @@ class FileTestbed(Testbed):
 
     async def start(self, settings: FileLoadSettings) -> int:
         """Start the client; it is in full swing when this returns its number.
-
-        Raises:
-            AgentError: the service does not serve.
+        Raises AgentError: the service does not serve.
         """
         return await _start_client(self.stage.peers[0].channel, self.service, settings, _READY_S)
 
@@ -119,10 +117,8 @@ def load_flags(load: dict[str, Any]) -> tuple[Flag, ...]:
 
 async def set_up_file_testbed(stage: Stage, settings: FileLoadSettings) -> FileTestbed:
     """A guest and a peer at the two ends of a link, and a file service in the guest that was seen to serve.
-
-    Raises:
-        LaunchError, NetworkError: guest, peer or link did not come up.
-        AgentError: not even the agent's own service serves.
+    Raises LaunchError, NetworkError: guest, peer or link did not come up; AgentError: not even the agent's own service
+    serves.
     """
     folder = stage.scratch_folder("files")
     stage.charge_kernel_threads()
@@ -179,9 +175,7 @@ async def _served(
     guest: Channel, peer: Channel, load: str, params: dict[str, Any], service: FileService, within_s: float
 ) -> FileService:
     """The service of this load, once files were written to it and read back right.
-
-    Raises:
-        AgentError: it does not serve within the time; it has been stopped.
+    Raises AgentError: it does not serve within the time; it has been stopped.
     """
     started = await guest.request("load_start", name=load, params=params, timeout_s=_STOP_S)
     service = dataclasses.replace(service, load=int(started.value["load"]))

@@ -112,9 +112,7 @@ class Watched:
 
 def _late(result: Mapping[str, Any], vcpus: Sequence[int]) -> list[Spike]:
     """The worst cycles of a trial, by the guest's own clock.
-
-    Raises:
-        ProtocolError: they are not what the protocol says.
+    Raises ProtocolError: they are not what the protocol says.
     """
     found = []
     with documented("the result of cycle"):

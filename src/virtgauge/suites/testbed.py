@@ -85,7 +85,10 @@ class Beside:
 
 
 class Stage:
-    """Launches what a testbed consists of, and ends all of it together."""
+    """Launches what a testbed consists of, and ends all of it together.
+
+    Launches raise LaunchError where one does not come up; several can be under way at once.
+    """
 
     def __init__(
         self,
@@ -112,27 +115,17 @@ class Stage:
         self.kernel_work_hidden = False
 
     async def launch(self, name: str = "", **wanted: Any) -> Guest:
-        """A further guest of the platform under test, by fields of :class:`GuestSpec`; several can be launched at once.
-
-        Raises:
-            LaunchError: it did not come up.
-        """
+        """A further guest of the platform under test, by fields of :class:`GuestSpec`."""
         return await self._launch(self.platform, self.guests, name, wanted)
 
     async def launch_second(self, name: str, **wanted: Any) -> Guest:
-        """A guest on the second of two machines that exist already, or another simulated one.
-
-        Raises:
-            LaunchError: it did not come up.
-        """
+        """A guest on the second of two machines that exist already, or another simulated one."""
         return await self._launch(self.platform.peer or self.platform, self.guests, name, wanted)
 
     async def launch_peer(self, name: str, **wanted: Any) -> Guest:
         """An agent on the host, beside the guests, or on the tester's; its CPU time is not theirs.
 
-        Raises:
-            LaunchError: it did not come up.
-            RemoteHostLostError: the tester's host cannot be reached.
+        Raises RemoteHostLostError: the tester's host cannot be reached.
         """
         if self.remote is None or not wanted.get("nics"):
             return await self._launch(HostPlatform(), self.peers, name, wanted)
@@ -173,9 +166,9 @@ class Stage:
             raise LaunchError("disk", str(error)) from error
         return Disk(image, self.scope.folder / self.name(part))
 
-    def make_lab(self) -> Namespace:
+    def make_lab(self, part: str = "lab", *, forwarding: bool = False) -> Namespace:
         """A network of the testbed's own. Raises NetworkError: it cannot be made."""
-        lab = Namespace(self.scope, self.name("lab"))
+        lab = Namespace(self.scope, self.name(part), forwarding=forwarding)
         self.at_end(lab.close)
         return lab
 

@@ -32,12 +32,7 @@ from virtgauge.suites.testbed import Stage, Testbed
 
 Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
 Sleep = Literal["usleep", "nanosleep", "clock_nanosleep", "hptime", "highpertimer", "spin"]
-Slack = Literal["default", "minimal"]
-Policy = Literal["other", "fifo"]
 IdleStates = Literal["default", "shallow"]
-Load = Literal["idle", "cpu", "io"]
-CycleKind = Literal["cycle", "stall"]
-CycleClass = Literal["other", "fifo", "deadline"]
 
 _MINIMAL_SLACK_NS = 1
 _OWN_SLACK = {"hptime", "highpertimer", "spin"}
@@ -59,10 +54,10 @@ class CycleSettings(BaseModel):
 
     periods_us: Levels[Annotated[int, Field(ge=50, le=1_000_000)]] = (1000,)
     """Periods of the deadlines."""
-    kinds: Levels[CycleKind] = ("cycle",)
+    kinds: Levels[Literal["cycle", "stall"]] = ("cycle",)
     """``cycle`` sleeps until each deadline. ``stall`` never sleeps and tells gaps between reads of the counter: what
     others take from a thread that only wants to run; it has no period."""
-    classes: Levels[CycleClass] = ("fifo",)
+    classes: Levels[Literal["other", "fifo", "deadline"]] = ("fifo",)
     """Scheduling class of the threads."""
     priority: Annotated[int, Field(ge=1, le=98)] = 90
     """Of the class ``fifo``."""
@@ -106,9 +101,9 @@ class TimingSettings(BaseModel):
     """Reads of the clock in one trial."""
     sleeps: tuple[Sleep, ...] = ("usleep", "clock_nanosleep")
     """Ways to sleep; see [timing.md](timing.md)."""
-    slacks: Annotated[tuple[Slack, ...], Field(min_length=1)] = ("default", "minimal")
+    slacks: Annotated[tuple[Literal["default", "minimal"], ...], Field(min_length=1)] = ("default", "minimal")
     """Timer slack of the sleeping thread: Linux's default of 50 µs, or the minimum of 1 ns."""
-    policies: Annotated[tuple[Policy, ...], Field(min_length=1)] = ("other",)
+    policies: Annotated[tuple[Literal["other", "fifo"], ...], Field(min_length=1)] = ("other",)
     """Scheduling policy of the sleeping thread."""
     idle_states: Annotated[tuple[IdleStates, ...], Field(min_length=1)] = ("default",)
     """``shallow``: the guest's kernel enters no idle state that takes time to leave."""
@@ -118,7 +113,7 @@ class TimingSettings(BaseModel):
     """Sleeps in one trial."""
     cycles: CycleSettings | None = None
     """Cycles of a control loop; without it none are measured."""
-    loads: Annotated[tuple[Load, ...], Field(min_length=1)] = ("idle", "cpu")
+    loads: Annotated[tuple[Literal["idle", "cpu", "io"], ...], Field(min_length=1)] = ("idle", "cpu")
     """What runs beside the measurement: nothing, square roots, or a file service in the guest that a peer uses."""
     cpu_threads: Annotated[int, Field(ge=1, le=4096)] = 100
     """Threads of square roots in the load ``cpu`` (100 in the paper)."""

@@ -97,8 +97,7 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
         return await _set_up_as_it_is(stage)
     where = Placement.of(allowed_cpus()) if stage.remote is None else Placement.beside_a_tester()
     try:
-        router = Namespace(stage.scope, stage.name("router"), forwarding=True)
-        stage.at_end(router.close)
+        router = stage.make_lab("router", forwarding=True)
         link = None if link_kind is None else await make_link(stage, link_kind, router, where)
         tested, receiver, others = await _launch(stage, settings, router, link, where)
         router.netlink(_configure)
@@ -210,10 +209,7 @@ class Link(abc.ABC):
     @abc.abstractmethod
     async def begin(self, conditions: Conditions) -> None:
         """Delay and lose as these say, from now on.
-
-        Raises:
-            AgentError: that cannot be.
-            ChannelClosedError, ProtocolError: the emulator is gone.
+        Raises AgentError: that cannot be; ChannelClosedError, ProtocolError: the emulator is gone.
         """
 
     async def end(self) -> Told:
@@ -296,19 +292,15 @@ def queue_bytes(conditions: Conditions) -> int:
 
 async def make_link(stage: Stage, kind: str, router: Namespace, where: Placement) -> Link:
     """A link that is joined to the router.
-
-    Raises:
-        LaunchError: netem was asked for, and this kernel has none; or the emulator did not come up.
-        NetworkError: something of it cannot be made.
+    Raises LaunchError: netem was asked for, and this kernel has none; or the emulator did not come up.  NetworkError:
+    something of it cannot be made.
     """
-    namespace = Namespace(stage.scope, stage.name("link"))
-    stage.at_end(namespace.close)
+    namespace = stage.make_lab("link")
     connect(router, namespace, [Nic(port=RECEIVER, mac="02:76:67:0b:04:01")])
     if kind != "emulator" and has_netem(namespace):
         return NetemLink(namespace)
     if kind == "netem":
-        words = "this kernel has no netem; leave link out to use the agent's own emulator"
-        raise LaunchError("network", words)
+        raise LaunchError("network", "this kernel has no netem; leave link out to use the agent's own emulator")
     cpus = None if where.others is None else (where.others,)
     agent = await stage.launch_peer(EMULATOR, lab=namespace, cpus=cpus)
     return EmulatedLink(namespace, agent.channel, where.others)

@@ -30,10 +30,8 @@ _CODES = {"invalid": "bad-request", "peer_lost": "peer-lost", "protocol": "peer-
 
 async def ask(channel: Channel, params: Mapping[str, Any], on_progress: Callable[[float], None]) -> Answer:
     """Have it estimated by the agent.
-
-    Raises:
-        AgentError: there is no estimate, and no refusal either.
-        ChannelClosedError, ProtocolError: the guest was lost.
+    Raises AgentError: there is no estimate, and no refusal either; ChannelClosedError, ProtocolError: the guest was
+    lost.
     """
     try:
         reply = await channel.request(
@@ -57,9 +55,7 @@ async def ask(channel: Channel, params: Mapping[str, Any], on_progress: Callable
 
 def find_program() -> Path:
     """The program that is linked dynamically: ``$VIRTGAUGE_BANDWIDTH_DYNAMIC``, then the one inside the package.
-
-    Raises:
-        UnavailableError: neither exists.
+    Raises UnavailableError: neither exists.
     """
     what = "the estimator that a library can be preloaded over"
     return find_native("bandwidth-dynamic", ENVIRONMENT_VARIABLE, what, "a built one", "bandwidth")

@@ -86,12 +86,10 @@ class BandwidthSuite(Suite):
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Measure one cell.
-
-        Raises:
-            AgentError: there is neither an estimate nor a refusal.  ``unsupported``: the guest cannot send so;
-                ``peer-lost``, ``peer-version``: the listener is not there, or is another; ``clock-step``: a clock was
-                set meanwhile; ``lost``: somebody beside the tested guest is gone.
-            ChannelClosedError, ProtocolError: the tested guest was lost.
+        Raises AgentError: there is neither an estimate nor a refusal.  ``unsupported``: the guest cannot send so;
+        ``peer-lost``, ``peer-version``: the listener is not there, or is another; ``clock-step``: a clock was set
+        meanwhile; ``lost``: somebody beside the tested guest is gone.  ChannelClosedError, ProtocolError: the tested
+        guest was lost.
         """
         assert isinstance(testbed, BandwidthTestbed)
         settings = self._settings

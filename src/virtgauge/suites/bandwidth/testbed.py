@@ -284,9 +284,7 @@ class BandwidthTestbed(Testbed):
 
     async def unless_lost(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """What work brings, given up as soon as somebody beside the tested guest is gone.
-
-        Raises:
-            AgentError: ``lost``, with who it is.
+        Raises AgentError: ``lost``, with who it is.
         """
         task = asyncio.ensure_future(work)
         try:
@@ -301,9 +299,7 @@ class BandwidthTestbed(Testbed):
     @contextlib.asynccontextmanager
     async def explained(self) -> AsyncIterator[None]:
         """Tell who was lost during the block, where that is known.
-
-        Raises:
-            AgentError: ``lost``: not the tested guest, but somebody beside it.
+        Raises AgentError: ``lost``: not the tested guest, but somebody beside it.
         """
         try:
             yield

@@ -153,8 +153,7 @@ class GuestLab(ForwardingLab):
         remote, own = stage.remote, allowed_cpus()
         cpus = CpuPlan.of(own) if remote is None else CpuPlan(tuple(remote.cpus[:2]), own)
         try:
-            lab = Namespace(stage.scope, stage.name("lab"))
-            stage.at_end(lab.close)
+            lab = stage.make_lab()
             tester = await stage.launch_peer(
                 "tester-agent",
                 nics=(Nic(port=TRANSMIT_PORT, mac=_TRANSMIT_MAC), Nic(port=RECEIVE_PORT, mac=RECEIVE_MAC)),

@@ -77,9 +77,7 @@ class Search(abc.ABC):
     @abc.abstractmethod
     async def find(self, offer: Offer, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         """The throughput for each loss ratio (ascending), in that order.
-
-        Raises:
-            SearchError: it did not come to an end.
+        Raises SearchError: it did not come to an end.
         """
 
     @abc.abstractmethod

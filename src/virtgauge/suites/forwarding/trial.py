@@ -161,9 +161,7 @@ def trial_of(value: dict[str, Any], load: Load) -> TrialResult:
 
     What the tester itself dropped: frames that its interface refused or counted as dropped on sending (the same frames,
     where the kernel does both), and frames that came and that its receiving end had no room for.
-
-    Raises:
-        ProtocolError: it is not one.
+    Raises ProtocolError: it is not one.
     """
     with documented("the result of packet_trial"):
         return TrialResult(
