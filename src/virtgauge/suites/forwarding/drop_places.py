@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.host.process import boot_id
@@ -22,7 +22,6 @@ from virtgauge.platforms.base import Guest
 
 _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/snmp"
 _BOOT = "/proc/sys/kernel/random/boot_id"
-_COUNTERS = (_DEVICES, _BACKLOG, _IP, _BOOT)
 _READ_S = 10.0
 _REST_S, _REST_LIMIT_S = 0.03, 3.0
 # Of the IP layer: frames that it would not route.
@@ -31,7 +30,7 @@ _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoR
 
 async def read_drops(guests: Sequence[Guest], switch: Switch, lab: Namespace) -> list[DropCounter]:
     """All drop counters of a laboratory now, guests in the order of their flows; places are the same at every call."""
-    held = await asyncio.gather(*(files_of(guest, _COUNTERS) for guest in guests))
+    held = await asyncio.gather(*(files_of(guest, (_DEVICES, _BACKLOG, _IP, _BOOT)) for guest in guests))
     counts = link_counts(lab)
     counters = _of_bridges(switch, counts)
     for flow, files in enumerate(held):
@@ -49,7 +48,7 @@ async def read_device_drops(device: Guest, interfaces: Sequence[str], given: int
 
     Its backlog is that of all its traffic, and what it drops of ours is in the difference of what it took and sent.
     """
-    return list(_of_guest(0, await files_of(device, (_DEVICES, _IP)), interfaces, given, come))
+    return _of_guest(0, await files_of(device, (_DEVICES, _IP)), interfaces, given, come)
 
 
 async def come_to_rest(lab: Namespace, patience: float) -> None:
@@ -68,14 +67,21 @@ async def files_of(guest: Guest, paths: Sequence[str]) -> dict[str, str]:
 
 def _of_guest(
     flow: int, files: Mapping[str, str], interfaces: Sequence[str], given: int, come: int
-) -> Iterator[DropCounter]:
-    guest, links = f"guest {flow}", read_counts(files[_DEVICES])
-    inside = [links[interface] for interface in interfaces]
-    for interface, link in zip(interfaces, inside, strict=True):
-        yield DropCounter(f"{guest} {interface}", link.rx_dropped + link.tx_dropped, flow)
-    ip_dropped = ip_drops(files[_IP])
-    yield DropCounter(f"{guest} IP layer", ip_dropped, flow)
-    yield from _by_difference(guest, inside, ip_dropped, given, come, flow)
+) -> list[DropCounter]:
+    """What the guest counts, and by difference what the lab gave and it never saw, what it lost, what went to nobody."""
+    links, ip_dropped = read_counts(files[_DEVICES]), ip_drops(files[_IP])
+    inside = {interface: links[interface] for interface in interfaces}
+    taken, sent = sum(link.rx_frames for link in inside.values()), sum(link.tx_frames for link in inside.values())
+    refused = sum(link.rx_dropped for link in inside.values())
+    unsent = sum(link.tx_dropped for link in inside.values())
+    places = {f" {interface}": link.rx_dropped + link.tx_dropped for interface, link in inside.items()}
+    places |= {
+        " IP layer": ip_dropped,
+        ": not taken from its link": given - taken - refused,
+        ": neither sent nor counted as dropped": taken - ip_dropped - unsent - sent,
+        ": lost on its way out": sent - come,
+    }
+    return [DropCounter(f"guest {flow}{place}", frames, flow) for place, frames in places.items()]
 
 
 def _of_bridges(switch: Switch, counts: Mapping[str, LinkCount]) -> list[DropCounter]:
@@ -98,20 +104,6 @@ def _sum_of(counts: Sequence[int | None]) -> int | None:
     """Frames of rules; None where there is none, or one that does not count."""
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
-
-
-def _by_difference(
-    guest: str, inside: Sequence[LinkCount], ip_dropped: int, given: int, come: int, flow: int
-) -> list[DropCounter]:
-    """What the lab gave and the guest never saw, what the guest lost, and what the lab never saw of what it sent."""
-    taken, sent = sum(link.rx_frames for link in inside), sum(link.tx_frames for link in inside)
-    unsent = sum(link.tx_dropped for link in inside)
-    places = {
-        "not taken from its link": given - taken - sum(link.rx_dropped for link in inside),
-        "neither sent nor counted as dropped": taken - ip_dropped - unsent - sent,
-        "lost on its way out": sent - come,
-    }
-    return [DropCounter(f"{guest}: {place}", frames, flow) for place, frames in places.items()]
 
 
 def _flow_of(port: str) -> int | None:
