@@ -44,7 +44,7 @@ def disable_all(interfaces: Iterable[str]) -> None:
 TUNSETIFF = 0x400454CA
 _TUNSETPERSIST = 0x400454CB
 IFF_TAP, IFF_NO_PI, _IFF_MULTI_QUEUE, _IFF_VNET_HDR = 0x0002, 0x1000, 0x0100, 0x4000
-_NUD_PERMANENT = 0x80
+NUD_PERMANENT = 0x80
 _RELEASE_S = 3.0
 
 
@@ -81,7 +81,15 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
         disable_all(name for name, _ in named)
         indices = _set_up(route, [name for name, _ in named])
         for name, nic in named:
-            _configure(route, indices[name], nic)
+            index = indices[name]
+            for text in nic.addresses:
+                address, _, length = text.partition("/")
+                route.addr("add", index=index, address=address, prefixlen=int(length))
+            for known in nic.neighbours:
+                route.neigh("replace", ifindex=index, dst=known.address, lladdr=known.mac, state=NUD_PERMANENT)
+            for wanted in nic.routes:
+                gateway = {"gateway": wanted.via} if wanted.via else {"scope": "link"}
+                route.route("replace", dst=wanted.to, oif=index, **gateway)
 
     try:
         with network_error(f"a link of {guest.name} cannot be made"):
@@ -97,7 +105,6 @@ def take_live_frames(namespace: Namespace, interface: str) -> None:
     """Have an interface of a link take what its other end sends by live XDP.
 
     Only an interface with NAPI does, and a virtual one has it while it joins frames.
-    Raises NetworkError: it is not there, or cannot.
     """
     with network_error(f"the interface {interface} of {namespace.name} cannot have NAPI"):
         namespace.run(lambda: _switch(interface, _GENERIC_RECEIVE, True))
@@ -106,11 +113,8 @@ def take_live_frames(namespace: Namespace, interface: str) -> None:
 def open_tap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[int, ...]:
     """A tap in the lab for a virtual machine, by a descriptor for each pair of queues.
 
-    It is gone when these and their copies are closed.
-
-    Its frames have no header of offloads, so that a guest computes its checksums and sends no segment larger than a
-    frame.
-    Raises NetworkError: it cannot be made.
+    It is gone when these and their copies are closed.  Its frames have no header of offloads, so that a guest computes
+    its checksums and sends no segment larger than a frame.
     """
     return _tap(lab, nic, _IFF_MULTI_QUEUE if queues > 1 else 0, queues)
 
@@ -119,7 +123,6 @@ def keep_tap(lab: Namespace, nic: Nic) -> None:
     """The same for a program that opens it by its name, and wants that header; it stays until it is disconnected.
 
     Who opens it decides about the offloads of what it takes; :func:`disable_all` afterwards decides anew.
-    Raises NetworkError: it cannot be made.
     """
     (descriptor,) = _tap(lab, nic, _IFF_VNET_HDR, 1)
     try:
@@ -246,17 +249,6 @@ def _set_up(route: IPRoute, names: Iterable[str]) -> dict[str, int]:
     return indices
 
 
-def _configure(route: IPRoute, index: int, nic: Nic) -> None:
-    for text in nic.addresses:
-        address, _, length = text.partition("/")
-        route.addr("add", index=index, address=address, prefixlen=int(length))
-    for neighbour in nic.neighbours:
-        route.neigh("replace", ifindex=index, dst=neighbour.address, lladdr=neighbour.mac, state=_NUD_PERMANENT)
-    for wanted in nic.routes:
-        gateway = {"gateway": wanted.via} if wanted.via else {"scope": "link"}
-        route.route("replace", dst=wanted.to, oif=index, **gateway)
-
-
 def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[int]:
     """Have the frames that come to these interfaces of a namespace taken by threads of the kernel.
 
@@ -269,11 +261,7 @@ def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[
     From Linux 6.18 a kernel thread in a cgroup is charged to it, but its quota no longer stops it: whoever sets a limit
     has to look whether it holds.
 
-    Returns:
-        pids of the threads, which end with the interfaces.
-
-    Raises:
-        NetworkError: this kernel has no such threads for them.
+    Returns the threads' pids, which end with the interfaces.
     """
     names = list(interfaces)
 

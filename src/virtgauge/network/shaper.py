@@ -75,9 +75,7 @@ def shape(namespace: Namespace, interface: str, bucket: Bucket) -> None:
 
 
 def impair(namespace: Namespace, interface: str, impairment: Impairment) -> None:
-    """Delay and lose frames that leave, in place of whatever was there.
-    Raises NetworkError: the kernel has no netem, or refuses the values.
-    """
+    """Delay and lose frames that leave, in place of whatever was there."""
 
     def apply(route: IPRoute) -> None:
         index = socket.if_nametoindex(interface)

@@ -118,7 +118,6 @@ def wire_in(namespace: Namespace, end: WireEnd, *, mtu: int = 1500) -> Iterator[
     """The interface of a wire's end by its name, up in a namespace during the block; a tunnel goes with the namespace.
 
     A cable has a carrier once both machines have taken their ends: both do so before they :func:`join` them.
-    Raises NetworkError: it cannot be had.
     """
     if isinstance(end, str):
         with lent(namespace, end):
@@ -140,7 +139,6 @@ def require_room(end: WireEnd, nics: Iterable[Nic]) -> None:
     """Refuse a tunnel to this machine itself, or one through which whole frames would not fit.
 
     The kernel would send each of them in two parts.
-    Raises NetworkError: with what to do.
     """
     if isinstance(end, str):
         return
@@ -159,9 +157,7 @@ def require_room(end: WireEnd, nics: Iterable[Nic]) -> None:
 
 
 def path_mtu(address: str) -> int:
-    """The largest IP packet that this machine sends to an address, in bytes, as far as its own interface decides.
-    Raises NetworkError: there is no way to it.
-    """
+    """The largest IP packet that this machine sends to an address, in bytes, as far as its own interface decides."""
 
     def look() -> int:
         with IPRoute() as route:

@@ -23,7 +23,7 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.ledger.records import Flag
@@ -44,10 +44,8 @@ _CONFIGURATION = "ganesha.conf"
 _LOG = "ganesha.log"
 
 
-class FileLoadSettings(BaseModel):
+class FileLoadSettings(BaseModel, extra="forbid", frozen=True):
     """What the peer of the load ``io`` does."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     threads: Annotated[int, Field(ge=1, le=256)] = 4
     """Threads of the peer, each with a connection and a file of its own."""

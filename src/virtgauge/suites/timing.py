@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.errors import UnavailableError
@@ -47,10 +47,8 @@ _SUMMED = {
 }
 
 
-class CycleSettings(BaseModel):
+class CycleSettings(BaseModel, extra="forbid", frozen=True):
     """Cycles of a control loop, as a soft PLC has them: threads that are to begin at a fixed period."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     periods_us: Levels[Annotated[int, Field(ge=50, le=1_000_000)]] = (1000,)
     """Periods of the deadlines."""
@@ -90,10 +88,8 @@ class CycleSettings(BaseModel):
         return self
 
 
-class TimingSettings(BaseModel):
+class TimingSettings(BaseModel, extra="forbid", frozen=True):
     """One design: timers × loads, sleeps × slacks × policies × idle states × targets × loads, and cycles × loads."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     timers: tuple[Timer, ...] = ("rdtscp", "clock_gettime")
     """Clocks that are read; see [timing.md](timing.md)."""

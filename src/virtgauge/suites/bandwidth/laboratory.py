@@ -28,7 +28,7 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.errors import UnavailableError
-from virtgauge.network.links import LinkCount, LinkCounters, connect, receive_in_threads
+from virtgauge.network.links import NUD_PERMANENT, LinkCount, LinkCounters, connect, receive_in_threads
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.shaper import LONGEST_BYTES, Bucket, Impairment, dropped_frames, has_netem, impair, shape
@@ -63,7 +63,6 @@ from virtgauge.suites.loads import Running
 from virtgauge.suites.testbed import Stage, allowed_cpus
 
 _READY_S = 120.0
-_NUD_PERMANENT = 0x80
 _FIFO = 60  # Above that of the cross traffic
 _EVERY_S = 0.05
 _FLOOD, _FLOOD_BYTES = 2.0, 1500
@@ -181,7 +180,7 @@ def _configure(route: IPRoute) -> None:
         index = socket.if_nametoindex(end.name)
         route.link("set", index=index, address=end.gateway_mac)
         route.addr("add", index=index, address=end.gateway, prefixlen=24)
-        route.neigh("replace", ifindex=index, dst=end.address, lladdr=end.mac, state=_NUD_PERMANENT)
+        route.neigh("replace", ifindex=index, dst=end.address, lladdr=end.mac, state=NUD_PERMANENT)
     route.route("add", dst=NOWHERE_NETWORK, gateway=RECEIVER_END.address)
 
 

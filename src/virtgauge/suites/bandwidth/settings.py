@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, WrapValidator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, WrapValidator, model_validator
 
 from virtgauge.suites.base import Levels
 
@@ -81,10 +81,8 @@ _OF_THE_PATH = frozenset(
 """Keys that mean nothing where the path is as it is."""
 
 
-class BandwidthSettings(BaseModel):
+class BandwidthSettings(BaseModel, extra="forbid", frozen=True):
     """One design: estimators × timings × through × capacities × cross traffic × delays × losses × pacings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     estimators: Levels[EstimatorName] = ("kite2",)
     """See [bandwidth.md](bandwidth.md)."""

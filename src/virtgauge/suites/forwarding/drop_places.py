@@ -68,7 +68,7 @@ async def files_of(guest: Guest, paths: Sequence[str]) -> dict[str, str]:
 def _of_guest(
     flow: int, files: Mapping[str, str], interfaces: Sequence[str], given: int, come: int
 ) -> list[DropCounter]:
-    """What the guest counts, and by difference what the lab gave and it never saw, what it lost, what went to nobody."""
+    """What the guest counts, and by difference what it never saw, what it lost, and what nobody got."""
     links, ip_dropped = read_counts(files[_DEVICES]), ip_drops(files[_IP])
     inside = {interface: links[interface] for interface in interfaces}
     taken, sent = sum(link.rx_frames for link in inside.values()), sum(link.tx_frames for link in inside.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from virtgauge.analysis import forwarding as formulas
 from virtgauge.analysis.forwarding import Shares
@@ -19,10 +19,8 @@ FrameBytes = Annotated[int, Field(ge=64, le=1518)]  # Of an untagged Ethernet fr
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class ForwardingSettings(BaseModel):
+class ForwardingSettings(BaseModel, extra="forbid", frozen=True):
     """One design: load vectors × frame sizes, in one laboratory."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     guests: Annotated[int, Field(ge=1, le=64)] = 12
     """N, the number of virtual routers."""
