@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from virtgauge.analysis.bandwidth import ETHERNET_BYTES, SHAPER_BYTES, occupied_bps
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
@@ -121,60 +120,37 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """An available bandwidth; rates in bit/s of IP packets."""
-
-    estimator: str
-    available_bps: float  # the median of its searches
-    # low_bps, high_bps: the interval of that median
-    low_bps: float
-    high_bps: float
-    confidence: float  # how often such an interval is meant to hold the truth
-    lower_bound: bool  # it ended at the highest rate that the estimator tries; the truth may be higher
-    packet_bytes: int  # length of the IP packets that it was found with
-    searches: int  # complete ones
-    # all that were sent; ``discarded`` of them were not what was asked for, ``stalled`` of these because the sender
-    # was interrupted
-    streams: int
-    discarded: int
-    stalled: int
-    # sent_bytes, duration_ns: what it cost, in bytes of IP packets and in time
-    sent_bytes: int
-    duration_ns: int
-    foreign_packets: int  # packets of others that the listener ignored
-    # clock, sleep, method: by which packets were timed and bursts handed over
-    clock: str
-    sleep: str
-    method: str
-    hptime_fallback_reason: str | None  # why hptime's clock is the system's here; None where it is not
-    user_stamps: str | None  # why the listener's program stamps packets and not its kernel; None where the kernel does
-
-    @classmethod
-    def of(cls, session: Event, result: Event) -> Self:
-        """From the program's events of these names."""
-        outcome = result["outcome"]
-        told = {**result["settings"], **session, **result["timing"], **outcome, **outcome["estimate"]}
-        told |= {
-            "packet_bytes": outcome["trace"][-1]["stream"]["packet_bytes"],
-            "searches": len(outcome["instants"]),
-            "streams": len(outcome["trace"]),
-            "sent_bytes": outcome["bytes"],
-            "user_stamps": session["no_kernel_stamps"],
-        }
-        return cls(**{field.name: told[field.name] for field in dataclasses.fields(cls)})
-
-    @property
-    def wire_bps(self) -> float:
-        """The same on an Ethernet wire."""
-        return occupied_bps(self.available_bps, self.packet_bytes, ETHERNET_BYTES)
-
-    @property
-    def shaper_bps(self) -> float:
-        """The same as Linux's HTB and TBF count."""
-        return occupied_bps(self.available_bps, self.packet_bytes, SHAPER_BYTES)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        layers = {"layer": "ip", "wire_bps": self.wire_bps, "shaper_bps": self.shaper_bps}
-        return dataclasses.asdict(self) | layers
+def summary(session: Event, result: Event) -> dict[str, Any]:
+    """An estimate by the program's events of these names; rates in bit/s of IP packets, but for the last two."""
+    outcome, timing = result["outcome"], result["timing"]
+    found, packet_bytes = outcome["estimate"], outcome["trace"][-1]["stream"]["packet_bytes"]
+    return {
+        "estimator": result["settings"]["estimator"],
+        "available_bps": found["available_bps"],  # the median of its searches
+        # low_bps, high_bps: the interval of that median
+        "low_bps": found["low_bps"],
+        "high_bps": found["high_bps"],
+        "confidence": found["confidence"],  # how often such an interval is meant to hold the truth
+        "lower_bound": found["lower_bound"],  # it ended at the highest rate that is tried; the truth may be higher
+        "packet_bytes": packet_bytes,  # length of the IP packets that it was found with
+        "searches": len(outcome["instants"]),  # complete ones
+        # all that were sent; ``discarded`` of them were not what was asked for, ``stalled`` of these because the sender
+        # was interrupted
+        "streams": len(outcome["trace"]),
+        "discarded": outcome["discarded"],
+        "stalled": outcome["stalled"],
+        # sent_bytes, duration_ns: what it cost, in bytes of IP packets and in time
+        "sent_bytes": outcome["bytes"],
+        "duration_ns": outcome["duration_ns"],
+        "foreign_packets": outcome["foreign_packets"],  # packets of others that the listener ignored
+        # clock, sleep, method: by which packets were timed and bursts handed over
+        "clock": timing["clock"],
+        "sleep": timing["sleep"],
+        "method": session["method"],
+        "hptime_fallback_reason": timing["hptime_fallback_reason"],  # why hptime's clock is the system's here
+        "user_stamps": session["no_kernel_stamps"],  # why the listener's program stamps packets and not its kernel
+        "layer": "ip",
+        # the same on an Ethernet wire, and as Linux's HTB and TBF count
+        "wire_bps": occupied_bps(found["available_bps"], packet_bytes, ETHERNET_BYTES),
+        "shaper_bps": occupied_bps(found["available_bps"], packet_bytes, SHAPER_BYTES),
+    }

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from virtgauge.analysis.bandwidth import rate_bps, rate_text
-from virtgauge.bandwidth import Estimate, Event, running
+from virtgauge.bandwidth import Event, running, summary
 from virtgauge.console.displays import ProgressStyle, live_bar, output
 from virtgauge.console.options import AsJson, NoProgress, Progress
 from virtgauge.errors import UsageError, printable
@@ -129,9 +129,9 @@ def estimate(
         for event in events:
             told[event["event"]] = event
             show(event)
-    found = Estimate.of(told["session"], told["result"])
+    found = summary(told["session"], told["result"])
     if as_json:
-        print(json.dumps(found.as_dict() | told["result"] | {"session": told["session"], "pacing": told.get("pacing")}))
+        print(json.dumps(found | told["result"] | {"session": told["session"], "pacing": told.get("pacing")}))
         return
     for line in estimate_text(found):
         print(line)
@@ -262,28 +262,28 @@ def listener_line(event: Event) -> str:
     return json.dumps(event)
 
 
-def estimate_text(found: Estimate) -> Iterator[str]:
+def estimate_text(found: Event) -> Iterator[str]:
     """An estimate, line by line."""
-    at_least = "at least " if found.lower_bound else ""
-    interval = f"{found.confidence:.0%} interval {rate_text(found.low_bps)} to {rate_text(found.high_bps)}"
-    yield f"available bandwidth: {at_least}{rate_text(found.available_bps)} of IP packets ({interval})"
+    at_least = "at least " if found["lower_bound"] else ""
+    interval = f"{found['confidence']:.0%} interval {rate_text(found['low_bps'])} to {rate_text(found['high_bps'])}"
+    yield f"available bandwidth: {at_least}{rate_text(found['available_bps'])} of IP packets ({interval})"
     yield (
-        f"  with packets of {found.packet_bytes} B that is {rate_text(found.wire_bps)} of an Ethernet wire, "
-        f"and {rate_text(found.shaper_bps)} as Linux's shapers count"
+        f"  with packets of {found['packet_bytes']} B that is {rate_text(found['wire_bps'])} of an Ethernet wire, "
+        f"and {rate_text(found['shaper_bps'])} as Linux's shapers count"
     )
-    cost = f"sent {found.sent_bytes / 1e6:.1f} MB in {found.duration_ns / 1e9:.1f} s"
-    discarded = f"{found.discarded} of them discarded ({found.stalled} interrupted)"
-    yield f"  {found.estimator}: {found.searches} searches, {found.streams} streams, {discarded}; {cost}"
-    stamped = "by the listener's kernel" if found.user_stamps is None else "by the listener's program"
-    yield f"  clock {found.clock}, sleep {found.sleep}, bursts by {found.method}; packets are stamped {stamped}"
-    if found.lower_bound:
-        yield f"  it is the highest rate that {found.estimator} tries here; raise it with --highest"
-    if found.hptime_fallback_reason is not None and "hptime" in (found.clock, found.sleep):
-        yield f"  hptime uses the system's clock here: {found.hptime_fallback_reason}"
-    if found.user_stamps is not None:
-        yield f"  the listener's kernel does not stamp packets: {found.user_stamps}"
-    if found.foreign_packets:
-        yield f"  {found.foreign_packets:,} foreign packets came to the listener and were ignored"
+    cost = f"sent {found['sent_bytes'] / 1e6:.1f} MB in {found['duration_ns'] / 1e9:.1f} s"
+    discarded = f"{found['discarded']} of them discarded ({found['stalled']} interrupted)"
+    yield f"  {found['estimator']}: {found['searches']} searches, {found['streams']} streams, {discarded}; {cost}"
+    stamped = "by the listener's kernel" if found["user_stamps"] is None else "by the listener's program"
+    yield f"  clock {found['clock']}, sleep {found['sleep']}, bursts by {found['method']}; packets are stamped {stamped}"
+    if found["lower_bound"]:
+        yield f"  it is the highest rate that {found['estimator']} tries here; raise it with --highest"
+    if found["hptime_fallback_reason"] is not None and "hptime" in (found["clock"], found["sleep"]):
+        yield f"  hptime uses the system's clock here: {found['hptime_fallback_reason']}"
+    if found["user_stamps"] is not None:
+        yield f"  the listener's kernel does not stamp packets: {found['user_stamps']}"
+    if found["foreign_packets"]:
+        yield f"  {found['foreign_packets']:,} foreign packets came to the listener and were ignored"
 
 
 def sweep_table(rungs: Sequence[Event]) -> Table:
