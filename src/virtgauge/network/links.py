@@ -1,4 +1,4 @@
-"""Links between a lab and its guests: pairs of virtual Ethernet interfaces, taps, and who takes their frames."""
+"""Links between a lab and its guests: virtual Ethernet pairs, taps, macvtaps, and who takes their frames."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import fcntl
 import functools
 import os
 import socket
+import stat
 import struct
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.host.lending import ask_ethtool
-from virtgauge.host.process import all_pids, process_name
+from virtgauge.host.process import LIBC, all_pids, checked, process_name
 from virtgauge.network.namespace import Namespace, folder_locked, network_error
 from virtgauge.network.nic import NetworkError, Nic
 
@@ -41,11 +43,12 @@ def disable_all(interfaces: Iterable[str]) -> None:
             _switch(interface, offload, False)
 
 
-TUNSETIFF = 0x400454CA
+_TUNSETIFF = 0x400454CA
 _TUNSETPERSIST = 0x400454CB
-IFF_TAP, IFF_NO_PI, _IFF_MULTI_QUEUE, _IFF_VNET_HDR = 0x0002, 0x1000, 0x0100, 0x4000
+_IFF_TAP, _IFF_NO_PI, _IFF_MULTI_QUEUE, _IFF_VNET_HDR = 0x0002, 0x1000, 0x0100, 0x4000
 NUD_PERMANENT = 0x80
 _RELEASE_S = 3.0
+MACVTAP_FILE = "/macvtap-"  # Begins the name that the kernel shows of its open file
 
 
 def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int = 0) -> None:
@@ -134,11 +137,11 @@ def keep_tap(lab: Namespace, nic: Nic) -> None:
 def _tap(lab: Namespace, nic: Nic, flags: int, queues: int) -> tuple[int, ...]:
     def inside() -> tuple[int, ...]:
         opened: list[int] = []
-        request = struct.pack("16sH22x", nic.port.encode(), IFF_TAP | IFF_NO_PI | flags)
+        request = struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI | flags)
         try:
             for _ in range(queues):
                 opened.append(os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-                with_a_free_name(nic.port, functools.partial(fcntl.ioctl, opened[-1], TUNSETIFF, request))
+                with_a_free_name(nic.port, functools.partial(fcntl.ioctl, opened[-1], _TUNSETIFF, request))
             disable_all([nic.port])
             with IPRoute() as route:
                 route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
@@ -150,6 +153,59 @@ def _tap(lab: Namespace, nic: Nic, flags: int, queues: int) -> tuple[int, ...]:
 
     with network_error(f"the tap {nic.port} cannot be made"):
         return lab.run(inside)
+
+
+def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, ...], Callable[[], object]]:
+    """A macvtap for a virtual machine: its open file, once for each pair of queues, and what removes it.
+
+    Frames go past the host's bridge, straight to an interface below.  That is one end of a pair, whose other end is the
+    guest's port in the lab.  As with a tap, frames have no header of offloads; nothing of one that fails is left.
+    """
+
+    def inside() -> tuple[int, ...]:
+        with IPRoute() as route:
+            with_a_free_name(nic.port, lambda: route.link("add", ifname=nic.port, kind="veth", mtu=nic.mtu))
+            below = _one(route, lambda link: link["index"] == socket.if_nametoindex(nic.port)).get("link")
+            name = f"vgm{below}"
+            kind = {"kind": "macvtap", "macvtap_mode": "passthru"}
+            route.link("set", index=below, mtu=nic.mtu)
+            route.link("add", ifname=name, link=below, address=nic.mac, mtu=nic.mtu, **kind)
+            index = socket.if_nametoindex(name)
+            disable_all([nic.port, _one(route, lambda link: link["index"] == below).get("ifname")])
+            for each in (below, socket.if_nametoindex(nic.port), index):
+                route.link("set", index=each, state="up")
+        folder = Path(f"/sys/class/net/{name}")
+        device = next(iter([*folder.glob("tap*/dev"), *folder.glob("macvtap/tap*/dev")]))  # the first in older kernels
+        return _opened(lab, index, device.read_text().strip(), name, queues)
+
+    remove = functools.partial(disconnect, lab, [nic.port])
+    try:
+        return lab.run_with_devices(inside), remove
+    except (NetlinkError, OSError, ValueError, StopIteration) as error:
+        remove()
+        raise NetworkError(f"the macvtap {nic.port} cannot be made: {error}", "modprobe macvtap") from error
+
+
+def _one(route: IPRoute, is_it: Callable[[Any], bool]) -> Any:
+    return next(link for link in route.get_links() if is_it(link))
+
+
+def _opened(lab: Namespace, index: int, device: str, name: str, queues: int) -> tuple[int, ...]:
+    """By a node of our own, in a folder that this thread alone sees: that of ``/dev`` may be another namespace's."""
+    folder = lab.scope.folder
+    checked(LIBC.mount(b"none", bytes(folder), b"tmpfs", 0, b"mode=0700"))
+    node = folder / f"{MACVTAP_FILE[1:]}{index}"
+    os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(*map(int, device.split(":"))))
+    opened: list[int] = []
+    try:
+        for _ in range(queues):
+            opened.append(os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+            fcntl.ioctl(opened[-1], _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))
+    except OSError:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
+    return tuple(opened)
 
 
 def disconnect(lab: Namespace, ports: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program
-from virtgauge.network.macvtap import open_macvtap
+from virtgauge.network.links import open_macvtap
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError, stage

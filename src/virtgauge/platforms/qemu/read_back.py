@@ -23,7 +23,7 @@ from virtgauge.host.kernel_value import hold_value
 from virtgauge.host.process import cpu_list, isolated_cpus, threads_of
 from virtgauge.host.realtime_settings import timer_advance
 from virtgauge.host.vfio import hold_device
-from virtgauge.network.macvtap import MACVTAP_FILE
+from virtgauge.network.links import MACVTAP_FILE
 from virtgauge.platforms.base import GuestSpec, LaunchError, stage
 from virtgauge.platforms.qemu.command import Boot
 from virtgauge.platforms.qemu.refusals import HALT_POLL, Asked, refusals
