@@ -57,7 +57,12 @@ def running(words: Sequence[str]) -> Iterator[Iterator[Event]]:
             with _ending_by_signal():
                 yield _events(process, process.stdout, complaints)
         finally:
-            _end(process)
+            process.terminate()  # so that it says goodbye to the other end; one that has ended does not mind
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
             process.stdout.close()
 
 
@@ -108,16 +113,6 @@ def _ending_by_signal() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Tell it to end, so that it says goodbye to the other end; kill it if it does not."""
-    process.terminate()  # which a process that has ended does not mind
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def summary(session: Event, result: Event) -> dict[str, Any]:

@@ -275,7 +275,8 @@ def estimate_text(found: Event) -> Iterator[str]:
     discarded = f"{found['discarded']} of them discarded ({found['stalled']} interrupted)"
     yield f"  {found['estimator']}: {found['searches']} searches, {found['streams']} streams, {discarded}; {cost}"
     stamped = "by the listener's kernel" if found["user_stamps"] is None else "by the listener's program"
-    yield f"  clock {found['clock']}, sleep {found['sleep']}, bursts by {found['method']}; packets are stamped {stamped}"
+    sent = f"clock {found['clock']}, sleep {found['sleep']}, bursts by {found['method']}"
+    yield f"  {sent}; packets are stamped {stamped}"
     if found["lower_bound"]:
         yield f"  it is the highest rate that {found['estimator']} tries here; raise it with --highest"
     if found["hptime_fallback_reason"] is not None and "hptime" in (found["clock"], found["sleep"]):

@@ -90,10 +90,10 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
         LaunchError: something did not come up.
         RemoteHostLostError: the tester's host cannot be reached.
     """
-    if stage.platform.simulated:
-        return await _set_up_simulation(stage, settings)
     if settings.as_is:
         return await _set_up_as_it_is(stage)
+    if stage.platform.simulated:
+        return await _set_up_simulation(stage)
     where = Placement.of(allowed_cpus()) if stage.remote is None else Placement.beside_a_tester()
     try:
         router = stage.make_lab("router", forwarding=True)
@@ -115,19 +115,17 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
 
 async def _set_up_as_it_is(stage: Stage) -> BandwidthTestbed:
     """Two machines that exist already, and the path that is between them."""
-    assert stage.platform.peer_address is not None  # such a plan is refused
     tested = await stage.launch(TESTED, ready_timeout_s=_READY_S)
     receiver = await stage.launch_second(RECEIVER, ready_timeout_s=_READY_S)
-    return BandwidthTestbed(stage, tested, receiver, None, Path(), None, stage.platform.peer_address)
+    address = stage.platform.peer_address or RECEIVER_END.address  # which a simulated one has
+    return BandwidthTestbed(stage, tested, receiver, None, Path(), None, address)
 
 
-async def _set_up_simulation(stage: Stage, settings: BandwidthSettings) -> BandwidthTestbed:
+async def _set_up_simulation(stage: Stage) -> BandwidthTestbed:
     """Simulated guests at the ends of a simulated path, which speak the real protocol."""
     platform = stage.platform
     assert isinstance(platform, SimulatedPlatform)
     tested, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
-    if settings.as_is:
-        return BandwidthTestbed(stage, tested, receiver, None, Path(), None)
     path = SimulatedPath(platform.link_of(stage.scope, stage.name(TESTED)))
     return BandwidthTestbed(stage, tested, receiver, others, path, None)
 

@@ -45,7 +45,8 @@ class MlrSearch(Search):
             warmup_duration=None,
         )
         measurer = _Measurer(offer, max(loss_ratios), self.budget_s, asyncio.get_running_loop())
-        thread = asyncio.create_task(asyncio.to_thread(_search, config, measurer))
+        search = MultipleLossRatioSearch(config=config).search
+        thread = asyncio.create_task(asyncio.to_thread(search, measurer=measurer, debug=lambda _: None))
         try:
             results = await asyncio.shield(thread)
         except asyncio.CancelledError:
@@ -117,10 +118,6 @@ class _Measurer:
             offered_count=frames,
             loss_count=max(lost, min(trial.lost, 1)),
         )
-
-
-def _search(config: Any, measurer: _Measurer) -> Any:
-    return MultipleLossRatioSearch(config=config).search(measurer=measurer, debug=lambda _: None)
 
 
 def _throughput(loss_ratio: float, result: Any, limits: Limits) -> Throughput:
