@@ -12,7 +12,7 @@ from sampled import sampled
 from suites.forwarding_labs import PLATFORMS, RUNC, SIZE, laboratory, tally
 
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.suite import measure_cell
+from virtgauge.suites.forwarding.suite import ForwardingSuite
 from virtgauge.suites.forwarding.trial import Load
 
 pytestmark = pytest.mark.slow
@@ -105,10 +105,11 @@ async def test_a_burst_is_as_long_as_asked_and_one_frame_of_a_stream_is_timed(pr
 async def test_a_cell_has_a_throughput_and_agreeing_clocks(private_state):
     settings = ForwardingSettings(
         guests=2, switch="bridge", port="af_packet", trial_s=0.2, duration_sum_s=0.4, resolution=0.2,
-        calibration_s=0.1, latency_s=0.2, latency_loads=(50,), max_pps=50_000,
+        calibration_s=0.1, latency_s=0.2, latency_loads=(50,), max_pps=50_000, k=(1,), frame_bytes=(SIZE,),
     )  # fmt: skip
+    suite = ForwardingSuite(settings)
     async with laboratory(RUNC) as lab:
-        found = await measure_cell(settings, lab, "k=1", SIZE, lambda _: None)
+        found = await suite.measure(suite.cells()[0], lab, lambda _: None)
     assert found.result["port"] == "af_packet"
     assert found.result["cpu_limit_unbound"] is None
     assert {clock.clock for clock in found.guest_clocks} >= {"CLOCK_MONOTONIC", "CLOCK_MONOTONIC_RAW"}

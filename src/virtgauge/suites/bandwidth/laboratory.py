@@ -13,7 +13,6 @@ every frame itself.
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import contextlib
 import dataclasses
@@ -22,7 +21,7 @@ import socket
 import statistics
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
@@ -195,35 +194,27 @@ def told_by_emulator(answer: Mapping[str, Any]) -> Told:
     return None if lateness is None else int(lateness["p99_ns"]), overrun
 
 
-class Link(abc.ABC):
-    """What delays and loses frames between the router and the receiver; its interface towards that is ``far``."""
+class Link:
+    """What delays and loses frames between the router and the receiver; its interface towards that is ``far``.
 
-    kind: ClassVar[str]
+    Either the kernel does, at both interfaces of a bridge, or an agent, the emulator: it takes every frame from one
+    interface, and hands it to the other when it is due.
+    """
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, emulator: Channel | None = None, cpu: int | None = None) -> None:
         self.namespace = namespace
+        self.kind = "netem" if emulator is None else "emulator"
+        self._bridge, self._emulator, self._cpu = LinuxBridge(namespace), emulator, cpu
+        self._running: Running | None = None
 
-    @abc.abstractmethod
     async def begin(self, conditions: Conditions) -> None:
         """Delay and lose as these say, from now on.
         Raises AgentError: that cannot be; ChannelClosedError, ProtocolError: the emulator is gone.
         """
-
-    async def end(self) -> Told:
-        """Let frames pass no more; what it tells of itself. Raises AgentError: it had ended before."""
-        return None, 0
-
-
-class NetemLink(Link):
-    """By the kernel, at both interfaces of a bridge."""
-
-    kind = "netem"
-
-    def __init__(self, namespace: Namespace) -> None:
-        super().__init__(namespace)
-        self._bridge = LinuxBridge(namespace)
-
-    async def begin(self, conditions: Conditions) -> None:
+        if self._emulator is not None:
+            params = emulation(conditions) | {"from": _NEAR, "to": _FAR, "cpu": self._cpu}
+            self._running = await Running.start(self._emulator, "link_emulator", params, "the link emulator")
+            return
         try:
             if not self._bridge.bridges:  # once the receiver has its interface
                 self._bridge.add_bridge("br0", [_NEAR, _FAR])
@@ -235,22 +226,8 @@ class NetemLink(Link):
         except NetworkError as error:
             raise AgentError("unsupported", str(error)) from error
 
-
-class EmulatedLink(Link):
-    """By an agent that takes every frame from one interface, and hands it to the other when it is due."""
-
-    kind = "emulator"
-
-    def __init__(self, namespace: Namespace, channel: Channel, cpu: int | None) -> None:
-        super().__init__(namespace)
-        self._channel, self._cpu = channel, cpu
-        self._running: Running | None = None
-
-    async def begin(self, conditions: Conditions) -> None:
-        params = emulation(conditions) | {"from": _NEAR, "to": _FAR, "cpu": self._cpu}
-        self._running = await Running.start(self._channel, "link_emulator", params, "the link emulator")
-
     async def end(self) -> Told:
+        """Let frames pass no more; what it tells of itself. Raises AgentError: it had ended before."""
         running, self._running = self._running, None
         if running is None:
             return None, 0
@@ -295,12 +272,12 @@ async def make_link(stage: Stage, kind: str, router: Namespace, where: Placement
     namespace = stage.make_lab("link")
     connect(router, namespace, [Nic(port=RECEIVER, mac="02:76:67:0b:04:01")])
     if kind != "emulator" and has_netem(namespace):
-        return NetemLink(namespace)
+        return Link(namespace)
     if kind == "netem":
         raise LaunchError("network", "this kernel has no netem; leave link out to use the agent's own emulator")
     cpus = None if where.others is None else (where.others,)
     agent = await stage.launch_peer(EMULATOR, lab=namespace, cpus=cpus)
-    return EmulatedLink(namespace, agent.channel, where.others)
+    return Link(namespace, agent.channel, where.others)
 
 
 class ShapedPath(Path):

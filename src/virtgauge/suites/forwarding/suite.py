@@ -115,90 +115,78 @@ class ForwardingSuite(Suite):
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         assert isinstance(testbed, ForwardingLab)
-        return await measure_cell(
-            self._settings, testbed, cell.params["vector"], cell.params["frame_bytes"], on_progress
-        )
+        settings, vector, frame_bytes = self._settings, cell.params["vector"], cell.params["frame_bytes"]
+        calibration = await testbed.calibration(frame_bytes, settings.max_pps, settings.calibration_s)
+        base = {"calibration": dataclasses.asdict(calibration), "frame_bytes": frame_bytes, "guests": settings.guests}
+        if calibration.limit_pps is None or calibration.limit_pps <= settings.min_pps:
+            detail = "the tester cannot send and receive even the plan's lowest load on a bare loop"
+            return Measurement(base, {}, {}, (Flag("generator-limited", detail),))
+        medium_pps = wire_frames_per_s(frame_bytes, settings.medium_mbps * 1e6) if settings.medium_mbps else None
+        highest = min(calibration.limit_pps, settings.max_pps, medium_pps or calibration.limit_pps)
+        limits = Limits(settings.min_pps, max(highest, settings.min_pps * 1.01))
+        tally = await Tally.begin(testbed, frame_bytes, settings.ledger_tolerance)
+        trials = _CellTrials(settings, tally, limits, on_progress)
+        try:
+            shares, search, searched = await trials.search(vector)
+        except SearchError as error:
+            return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
+        latencies, bursts, soaked = await trials.at_throughput(shares, search.ndr.rate_pps)
+        unbound, together = testbed.unbound, add_accountings(tally.ledgers)
+        flags = [*_limits_met(search, calibration.limit_pps, medium_pps), *_late(latencies, settings.late_share)]
+        few = _with_few_frames(settings, shares, search.ndr.rate_pps)
+        flags += [*_disorders(tally, together), *_cautions(testbed, shares, few, latencies)]
+        if unbound is not None:
+            flags.append(Flag("cpu-limit-unbound", unbound, fatal=False))
+        histograms = {name: one for at_load in latencies for name, one in at_load.histograms().items()}
+        ndr, pdr = search.ndr, search.pdr
+        most = math.floor(max(shares) * (pdr.rate_pps or 0.0) * settings.length_of_trial_s)
+        if pdr.rate_pps is not None and shows_more_loss(1, most, PARTIAL_DROP):
+            reason = f"it cannot differ from the NDR: of a guest's {most} frames in a trial one is more than allowed"
+            pdr = dataclasses.replace(pdr, rate_pps=None, reason=reason)
+        result = base | {
+            "shares": list(shares),
+            "jain": jain_index(shares),
+            "searched_vectors": list(searched),
+            "port": tally.port,
+            "search": search.method,
+            "throughput_pps": ndr.rate_pps,
+            "throughput_bps": None if ndr.rate_pps is None else bits_per_s(ndr.rate_pps, frame_bytes),
+            "ndr": dataclasses.asdict(ndr),
+            "pdr": dataclasses.asdict(pdr),
+            "maximum_receive_pps": search.maximum_receive_pps,
+            "trials": len(search.points),
+            "measuring_s": search.measuring_s,
+            "stretched_trials": search.stretched,
+            "loss_curve": [dataclasses.asdict(point) for point in search.points],
+            "latency_mode": "one_tagged" if settings.tagged_latency else "every_frame",
+            "cpu_limit_unbound": unbound,
+            "own_processors": testbed.own_processors,
+            "few_frames": [*few],
+            "latency": [at_load.record(shares) for at_load in latencies],
+            "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
+            "soak": soak_record(soaked, search.points) if soaked else None,
+            "loss_accounting": {
+                "closed": together.closed,
+                "lost": together.lost,
+                "places": dict(together.places),
+                "unattributed": together.unattributed,
+                "excess": together.excess,
+                "unclosed_trials": sum(not ledger.closed for ledger in tally.ledgers),
+            },
+            "frames_sent": tally.sent,
+            # as RFC 2544, sections 24 and 26.2; section 23 is not met: no learning frames, 2 s of drain and 5 s of rest
+            "rfc2544_durations": search.method == "rfc2544"
+            and settings.length_of_trial_s >= 60
+            and settings.latency_s >= 120
+            and settings.latency_repeats >= 20
+            and 100 in settings.latency_loads
+            and settings.tagged_latency,
+        }
+        return Measurement(result, histograms, {}, tuple(flags), guest_clocks=added_up(tally.clocks))
 
 
 def _limit_level(limit: float | str | None) -> str:
     return "none" if limit is None else limit if isinstance(limit, str) else f"{limit:g}"
-
-
-async def measure_cell(
-    settings: ForwardingSettings,
-    lab: ForwardingLab,
-    vector: str,
-    frame_bytes: int,
-    on_progress: Callable[[float], None],
-) -> Measurement:
-    """Measure one load vector and frame size."""
-    calibration = await lab.calibration(frame_bytes, settings.max_pps, settings.calibration_s)
-    base = {"calibration": dataclasses.asdict(calibration), "frame_bytes": frame_bytes, "guests": settings.guests}
-    if calibration.limit_pps is None or calibration.limit_pps <= settings.min_pps:
-        detail = "the tester cannot send and receive even the plan's lowest load on a bare loop"
-        return Measurement(base, {}, {}, (Flag("generator-limited", detail),))
-    medium_pps = wire_frames_per_s(frame_bytes, settings.medium_mbps * 1e6) if settings.medium_mbps else None
-    highest = min(calibration.limit_pps, settings.max_pps, medium_pps or calibration.limit_pps)
-    limits = Limits(settings.min_pps, max(highest, settings.min_pps * 1.01))
-    tally = await Tally.begin(lab, frame_bytes, settings.ledger_tolerance)
-    cell = _CellTrials(settings, tally, limits, on_progress)
-    try:
-        shares, search, searched = await cell.search(vector)
-    except SearchError as error:
-        return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
-    latencies, bursts, soaked = await cell.at_throughput(shares, search.ndr.rate_pps)
-    unbound, together = lab.unbound, add_accountings(tally.ledgers)
-    flags = [*_limits_met(search, calibration.limit_pps, medium_pps), *_late(latencies, settings.late_share)]
-    few = _with_few_frames(settings, shares, search.ndr.rate_pps)
-    flags += [*_disorders(tally, together), *_cautions(lab, shares, few, latencies)]
-    if unbound is not None:
-        flags.append(Flag("cpu-limit-unbound", unbound, fatal=False))
-    histograms = {name: one for at_load in latencies for name, one in at_load.histograms().items()}
-    ndr, pdr = search.ndr, search.pdr
-    most = math.floor(max(shares) * (pdr.rate_pps or 0.0) * settings.length_of_trial_s)
-    if pdr.rate_pps is not None and shows_more_loss(1, most, PARTIAL_DROP):
-        reason = f"it cannot differ from the NDR: of a guest's {most} frames in a trial one is more than allowed"
-        pdr = dataclasses.replace(pdr, rate_pps=None, reason=reason)
-    result = base | {
-        "shares": list(shares),
-        "jain": jain_index(shares),
-        "searched_vectors": list(searched),
-        "port": tally.port,
-        "search": search.method,
-        "throughput_pps": ndr.rate_pps,
-        "throughput_bps": None if ndr.rate_pps is None else bits_per_s(ndr.rate_pps, frame_bytes),
-        "ndr": dataclasses.asdict(ndr),
-        "pdr": dataclasses.asdict(pdr),
-        "maximum_receive_pps": search.maximum_receive_pps,
-        "trials": len(search.points),
-        "measuring_s": search.measuring_s,
-        "stretched_trials": search.stretched,
-        "loss_curve": [dataclasses.asdict(point) for point in search.points],
-        "latency_mode": "one_tagged" if settings.tagged_latency else "every_frame",
-        "cpu_limit_unbound": unbound,
-        "own_processors": lab.own_processors,
-        "few_frames": [*few],
-        "latency": [at_load.record(shares) for at_load in latencies],
-        "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
-        "soak": soak_record(soaked, search.points) if soaked else None,
-        "loss_accounting": {
-            "closed": together.closed,
-            "lost": together.lost,
-            "places": dict(together.places),
-            "unattributed": together.unattributed,
-            "excess": together.excess,
-            "unclosed_trials": sum(not ledger.closed for ledger in tally.ledgers),
-        },
-        "frames_sent": tally.sent,
-        # as RFC 2544, sections 24 and 26.2; section 23 is not met: no learning frames, 2 s of drain and 5 s of rest
-        "rfc2544_durations": search.method == "rfc2544"
-        and settings.length_of_trial_s >= 60
-        and settings.latency_s >= 120
-        and settings.latency_repeats >= 20
-        and 100 in settings.latency_loads
-        and settings.tagged_latency,
-    }
-    return Measurement(result, histograms, {}, tuple(flags), guest_clocks=added_up(tally.clocks))
 
 
 class Tally:
