@@ -10,10 +10,12 @@ from typing import Any
 from virtgauge.analysis.forwarding import corrected_buffer_s, implied_buffer_s, weighted_latency
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.answers import merged
+from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Offer, TrialResult
 
 _LONGEST_S = 2.0  # No longer burst is tried
 
+Progress = Callable[[float], None]
 Burst = Callable[[int, float], Awaitable[TrialResult]]
 """Sends so many frames as fast as possible; the rate is what is expected of the tester."""
 
@@ -67,24 +69,18 @@ class LatencyAtLoad:
 
 
 async def latency_at_loads(
-    offer: Offer,
-    throughput_pps: float,
-    percents: Sequence[float],
-    *,
-    duration_s: float,
-    repeats: int,
-    highest_pps: float,
-    on_progress: Callable[[float], None],
+    offer: Offer, settings: ForwardingSettings, throughput_pps: float, highest_pps: float, on_progress: Progress
 ) -> list[LatencyAtLoad]:
     """One after the other, from the lowest load to the highest; loads beyond the highest rate are left out."""
-    possible = [percent for percent in sorted(set(percents)) if throughput_pps * percent / 100 <= highest_pps * 1.0001]
+    percents, repeats = sorted({*settings.latency_loads, *settings.load_curve}), settings.latency_repeats
+    possible = [percent for percent in percents if throughput_pps * percent / 100 <= highest_pps * 1.0001]
     found = []
     for index, percent in enumerate(possible):
         rate = throughput_pps * percent / 100
         trials = []
         for repeat in range(repeats):
             on_progress((index + repeat / repeats) / len(possible))
-            trials.append(await offer(rate, duration_s))
+            trials.append(await offer(rate, settings.latency_s))
         found.append(LatencyAtLoad(percent, tuple(trials)))
     return found
 

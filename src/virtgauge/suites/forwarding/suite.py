@@ -264,12 +264,10 @@ class _CellTrials:
         measuring = (1 - _SEARCH_PART) / (2 if settings.soak_s else 1)
         latencies = await latency_at_loads(
             self._load(shares, tagged=settings.tagged_latency),
+            settings,
             throughput,
-            (*settings.latency_loads, *settings.load_curve),
-            duration_s=settings.latency_s,
-            repeats=settings.latency_repeats,
-            highest_pps=limits.max_pps,
-            on_progress=lambda done: self.on_progress(_SEARCH_PART + measuring * done),
+            limits.max_pps,
+            lambda done: self.on_progress(_SEARCH_PART + measuring * done),
         )
         bursts, soaked = None, tuple[TrialResult, ...]()
         if settings.back_to_back:
