@@ -26,15 +26,9 @@ class Running:
     async def start(
         cls, channel: Channel, name: str, params: Mapping[str, Any], what: str, within_s: float | None = _START_S
     ) -> Running:
-        """Start a load; it works when this returns.
-
-        Args:
-            what: to call it in an error.
-            within_s: it starts; None leaves that to the caller.
-
-        Raises:
-            AgentError: it could not be started; the message names it.
-            ChannelClosedError, ProtocolError: whoever was to do it is gone.
+        """Start a load, within some time if that is not left to the caller; it works when this returns.
+        Raises AgentError: it could not be started; the message calls it ``what``.  ChannelClosedError, ProtocolError:
+        whoever was to do it is gone.
         """
         try:
             reply = await channel.request("load_start", name=name, params=dict(params), timeout_s=within_s)

@@ -80,14 +80,8 @@ it finds the path free, and make up for it later, which no count of them shows. 
 
 
 async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind: str | None) -> BandwidthTestbed:
-    """Make the networks, launch everybody, and join them.
-
-    Args:
-        link_kind: what delays and loses (``auto``, ``netem``, ``emulator``); None where nothing does.
-
-    Raises:
-        LaunchError: something did not come up.
-        RemoteHostLostError: the tester's host cannot be reached.
+    """Make the networks, launch everybody, and join them; ``link_kind`` is None where nothing delays or loses.
+    Raises LaunchError: something did not come up; RemoteHostLostError: the tester's host cannot be reached.
     """
     if settings.as_is:
         return await _set_up_as_it_is(stage)

@@ -83,10 +83,7 @@ class _Measurer:
 
     def measure(self, intended_duration: float, intended_load: float) -> Any:
         """One trial; called in the library's thread.
-
-        Raises:
-            SearchError: the budget is spent.
-            concurrent.futures.CancelledError: the search was cancelled.
+        Raises SearchError: the budget is spent; concurrent.futures.CancelledError: the search was cancelled.
         """
         if self._left_s < intended_duration:
             raise SearchError(f"the search did not end within {self._budget_s:g} s of offered load")

@@ -214,12 +214,8 @@ async def find_worst(
     depends on the platform.  Each vector is first challenged with the lowest throughput found so far: only one that
     does not carry it can be worse, and only then its own search is made.  Those expected to be bad go first.
 
-    Args:
-        challenge_s: length of the trials of which two of at most three spare a search.
-        on_vector: told how many vectors are decided.
-
-    Raises:
-        SearchError: a search did not come to an end.
+    Two of at most three trials, each ``challenge_s`` long, spare a search; ``on_vector`` is told how many vectors are
+    decided.  Raises SearchError: a search did not come to an end.
     """
     name, worst, searched = "", None, []
     for done, (challenger, offer) in enumerate(vectors.items()):
