@@ -87,7 +87,7 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
         return await _set_up_as_it_is(stage)
     if stage.platform.simulated:
         return await _set_up_simulation(stage)
-    where = Placement.of(allowed_cpus()) if stage.remote is None else Placement.beside_a_tester()
+    where = Placement.of(allowed_cpus(), apart=stage.remote is not None)
     try:
         router = stage.make_lab("router", forwarding=True)
         link = None if link_kind is None else await make_link(stage, link_kind, router, where)

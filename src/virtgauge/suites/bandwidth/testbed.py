@@ -15,7 +15,7 @@ from virtgauge.platforms.base import Guest
 from virtgauge.platforms.simulated.bandwidth import SimulatedLink
 from virtgauge.suites.bandwidth.settings import AS_IS
 from virtgauge.suites.loads import Running, running
-from virtgauge.suites.testbed import Stage, Testbed, allowed_cpus
+from virtgauge.suites.testbed import Stage, Testbed
 
 TESTED, RECEIVER, OTHERS, EMULATOR = "tested", "receiver", "others", "emulator"
 LISTENER_PORT = 8763
@@ -73,19 +73,15 @@ class Placement:
         return not self.apart and (self.others is None or self.others == self.router)
 
     @classmethod
-    def beside_a_tester(cls) -> Self:
-        """For the processors that this process may use, with receiver and others on another machine."""
-        cpus = allowed_cpus()
-        return cls(cpus[:-1] or None, cpus[-1] if len(cpus) > 1 else None, None, apart=True)
-
-    @classmethod
-    def of(cls, cpus: Sequence[int]) -> Self:
+    def of(cls, cpus: Sequence[int], *, apart: bool = False) -> Self:
         """The last processors for the path and for the others, who share one where there are fewer than three.
 
         On a single one nothing can be kept apart.
         """
         if len(cpus) < 2:
-            return cls(None, None, None)
+            return cls(None, None, None, apart)
+        if apart:
+            return cls(tuple(cpus[:-1]), cpus[-1], None, apart)
         others = max(len(cpus) - 2, 1)
         return cls(tuple(cpus[:others]), cpus[-1], cpus[others])
 

@@ -28,6 +28,9 @@ _READY_S = 60.0
 _CHECK = Load([1.0], 64, 200.0, 0.2)
 _CHECK_TRIES, _CHECK_PAUSE_S = 10, 0.5  # a switch between them may look for a while before it lets frames pass
 _DEVICES, _ROUTES, _NEIGHBOURS = "/proc/net/dev", "/proc/net/route", "/proc/net/arp"
+_of = "/sys/class/net/{}/{}".format  # what is told of an interface
+_silence = "/proc/sys/net/ipv6/conf/{}/disable_ipv6".format
+_forwarding = "/proc/sys/net/ipv4/conf/{}/forwarding".format
 _UP, _PERMANENT = 1, 0x4  # of an interface's flags, and of a neighbour's
 
 
@@ -81,18 +84,6 @@ def _files(cabling: Cabling) -> list[str]:
     names = cabling.there
     paths = [_DEVICES, _ROUTES, _NEIGHBOURS, _forwarding(names[0]), *(_silence(name) for name in names)]
     return paths + [_of(name, what) for name in names for what in ("address", "flags", "master/ifindex")]
-
-
-def _of(name: str, what: str) -> str:
-    return f"/sys/class/net/{name}/{what}"
-
-
-def _silence(name: str) -> str:
-    return f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
-
-
-def _forwarding(name: str) -> str:
-    return f"/proc/sys/net/ipv4/conf/{name}/forwarding"
 
 
 def _way_to(address: str, routes: str) -> str | None:
