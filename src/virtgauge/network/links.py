@@ -209,7 +209,7 @@ def _opened(lab: Namespace, index: int, device: str, name: str, queues: int) -> 
 
 
 def disconnect(lab: Namespace, ports: Iterable[str]) -> None:
-    """Remove links by their ends in the lab; those already gone are no error."""
+    """Remove links by their ends in the lab, or bridges; those already gone are no error."""
     wanted = set(ports)
 
     def remove(route: IPRoute) -> None:

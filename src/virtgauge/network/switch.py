@@ -20,7 +20,7 @@ from pyroute2 import IPRoute
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import child_setup, end_process, find_program
 from virtgauge.host.scope import Scope
-from virtgauge.network.links import link_counts
+from virtgauge.network.links import disconnect, link_counts
 from virtgauge.network.namespace import Namespace, network_error
 from virtgauge.network.nic import NetworkError
 
@@ -123,15 +123,8 @@ class LinuxBridge(Switch):
         return {rule: count(rule) for rule in self._rules}
 
     def close(self) -> None:
-        names = set(self.bridges)
-
-        def remove(route: IPRoute) -> None:
-            for link in route.get_links():
-                if link.get("ifname") in names:
-                    route.link("del", index=link["index"])
-
-        if names and self._namespace.path.exists():
-            self._namespace.netlink(remove)
+        if self.bridges and self._namespace.path.exists():
+            disconnect(self._namespace, self.bridges)
         self.bridges.clear()
         self._rules.clear()
 

@@ -155,10 +155,6 @@ class BandwidthSettings(BaseModel, extra="forbid", frozen=True):
         """Whether the path is one that exists already, of an unknown capacity."""
         return AS_IS in self.capacities_mbps
 
-    @property
-    def needs_link(self) -> bool:
-        return any(self.delays_ms) or any(self.losses)
-
     @model_validator(mode="after")
     def _path_leaves_something(self) -> BandwidthSettings:
         if self.as_is:
@@ -182,7 +178,7 @@ class BandwidthSettings(BaseModel, extra="forbid", frozen=True):
                 )
         if not any(self.cross_mbps) and "traffic" in self.model_fields_set:
             raise ValueError("traffic is given, but cross_mbps has nothing but 0; add a rate, or leave traffic out")
-        if self.link != "auto" and not self.needs_link:
+        if self.link != "auto" and not any(self.delays_ms) and not any(self.losses):
             raise ValueError(f"link = {self.link!r}: there is neither delay nor loss; leave it out, or add delays_ms")
         return self
 
