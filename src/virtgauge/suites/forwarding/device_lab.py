@@ -97,12 +97,7 @@ async def _require_ready(device: Guest, cabling: Cabling, next_mac: str) -> str:
     """The hardware address to which frames are sent.  Raises LaunchError: it does not forward yet, with commands."""
     names = cabling.there
     if cabling.set_up:
-        neighbour = {"address": DESTINATION, "mac": next_mac}
-        interfaces = [
-            {"name": names[0], "routes": [{"to": f"{SOURCE}/32"}]},
-            {"name": names[1], "routes": [{"to": f"{DESTINATION}/32"}], "neighbours": [neighbour]},
-        ]
-        await device.channel.request("network", interfaces=interfaces, forwarding=True, timeout_s=_READY_S)
+        await _set_up(device, names, next_mac)
     files = await files_of(device, _files(cabling))
     present = read_counts(files[_DEVICES])
     if absent := [name for name in names if name not in present]:
@@ -110,6 +105,15 @@ async def _require_ready(device: Guest, cabling: Cabling, next_mac: str) -> str:
     if commands := _listed(_missing(cabling, next_mac, files)):
         raise LaunchError("device", f"{device.label} does not forward yet; there, as root:{commands}")
     return next_mac if cabling.bridges else files[_of(names[0], "address")].strip()
+
+
+async def _set_up(device: Guest, names: tuple[str, str], next_mac: str) -> None:
+    neighbour = {"address": DESTINATION, "mac": next_mac}
+    interfaces = [
+        {"name": names[0], "routes": [{"to": f"{SOURCE}/32"}]},
+        {"name": names[1], "routes": [{"to": f"{DESTINATION}/32"}], "neighbours": [neighbour]},
+    ]
+    await device.channel.request("network", interfaces=interfaces, forwarding=True, timeout_s=_READY_S)
 
 
 def complaint_of(
