@@ -109,8 +109,8 @@ def test_the_degree_follows_the_rule_that_the_page_states(
 def test_what_identical_arms_differ_by_is_no_lack_of_isolation() -> None:
     figure = Estimate(0.955, 0.945, 0.965, 0.95, 6, "ratio", "")
     assert degree_of(figure) is Degree.PARTLY
-    assert degree_of(figure, Estimate(1.0, 0.94, 1.05, 0.95, 6, "ratio", "")) is Degree.ISOLATED
-    assert degree_of(figure, Estimate(1.0, 0.99, 1.01, 0.95, 6, "ratio", "")) is Degree.PARTLY
+    assert degree_of(figure, 1.06) is Degree.ISOLATED
+    assert degree_of(figure, 1.01) is Degree.PARTLY
 
 
 def test_every_resource_has_a_sentence_that_says_by_how_much(usual: report.Report) -> None:

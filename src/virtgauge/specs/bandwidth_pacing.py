@@ -92,7 +92,7 @@ def pacing(context: Context) -> Iterator[Block]:
         refused = sum(known[cell][1].get(block, 0.0) for cell, block in one.trials)
         shims = [details(context, cell, name)[block].shim for cell, block in one.trials]
         shown: list[Shown] = [
-            context.of("pacing.max_paced", place, paced, BIT_RATE, Better.HIGHER) if paced else None,
+            context.of("pacing.max_paced", place, paced, BIT_RATE, better=Better.HIGHER) if paced else None,
             Value.count("pacing.refused", place, refused),
             Value.count("pacing.trials", place, len(one.trials)),
             *_tails("pacing.gap", place, one.gap, FACTOR),

@@ -44,8 +44,12 @@ class Value:
     hint: str = ""  # more, on request
 
     @classmethod
-    def count(cls, measure: str, place: Place, number: float, quantity: Quantity = COUNT, **more: Any) -> Value:
-        """A figure that was counted, not estimated."""
+    def count(
+        cls, measure: str, place: Place, number: float | None, quantity: Quantity = COUNT, **more: Any
+    ) -> Value | None:
+        """A figure that was counted, not estimated; None without one."""
+        if number is None:
+            return None
         return cls(measure, place, Estimate.bare(float(number), quantity.unit, "counted", 0), quantity, **more)
 
     @property
@@ -211,6 +215,14 @@ def chart_of(
     more = f" And {len(said) - _MOST_TOLD} more; the tables have all." if len(said) > _MOST_TOLD else ""
     text = f"{'; '.join(said[:_MOST_TOLD])}.{more}" if said else caption
     yield Chart(kind, title, caption, *axes, tuple(drawn), text)
+
+
+def panels_of(parts: Iterable[tuple[str, Iterable[Mapping[str, Any]]]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Panels by title, each with all rows that are given under it."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for title, rows in parts:
+        found.setdefault(title, []).extend(rows)
+    return [*found.items()]
 
 
 @dataclasses.dataclass(frozen=True)

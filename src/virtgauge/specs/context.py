@@ -62,6 +62,11 @@ class Context:
         """Those that are told of by themselves: all but the A/A arm."""
         return [arm for arm in self.arms if arm.role != "aa"]
 
+    @functools.cached_property
+    def usable_arms(self) -> list[ArmRecord]:
+        """Those of the run that could be measured, but for the A/A arm."""
+        return [arm for arm in self.all_arms if arm.usable and arm.role != "aa"]
+
     def arm(self, name: str) -> ArmRecord:
         """An arm by name."""
         return next(one for one in self.all_arms if one.name == name)
@@ -140,12 +145,10 @@ class Context:
             hint=hint,
         )
 
-    def of(
-        self, measure: str, place: Place, estimate: Estimate, quantity: Quantity, better: Better = Better.NEITHER
-    ) -> Value:
-        """A figure that an insight found."""
+    def of(self, measure: str, place: Place, estimate: Estimate, quantity: Quantity, **more: Any) -> Value:
+        """A figure that an insight found; ``more`` are fields of :class:`Value`."""
         ranked = not place.arm or self.ranked(place.arm)
-        return Value(measure, place, estimate, quantity, None, better, ranked=ranked)
+        return Value(measure, place, estimate, quantity, ranked=ranked, **more)
 
     def estimate(self, measure: str | Measure, cell: Cell, arm: str) -> Estimate:
         """A measure over repetitions, in its base unit."""
@@ -208,6 +211,11 @@ class Context:
         if asked.better is Better.LOWER:
             return 1 + sum(one.high is not None and one.high < 1 for one in ratios)
         return 1 + sum(one.low is not None and one.low > 1 for one in ratios)
+
+
+def marked(arm: ArmRecord) -> str:
+    """An arm's label, and its mark where it has one: ``Xen (emulated)``."""
+    return f"{arm.label} ({arm.mark})" if arm.mark else arm.label
 
 
 def validity(context: Context, cell: Cell, arm: str) -> str:

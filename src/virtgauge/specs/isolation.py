@@ -11,55 +11,21 @@ from collections.abc import Callable, Iterator
 
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import STATISTICS
-from virtgauge.results.quantities import SHARE
+from virtgauge.specs import isolation_formatting as words
 from virtgauge.specs import isolation_insights as insights
 from virtgauge.specs import isolation_paper as paper
 from virtgauge.specs.context import Context, validity
-from virtgauge.specs.isolation_formatting import (
-    CORES_WORDS,
-    DISK_LIMIT,
-    FULL_TIME,
-    LOADING,
-    NOTHING,
-    OF_THE_CORES,
-    POLICIES,
-    TESTED,
-    Resource,
-    about,
-    benchmark_of,
-    benchmark_words,
-    intensity_words,
-    load_words,
-    percent,
-    policy_words,
-    resource_of,
-)
+from virtgauge.specs.isolation_formatting import Policy, Resource
 from virtgauge.specs.isolation_work import is_alone, isolation_measures
-from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.model import ChartSpec, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
 _HALF = 50.0
 
 
 def _of(*resources: Resource) -> Callable[[str], bool]:
-    return lambda level: resource_of(level) in resources
+    return lambda level: words.resource_of(level) in resources
 
 
-FACTORS = (
-    Factor("benchmark", "", ("integer", "floating"), words=benchmark_words, of=benchmark_of),
-    Factor("block", words=lambda level: ""),  # the benchmark has it
-    Factor("cores", "", tuple(CORES_WORDS), words=lambda level: CORES_WORDS.get(level, level)),
-    Factor("policy", "", POLICIES, words=policy_words),
-    Factor(
-        *("share", "declared share"),
-        words=lambda level: percent(float(level) / 100) if level else "",
-        of=lambda cell: "" if cell.factors["policy"] == NOTHING else cell.factors["share"],
-        quantity=SHARE,
-    ),
-    Factor("on", "", (NOTHING, TESTED, LOADING), NOTHING, lambda level: f"on the {level} guest" * (level != NOTHING)),
-    Factor("load", "beside", (NOTHING,), words=load_words),
-    Factor("governor", usual="as-is"),
-    Factor("intensity", "of the time in which the load works", words=intensity_words, quantity=SHARE),
-)
 _TITLE = ("benchmark", "cores")
 
 ARRAY = TableSpec(
@@ -120,9 +86,9 @@ CONSERVATION = TableSpec(
         Told("conserving", insights.conserving),
     ),
     where={
-        "benchmark": _of(*OF_THE_CORES),
-        "load": (NOTHING,),
-        "policy": lambda level: level not in (NOTHING, DISK_LIMIT),
+        "benchmark": _of(*words.OF_THE_CORES),
+        "load": (words.NOTHING,),
+        "policy": lambda level: level not in (words.NOTHING, Policy.DISK_LIMIT),
     },
     rows=("benchmark", "cores", "policy", "share", "on"),
     caption="A policy, and a neighbour that does nothing. With the policy on the tested guest a limit leaves cores "
@@ -136,7 +102,7 @@ _PUBLISHED = " Crosses: what the paper states, measured on other hardware; diamo
 
 def _all_told(context: Context, cells: list[Cell]) -> list[Cell]:
     """A bound for the disk is told of where a disk is measured; the tables have the rest."""
-    return [cell for cell in cells if cell.factors["policy"] != DISK_LIMIT or about(cell) is Resource.DISK]
+    return [cell for cell in cells if cell.factors["policy"] != Policy.DISK_LIMIT or words.about(cell) is Resource.DISK]
 
 
 def _near_half(context: Context, cells: list[Cell]) -> list[Cell]:
@@ -151,34 +117,32 @@ def _near_half(context: Context, cells: list[Cell]) -> list[Cell]:
 def _strongest(context: Context, cells: list[Cell]) -> list[Cell]:
     """The same, beside the strongest of each load."""
     chosen = [cell for cell in _near_half(context, cells) if not is_alone(cell)]
-    strongest: dict[str, int] = {}
-    for cell in chosen:
-        load = cell.factors["load"]
-        strongest[load] = max(strongest.get(load, 0), int(cell.factors["intensity"]))
-    return [cell for cell in chosen if int(cell.factors["intensity"]) == strongest[cell.factors["load"]]]
+    # Intensities ascend, so that of each load the last one stays.
+    strongest = {key[0]: key[1] for key in context.groups(chosen, ("load", "intensity"))}
+    return [cell for cell in chosen if strongest[cell.factors["load"]] == cell.factors["intensity"]]
 
 
 def _q_of_share(context: Context, cells: list[Cell]) -> list[Cell]:
     """Nobody else being there, what is left beside the loading guest's share is not all that may be had."""
-    return [cell for cell in _all_told(context, cells) if cell.factors["on"] != LOADING or not is_alone(cell)]
+    return [cell for cell in _all_told(context, cells) if cell.factors["on"] != words.LOADING or not is_alone(cell)]
 
 
 def _charts() -> Iterator[ChartSpec]:
     """Performance and efficiency against the declared share in the paper's form (figures 1 to 4), then ours."""
     manner = "In the manner of the paper’s Figures 1 to 4."
-    for policy, on in itertools.product(POLICIES[1:], (TESTED, LOADING)):
-        fall = " The line falls to what the loading guest leaves." if on == LOADING else ""
+    for policy, on in itertools.product(Policy, (words.TESTED, words.LOADING)):
+        fall = " The line falls to what the loading guest leaves." if on == words.LOADING else ""
         for title, caption, measure, choose, published in (
             ("Performance", f"{fall} Dotted: what was declared.", "relative_work", _all_told, paper.guides_of_work),
             ("Efficiency q", " Dotted: as declared.", "q", _q_of_share, paper.guides_of_q),
         ):
             yield ChartSpec(
-                *("lines", f"{title} against the declared share: {policy_words(policy)} on the {on} guest"),
+                *("lines", f"{title} against the declared share: {words.policy_words(policy)} on the {on} guest"),
                 f"{manner}{caption}{_PUBLISHED}",
                 (measure,),
                 x="share",
                 panels=("benchmark", "load", "cores"),
-                where={"policy": (policy,), "on": (on,), "intensity": FULL_TIME},
+                where={"policy": (policy,), "on": (on,), "intensity": words.FULL_TIME},
                 choose=choose,
                 published=published,
                 least=2,
@@ -199,7 +163,7 @@ def _charts() -> Iterator[ChartSpec]:
         ("work_beside_load",),
         x="intensity",
         panels=("benchmark", "load", "policy", "share", "on", "cores"),
-        where={"load": lambda level: level != NOTHING},
+        where={"load": lambda level: level != words.NOTHING},
         least=2,
     )
     for title, measure, resource in (
@@ -213,7 +177,7 @@ def _charts() -> Iterator[ChartSpec]:
             *("dots", title, "Beside loads that work all the time, and beside none. Logarithmic.", (measure,)),
             rows="load",
             panels=("benchmark", "policy", "share", "on", "cores"),
-            where={"benchmark": _of(resource), "intensity": FULL_TIME},
+            where={"benchmark": _of(resource), "intensity": words.FULL_TIME},
             choose=_near_half,
         )
 
@@ -221,7 +185,7 @@ def _charts() -> Iterator[ChartSpec]:
 ISOLATION = SuiteSpec(
     "isolation",
     "Performance isolation",
-    FACTORS,
+    words.FACTORS,
     tuple(isolation_measures()),
     insights.said,
     summary=(insights.glance,),

@@ -1,4 +1,4 @@
-"""Benchmarks, loads, policies and cores of the isolation suite in words, and what a policy promises."""
+"""What the isolation suite varies: benchmarks, loads, policies and cores in words, and what a policy promises."""
 
 from __future__ import annotations
 
@@ -10,18 +10,30 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.results import formatting
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import NONE
+from virtgauge.results.quantities import SHARE
+from virtgauge.specs.model import Factor
 
 NOTHING = "none"  # Level of the factors ``load``, ``policy`` and ``on``
 TESTED, LOADING = "tested", "loading"  # The two guests, and levels of ``on``
 LATENCY, WAKE = "latency", "wake"
-LIMIT, RESERVATION, BOTH, WEIGHT, DISK_LIMIT = "limit", "reservation", "limit+reservation", "weight", "disk-limit"
-POLICIES = (NOTHING, LIMIT, RESERVATION, BOTH, WEIGHT, DISK_LIMIT)
 FULL_TIME = ("0", "100")  # Levels of ``intensity`` of no load, and of one that works all the time
-CORES_WORDS = {"1": "one shared core", "1-apart": "a core each", "all": "all cores"}
+_CORES = {"1": "one shared core", "1-apart": "a core each", "all": "all cores"}
 _BENCHMARKS = {"integer": "integer", "floating": "floating point", LATENCY: "memory latency", WAKE: "waking up"}
 _LOADS = {NOTHING: "no load", "floating": "floating-point load"}
-_POLICIES = {NOTHING: "no policy", BOTH: "limit and reservation", DISK_LIMIT: "disk limit"}
 _ELEMENTS = {"integer": "integers", "float": "floats", "simd": "SIMD"}
+
+
+class Policy(enum.StrEnum):
+    """What bounds a guest: levels of the factor ``policy``, which is also :data:`NOTHING`."""
+
+    LIMIT = "limit"
+    RESERVATION = "reservation"
+    BOTH = "limit+reservation"
+    WEIGHT = "weight"
+    DISK_LIMIT = "disk-limit"
+
+
+_POLICIES = {NOTHING: "no policy", Policy.BOTH: "limit and reservation", Policy.DISK_LIMIT: "disk limit"}
 
 
 class Resource(enum.StrEnum):
@@ -58,11 +70,16 @@ def promised(cell: Cell) -> float | None:
     """
     factors = cell.factors
     share = float(factors["share"]) / 100
-    if factors["policy"] == DISK_LIMIT:
+    if factors["policy"] == Policy.DISK_LIMIT:
         return None
     if factors["on"] == LOADING:
         return 1 - share if share < 1 else None
     return share if factors["on"] == TESTED else 1.0
+
+
+def cores_words(level: str) -> str:
+    """``one shared core``."""
+    return _CORES.get(level, level)
 
 
 def benchmark_words(level: str) -> str:
@@ -113,9 +130,10 @@ def beside(cell: Cell) -> str:
 
 def under(cell: Cell) -> str:
     """``no policy``, ``limit and reservation of 50 % on the tested guest``."""
-    policy, share = cell.factors["policy"], float(cell.factors["share"]) / 100
-    said = policy_words(policy)
-    return said if policy == NOTHING else f"{said} of {percent(share)} on the {cell.factors['on']} guest"
+    said = policy_words(cell.factors["policy"])
+    if cell.factors["policy"] == NOTHING:
+        return said
+    return f"{said} of {percent(float(cell.factors['share']) / 100)} on the {cell.factors['on']} guest"
 
 
 def benchmark_of(cell: Cell) -> str:
@@ -145,3 +163,21 @@ def inverse(kept: Estimate) -> Estimate:
 
 def _per_cent(part: float) -> str:
     return f"{part * 100:.1f}" if part < 0.0995 else f"{part * 100:.0f}"
+
+
+FACTORS = (
+    Factor("benchmark", "", ("integer", "floating"), words=benchmark_words, of=benchmark_of),
+    Factor("block", words=lambda level: ""),  # the benchmark has it
+    Factor("cores", "", tuple(_CORES), words=cores_words),
+    Factor("policy", "", (NOTHING, *Policy), words=policy_words),
+    Factor(
+        *("share", "declared share"),
+        words=lambda level: percent(float(level) / 100) if level else "",
+        of=lambda cell: "" if cell.factors["policy"] == NOTHING else cell.factors["share"],
+        quantity=SHARE,
+    ),
+    Factor("on", "", (NOTHING, TESTED, LOADING), NOTHING, lambda level: f"on the {level} guest" * (level != NOTHING)),
+    Factor("load", "beside", (NOTHING,), words=load_words),
+    Factor("governor", usual="as-is"),
+    Factor("intensity", "of the time in which the load works", words=intensity_words, quantity=SHARE),
+)

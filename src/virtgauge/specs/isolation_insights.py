@@ -16,31 +16,11 @@ from virtgauge.analysis.isolation import smallest_setting
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
+from virtgauge.specs import isolation_formatting as words
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
-from virtgauge.specs.isolation_formatting import (
-    BOTH,
-    CORES_WORDS,
-    DISK_LIMIT,
-    LIMIT,
-    LOADING,
-    NOTHING,
-    OF_THE_CORES,
-    RESERVATION,
-    TESTED,
-    WEIGHT,
-    Resource,
-    about,
-    benchmark_of,
-    benchmark_words,
-    beside,
-    inverse,
-    kept_words,
-    percent,
-    promised,
-    under,
-)
+from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED, Policy, Resource
 from virtgauge.specs.isolation_work import EFFORT, effort, is_alone, is_free, reference, wake_tail
 
 ISOLATED_FROM = 0.95  # Kept of what was promised: from here on a resource counts as isolated
@@ -52,10 +32,10 @@ CONSERVING = 0.95  # A guest that gets so much of what it gets without a policy 
 SLICE_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 _STRENGTH = (
-    *((policy, on) for on in (TESTED, LOADING) for policy in (BOTH, RESERVATION, WEIGHT)),
-    *((LIMIT, TESTED), (LIMIT, LOADING), (NOTHING, NOTHING)),
+    *((policy, on) for on in (TESTED, LOADING) for policy in (Policy.BOTH, Policy.RESERVATION, Policy.WEIGHT)),
+    *((Policy.LIMIT, TESTED), (Policy.LIMIT, LOADING), (NOTHING, NOTHING)),
 )
-_OF_DISKS = ((DISK_LIMIT, LOADING), (DISK_LIMIT, TESTED))
+_OF_DISKS = ((Policy.DISK_LIMIT, LOADING), (Policy.DISK_LIMIT, TESTED))
 """Policies and who has them, that which should protect the tested guest best first."""
 
 
@@ -77,26 +57,17 @@ class Sentence:
     degree: Degree
     text: str  # what is kept, under what, beside what; of a resource that was not measured, why
     worst: Estimate  # what is kept of what was promised, under the load that costs most
-    cell: Cell | None = None  # where that was seen; None where nothing was measured
     # what identical arms seem to differ by in that cell, as a factor; None where that is not known
     band: float | None = None
 
-    @property
-    def value(self) -> tuple[str, Estimate, Quantity]:
-        """The figure as it is told: in per cent, of waking up how many times as late."""
-        if self.resource is Resource.WAKE:
-            return f"resource:{self.resource}.later", inverse(self.worst), RATIO
-        return f"resource:{self.resource}.kept", self.worst.mapped(lambda part: 100 * part, "%"), SHARE
 
-
-def degree_of(kept: Estimate, aa: Estimate | None = None) -> Degree:
-    """How well a resource is kept apart; what lies within the band of identical arms is no difference."""
+def degree_of(kept: Estimate, band: float | None = None) -> Degree:
+    """How well a resource is kept apart; what lies within the band of identical arms, a factor, is no difference."""
     if kept.point is None:
         return Degree.OPEN
     low = kept.point if kept.low is None else kept.low
     high = kept.point if kept.high is None else kept.high
-    band = aa_band(aa) or 1.0
-    if low >= ISOLATED_FROM or (kept.point >= ISOLATED_FROM and (high >= 1 or kept.point * band >= 1)):
+    if low >= ISOLATED_FROM or (kept.point >= ISOLATED_FROM and (high >= 1 or kept.point * (band or 1.0) >= 1)):
         return Degree.ISOLATED
     return Degree.NOT if kept.point <= FAIR_SHARE or high < FAIR_INTERVAL else Degree.PARTLY
 
@@ -114,7 +85,7 @@ def measured_resources(found: Iterable[Sentence]) -> list[Resource]:
 
 def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
     """By the worst of its benchmarks and placements, under the policy that protects it best."""
-    tried = [cell for cell in context.cells if about(cell) is resource and context.table.tried(cell, arm.name)]
+    tried = [cell for cell in context.cells if words.about(cell) is resource and context.table.tried(cell, arm.name)]
     done = [cell for cell in tried if effort(context.table, cell, arm.name)]
     loaded = [cell for cell in done if not is_alone(cell)]
     kept = {cell: context.estimate("kept_of_promised", cell, arm.name) for cell in loaded}
@@ -132,20 +103,19 @@ def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
         return Sentence(arm, resource, Degree.OPEN, reason, Estimate.missing("ratio", reason))
     groups = context.groups(measured, ("benchmark", "cores"))
     cell = min((min(_best_protected(group, resource), key=amount) for group in groups.values()), key=amount)
-    where = f"beside {beside(cell)} ({CORES_WORDS.get(cell.factors['cores'], cell.factors['cores'])})"
-    said = kept_words(kept[cell], resource)
-    text = "" if is_free(cell) else f"with {under(cell)}, "
+    where = f"beside {words.beside(cell)} ({words.cores_words(cell.factors['cores'])})"
+    said = words.kept_words(kept[cell], resource)
+    text = "" if is_free(cell) else f"with {words.under(cell)}, "
     if resource is Resource.WAKE:
         text += f"wake-ups are {said} as without the load at their p{wake_tail(context.table) * 100:.0f}, {where}"
     else:
         of = "its unloaded work" if is_free(cell) or resource is Resource.DISK else "what is promised"
-        text += f"{benchmark_words(benchmark_of(cell))} keeps {said} of {of} {where}"
-    free = [one for one in groups[benchmark_of(cell), cell.factors["cores"]] if is_free(one)]
+        text += f"{words.benchmark_words(words.benchmark_of(cell))} keeps {said} of {of} {where}"
+    free = [one for one in groups[words.benchmark_of(cell), cell.factors["cores"]] if is_free(one)]
     if free and not is_free(cell):
-        text += f"; without a policy {kept_words(kept[min(free, key=amount)], resource)}"
-    aa = context.table.aa_ratio(EFFORT, cell)
-    aa = aa if aa is not None and aa.point is not None else None
-    return Sentence(arm, resource, degree_of(kept[cell], aa), f"{text}.", kept[cell], cell, aa_band(aa))
+        text += f"; without a policy {words.kept_words(kept[min(free, key=amount)], resource)}"
+    band = aa_band(context.table.aa_ratio(EFFORT, cell))
+    return Sentence(arm, resource, degree_of(kept[cell], band), f"{text}.", kept[cell], band)
 
 
 def _best_protected(group: list[Cell], resource: Resource) -> list[Cell]:
@@ -158,10 +128,13 @@ def _best_protected(group: list[Cell], resource: Resource) -> list[Cell]:
 
 
 def _kept_value(context: Context, one: Sentence) -> Value:
-    measure, estimate, quantity = one.value
-    shown = context.of(measure, context.place("", one.arm.name), estimate, quantity)
+    """In per cent; of waking up how many times as late."""
+    name, place = f"resource:{one.resource}", context.place("", one.arm.name)
     coloured = one.degree in (Degree.NOT, Degree.PARTLY) and not one.arm.emulated
-    return dataclasses.replace(shown, note=one.degree.value if coloured else "", hint=f"{one.degree}: {one.text}")
+    more = {"note": one.degree.value if coloured else "", "hint": f"{one.degree}: {one.text}"}
+    if one.resource is Resource.WAKE:
+        return context.of(f"{name}.later", place, words.inverse(one.worst), RATIO, **more)
+    return context.of(f"{name}.kept", place, one.worst.mapped(lambda part: 100 * part, "%"), SHARE, **more)
 
 
 def glance(context: Context) -> Iterator[Block]:
@@ -191,10 +164,13 @@ def resources(context: Context) -> Iterator[Block]:
     for resource, one in itertools.product(measured_resources(found), found):
         if one.resource is resource:
             place, tail = context.place("", one.arm.name), wake_tail(context.table)
-            band = None if one.band is None else Value.count(f"resource:{resource}.band", place, one.band, RATIO)
-            degree = Finding(f"resource:{resource}.degree", place, one.degree.value)
-            of_waking = Value.count("wake_tail", context.place(""), tail) if resource is Resource.WAKE else None
-            shown = (degree, _kept_value(context, one), band, of_waking, one.text[:1].upper() + one.text[1:])
+            shown = (
+                Finding(f"resource:{resource}.degree", place, one.degree.value),
+                _kept_value(context, one),
+                Value.count(f"resource:{resource}.band", place, one.band, RATIO),
+                Value.count("wake_tail", context.place(""), tail if resource is Resource.WAKE else None),
+                one.text[:1].upper() + one.text[1:],
+            )
             rows.append(Row((resource.value,), one.arm.name, shown))
     figures = ("kept", "identical arms differ by", "quantile")
     columns = (Column("is it isolated?", text=True), *figures, Column("by how much", text=True))
@@ -228,8 +204,9 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
     for degree in order:
         if names := [one.resource.value for one in others if one.degree is degree]:
             parts.append(f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} {degree}")
-    beside = {one.resource: one.degree for one in known if one.arm.name == context.table.reference}
-    steps = [order.index(one.degree) - order.index(beside[one.resource]) for one in own if one.resource in beside]
+    against_it = {one.resource: one.degree for one in known if one.arm.name == context.table.reference}
+    both = [(one.degree, against_it[one.resource]) for one in own if one.resource in against_it]
+    steps = [order.index(here) - order.index(there) for here, there in both]
     tone = Tone.SLOWER if min(steps, default=0) < 0 else Tone.FASTER if max(steps, default=0) > 0 else Tone.SAME
     return Said("; ".join(parts), tone, tuple(map(_measured, own)))
 
@@ -237,7 +214,7 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
 def _measured(one: Sentence) -> HeadlineFigure:
     """``disk not isolated, keeps 31 % (28–35 %)``, ``wake-up latency not isolated, 8.1× as late (7.9–8.4×)``."""
     keeps = "" if one.resource is Resource.WAKE else "keeps "
-    value = f"{one.degree}, {keeps}{kept_words(one.worst, one.resource)}"
+    value = f"{one.degree}, {keeps}{words.kept_words(one.worst, one.resource)}"
     return figure(one.resource.value, value, known=resolution_of(one.worst, one.band))
 
 
@@ -306,10 +283,10 @@ def conserving(context: Context, cell: Cell, arm: str) -> Shown:
 
 def smallest(context: Context) -> Iterator[Block]:
     """The smallest share of the cores that gives the tested guest an efficiency, wherever several were tried."""
-    cells = [cell for cell in context.cells if cell.factors["on"] == TESTED and about(cell) in OF_THE_CORES]
+    cells = [cell for cell in context.cells if cell.factors["on"] == TESTED and words.about(cell) in words.OF_THE_CORES]
     rows = []
     apart = ("benchmark", "cores", "policy", "load", "intensity")
-    for group in context.groups([cell for cell in cells if promised(cell) is not None], apart).values():
+    for group in context.groups([cell for cell in cells if words.promised(cell) is not None], apart).values():
         for arm in context.own_arms:
             q = {cell: context.estimate("q", cell, arm.name) for cell in group}
             points = {
@@ -320,7 +297,7 @@ def smallest(context: Context) -> Iterator[Block]:
             if len(points) > 1:
                 heads = (context.words(group[0], "benchmark"), *(context.words(group[0], one) for one in apart[1:3]))
                 shown = _smallest(context, group, arm.name, points)
-                rows.append(Row((*heads, beside(group[0])), arm.name, shown))
+                rows.append(Row((*heads, words.beside(group[0])), arm.name, shown))
     yield from table_of(
         f"The smallest share that reaches q ≥ {TARGET_Q}",
         ("Benchmark", "Cores", "Policy", "Beside"),
@@ -333,9 +310,9 @@ def smallest(context: Context) -> Iterator[Block]:
 
 def _smallest(context: Context, group: list[Cell], arm: str, points: Mapping[float, float]) -> tuple[Shown, ...]:
     share = smallest_setting(list(points.items()), TARGET_Q)
-    tried = f"{len(points)} shares from {percent(min(points))} to {percent(max(points))}"
+    tried = f"{len(points)} shares from {words.percent(min(points))} to {words.percent(max(points))}"
     if share is None:
-        return "none", f"q is {points[max(points)]:.2f} at {percent(max(points))}, the largest of {tried}"
+        return "none", f"q is {points[max(points)]:.2f} at {words.percent(max(points))}, the largest of {tried}"
     largest = next(cell for cell in group if float(cell.factors["share"]) / 100 == max(points))
     place = context.place(largest, arm, target_q=TARGET_Q)
     at_most = share == min(points)
@@ -356,8 +333,8 @@ def policies(context: Context) -> Iterator[Block]:
             place = context.place(f"*;cores={cores};on={on};policy={policy};share={share}", arm.name)
             knobs = (Finding(f"policy.{name}", place, _knobs(told.get(name))) for name in ("declared", "in_force"))
             said = ("; ".join(map(str, told.get(name) or ())) for name in ("no_effect", "notes"))
-            heads = (under(cell), CORES_WORDS.get(cores, cores))
-            rows.append(Row(heads, arm.name, (*(one if one.text else None for one in knobs), *said)))
+            shown = (*(one if one.text else None for one in knobs), *said)
+            rows.append(Row((words.under(cell), words.cores_words(cores)), arm.name, shown))
     titles = ("declared", "in force", "without effect", "what it means here")
     columns = (Column(title, text=True) for title in titles)
     yield from table_of("", ("Policy", "Cores"), columns, sorted(rows, key=lambda row: row.heads))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,24 +16,10 @@ from virtgauge.reference import IsolationFigure, isolation_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import share
 from virtgauge.results.quantities import RATIO
-from virtgauge.specs.blocks import Block, Column, Row, Shown, Table, Text, Value
+from virtgauge.specs import isolation_formatting as words
+from virtgauge.specs.blocks import Block, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.isolation_formatting import (
-    BOTH,
-    DISK_LIMIT,
-    FULL_TIME,
-    LIMIT,
-    LOADING,
-    NOTHING,
-    TESTED,
-    Resource,
-    about,
-    benchmark_of,
-    benchmark_words,
-    beside,
-    percent,
-    resource_of,
-)
+from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED, Policy, Resource
 from virtgauge.specs.isolation_work import effort, is_free, reference, unbounded, unloaded
 
 _DHRYSTONE = "dhrystone"
@@ -57,8 +42,8 @@ def _is_about(figure: IsolationFigure, cell: Cell) -> bool:
         and load in paper_loads(factors["load"])
         and (figure.benchmark != _DHRYSTONE or factors["benchmark"] == "integer")
         and (figure.load != _DHRYSTONE or factors["load"] == "integer")
-        and factors["intensity"] in FULL_TIME
-        and factors["policy"] in ((BOTH, LIMIT) if load == "none" else (BOTH,))
+        and factors["intensity"] in words.FULL_TIME
+        and factors["policy"] in ((Policy.BOTH, Policy.LIMIT) if load == "none" else (Policy.BOTH,))
         and factors["on"] == figure.on
     )
 
@@ -73,7 +58,7 @@ def _stated(figure: IsolationFigure) -> dict[str, float]:
 
 def paper_benchmark(cell: Cell) -> str | None:
     """What the paper would call a benchmark of ours; None for one that it does not have."""
-    return _RESOURCES.get(about(cell))
+    return _RESOURCES.get(words.about(cell))
 
 
 def paper_loads(load: str) -> frozenset[str]:
@@ -82,7 +67,7 @@ def paper_loads(load: str) -> frozenset[str]:
         return frozenset({"none"})
     if load.startswith("memory-"):
         return frozenset({"memory", "memory-write"} if load.startswith("memory-write-") else {"memory"})
-    if load == "flush" or resource_of(load) is Resource.DISK:
+    if load == "flush" or words.resource_of(load) is Resource.DISK:
         return frozenset({"disk"})
     return frozenset({"cpu"}) if load in ("integer", "floating") else frozenset()
 
@@ -101,17 +86,18 @@ def published(context: Context) -> Iterator[Block]:
             if _is_about(figure, cell) and low - 1e-9 <= float(cell.factors["share"]) / 100 <= high + 1e-9
         ]
         place = context.place("*", "", "paper", paper=name)
-        ends = (("published.q_low", figure.q_low), ("published.q_high", figure.q_high))
-        stated: list[Shown] = [None if q is None else Value.count(end, place, q, RATIO) for end, q in ends]
-        stated += [_ours(context, figure, cells, arm.name, name) for arm in arms]
+        shown = (
+            Value.count("published.q_low", place, figure.q_low, RATIO),
+            Value.count("published.q_high", place, figure.q_high, RATIO),
+            *(_ours(context, figure, cells, arm.name, name) for arm in arms),
+        )
         saving = "\nenergy saving" if figure.energy_saving else ""
         of = f"{figure.benchmark}, {'no' if figure.load == 'none' else figure.load} load"
-        declared = "several" if figure.share is None else f"{percent(figure.share)} on the {figure.on} guest"
-        rows.append(
-            Row((figure.processor + saving, "\n".join(filter(None, (of, figure.note))), declared), "", tuple(stated))
-        )
-    columns = (Column("published q"), Column("to"), *(Column(arm.label) for arm in arms))
-    yield Table("", ("Published of", "Benchmark, load", "Declared"), columns, tuple(rows))
+        declared = "several" if figure.share is None else f"{words.percent(figure.share)} on the {figure.on} guest"
+        heads = figure.processor + saving, "\n".join(filter(None, (of, figure.note))), declared
+        rows.append(Row(heads, "", shown))
+    columns = ("published q", "to", *(arm.label for arm in arms))
+    yield from table_of("", ("Published of", "Benchmark, load", "Declared"), columns, rows)
     yield Text((table("isolation").source.citation,))
 
 
@@ -121,15 +107,12 @@ def _ours(context: Context, figure: IsolationFigure, cells: list[Cell], arm: str
     if not own:
         return None
     highest = figure.q_low is None and figure.q_high is not None
-    pick: Callable[[Cell], float] = lambda cell: own[cell].point or 0.0  # noqa: E731
-    cell = max(own, key=pick) if highest else min(own, key=pick)
-    hint = (
-        f"{benchmark_words(cell.factors['benchmark'])}, {beside(cell)}, {percent(float(cell.factors['share']) / 100)}"
-    )
+    cell = (max if highest else min)(own, key=lambda cell: own[cell].point or 0.0)
+    declared = words.percent(float(cell.factors["share"]) / 100)
+    hint = f"{words.benchmark_words(cell.factors['benchmark'])}, {words.beside(cell)}, {declared}"
     of_several = f"the {'highest' if highest else 'lowest'} of {len(own)}: {hint}" if len(own) > 1 else ""
     place = context.place("*" if of_several else cell, arm, "paper", paper=name)
-    shown = context.of("published.q", place, own[cell], RATIO)
-    return dataclasses.replace(shown, hint=of_several or hint)
+    return context.of("published.q", place, own[cell], RATIO, hint=of_several or hint)
 
 
 # -- beside ours in charts against the declared share ----------------------------------------------------
@@ -143,7 +126,7 @@ def _left(declared: float, on: str) -> float:
 def _guides(context: Context, cells: Sequence[Cell], due: Callable[[float, str], float]) -> Iterator[dict[str, Any]]:
     """What was declared, and what the paper states of such cells: marks where it names the share, else lines."""
     cell = cells[0]
-    if cell.factors["policy"] != DISK_LIMIT:
+    if cell.factors["policy"] != Policy.DISK_LIMIT:
         for declared in (0.0, 1.0):
             up = due(declared, cell.factors["on"])
             yield {"kind": "guide", "of": "due", "across": 100 * declared, "up": up, "t": "as declared"}
@@ -159,7 +142,7 @@ guides_of_work = functools.partial(_guides, due=_left)
 
 def _published_rows(figure: IsolationFigure, due: Callable[[float, str], float]) -> Iterator[dict[str, Any]]:
     for bound, q in _stated(figure).items():
-        at = "" if figure.share is None else f" at {percent(figure.share)}"
+        at = "" if figure.share is None else f" at {words.percent(figure.share)}"
         saving = ", energy saving" if figure.energy_saving else ""
         told = {"t": f"{figure.processor}{saving}: q {f'{bound} ' if bound else ''}{share(q)}{at}", "name": ""}
         if figure.share is not None:
@@ -183,13 +166,13 @@ _CLOCK_CHANGED = 0.03
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
     """Of each platform that is not emulated, by its own figures."""
-    used = [arm for arm in context.all_arms if arm.usable and not arm.emulated and arm.role != "aa"]
+    used = [arm for arm in context.usable_arms if not arm.emulated]
     return check_claims("isolation", {arm.name: _figures(context, arm) for arm in used})
 
 
 def _figures(context: Context, arm: ArmRecord) -> Figures:
     cells = [cell for cell in context.cells if effort(context.table, cell, arm.name)]
-    references = [cell for cell in cells if cell == reference(cell) and about(cell) is Resource.CPU]
+    references = [cell for cell in cells if cell == reference(cell) and words.about(cell) is Resource.CPU]
     clocks = (context.values("frequency_ratio", cell, arm.name).values() for cell in references)
     saving = any(abs(statistics.median(changes) - 1) > _CLOCK_CHANGED for changes in clocks if changes)
 
@@ -198,13 +181,14 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
             verb, case = ("changes", "without") if saving else ("keeps", "with")
             return f"the processor {verb} its clock here: the paper’s case {case} energy saving does not arise"
         share = at.get("share")
-        where = f", a share of {percent(share)}" if isinstance(share, float) else ""
+        where = f", a share of {words.percent(share)}" if isinstance(share, float) else ""
         if isinstance(share, Range):
-            where = f", shares from {percent(max(share.at_least, 0.0))} to {percent(min(share.at_most, 1.0))}"
+            ends = max(share.at_least, 0.0), min(share.at_most, 1.0)
+            where = f", shares from {' to '.join(map(words.percent, ends))}"
         named = {
             name: " or ".join(level) if isinstance(level, tuple) else str(level)
             for name in ("resource", "beside", "policy", "on")
-            if (level := at.get(name, {"policy": BOTH, "on": TESTED}.get(name, "")))
+            if (level := at.get(name, {"policy": Policy.BOTH, "on": TESTED}.get(name, "")))
         }
         loads = named.get("beside", "").split(" or ")
         others = " or ".join("no load" if load == "none" else f"{load} load" for load in loads)
@@ -217,13 +201,13 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
 
 def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iterator[Figure]:
     resource, loads, factors = paper_benchmark(cell), paper_loads(cell.factors["load"]), cell.factors
-    if resource is None or not loads or factors["intensity"] not in FULL_TIME:
+    if resource is None or not loads or factors["intensity"] not in words.FULL_TIME:
         return
     share = float(factors["share"]) / 100
     # Without a policy no guest has it and no share is declared: such a figure is of whichever is meant.
     levels: dict[str, Level] = {
-        "benchmark": benchmark_of(cell),
-        "load": beside(cell),
+        "benchmark": words.benchmark_of(cell),
+        "load": words.beside(cell),
         "cores": factors["cores"],
         "policy": factors["policy"],
         "on": (TESTED, LOADING) if is_free(cell) else factors["on"],
@@ -247,7 +231,7 @@ def _values(context: Context, measure: str, cell: Cell, arm: str) -> Mapping[int
         return {block: work[block] / base[block] for block in work.keys() & base.keys() if base[block] > 0}
     if measure == "loss":  # the CPU's is what the memory's is set against, so it must be more than nothing
         lost = {block: 1 - q for block, q in context.values("q", cell, arm).items()}
-        if about(cell) is Resource.CPU:
+        if words.about(cell) is Resource.CPU:
             return lost if min(lost.values(), default=0) > _NOTHING_LOST else {}
         return {block: max(value, _NOTHING_LOST) for block, value in lost.items()}
     if measure == "q_share":

@@ -26,7 +26,7 @@ from virtgauge.results.measure import (
 )
 from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE, Quantity
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.isolation_formatting import LATENCY, LIMIT, LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
+from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, Policy, about, promised
 
 TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}  # Of the lateness that stands for waking up, the best first
 _KERNEL = frozenset({"kernel"})
@@ -143,7 +143,7 @@ def _kept(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
         return _beside_load(table, cell, arm)
     idle = alone(table, cell, arm)
     whole = {block: share * work for block, work in effort(table, reference(cell), arm).items()}
-    if not whole and LIMIT in cell.factors["policy"]:  # by hand, nothing is measured without it
+    if not whole and Policy.LIMIT in cell.factors["policy"]:  # by hand, nothing is measured without it
         return _beside_load(table, cell, arm)
     due = {block: min(work, idle.get(block, work)) for block, work in whole.items()}
     return _paired(effort(table, cell, arm), due, "without load and policy")
