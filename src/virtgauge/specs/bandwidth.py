@@ -4,84 +4,34 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE
+from virtgauge.specs import bandwidth_figures as figures
+from virtgauge.specs import bandwidth_formatting as words
 from virtgauge.specs import bandwidth_insights as insights
 from virtgauge.specs import bandwidth_paper as paper
-from virtgauge.specs.bandwidth_figures import (
-    Accuracy,
-    Effect,
-    accuracies,
-    at_least,
-    bandwidth_measures,
-    cannot_pace,
-    details,
-    pooled_effects,
-)
-from virtgauge.specs.bandwidth_formatting import (
-    ESTIMATORS,
-    INSIDE,
-    NO_TRAFFIC,
-    PRECISE,
-    THROUGH,
-    TIMINGS,
-    cross_of,
-    link_of,
-    number_of,
-    off,
-    path_of,
-    path_words,
-    per_cent,
-    points,
-    points_interval,
-    timed_of,
-    timed_words,
-    timing_words,
-    traffic_of,
-)
+from virtgauge.specs.bandwidth_figures import Accuracy, Effect
 from virtgauge.specs.bandwidth_pacing import curves, pacing
 from virtgauge.specs.context import Context, validity
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure, tone_of
-from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.model import ChartSpec, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
-
-def _silent(name: str, **more: Any) -> Factor:
-    """Whose levels are named together with others'."""
-    return Factor(name, words=lambda level: "", **more)
-
-
-FACTORS = (
-    Factor("estimator", levels=ESTIMATORS),
-    Factor("timed", "timing", tuple(f"{one}|{how}" for how in THROUGH for one in TIMINGS), "", timed_words, timed_of),
-    _silent("timing"),
-    _silent("through", usual=INSIDE),
-    Factor("pacing", "sent by", usual="auto", words=lambda level: "" if level == "auto" else level),
-    *(
-        _silent(name, of=lambda cell, name=name: number_of(cell, name))
-        for name in ("capacity_mbps", "delay_ms", "loss")
-    ),
-    _silent("traffic", levels=(NO_TRAFFIC,), of=traffic_of),
-    _silent("cross_mbps", label="cross traffic", of=cross_of),
-    _silent("link", of=link_of),
-    Factor("path", words=path_words, of=path_of),
-)
 _EACH = ("estimator", "timed", "pacing")
 
 DETAIL = TableSpec(
     "",
     (
         Figures("truth", "truth"),
-        Figures("estimate", "estimate", note=at_least),
+        Figures("estimate", "estimate", note=figures.at_least),
         Figures("signed_error", "signed error"),
         Figures("error", "error", compared=True),
         Figures("searches.half_iqr", "half the IQR"),
         Figures("searches.mad", "MAD"),
         Told("outliers", insights.beyond_fences, text=False),
-        Figures("max_paced", "paced up to", note=cannot_pace),
+        Figures("max_paced", "paced up to", note=figures.cannot_pace),
         Figures("carried", "path carried"),
         Figures("bytes_sent", "sent"),
         Figures("duration", "took"),
@@ -124,7 +74,7 @@ ERRORS = ChartSpec(
 
 
 def _said(context: Context, arm: ArmRecord, against: str) -> Said:
-    shown = _told_of([one for one in context.once(accuracies) if one.arm == arm.name])
+    shown = _told_of([one for one in context.once(figures.accuracies) if one.arm == arm.name])
     if shown is None:
         tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
         reasons = (context.table.ending(cell, arm.name) for cell in tried if not context.measured(cell, arm.name))
@@ -134,16 +84,19 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     if shown.off.point is None:
         return Said(_no_error(context, arm.name, shown), Tone.SAME)
     tone = tone_of([(shown.beside, Better.LOWER)])
-    pooled = [one for one in context.once(pooled_effects) if (one.arm, one.timing) == (arm.name, PRECISE)]
-    parts = [f"estimates are {off(shown.off)} with {timed_words(f'{shown.timing}|{shown.through}')}", *_effects(pooled)]
-    if any(one.refusal for cell in context.cells for one in details(context, cell, arm.name).values()):
+    pooled = [one for one in context.once(figures.pooled_effects) if (one.arm, one.timing) == (arm.name, words.PRECISE)]
+    parts = [
+        f"estimates are {words.off(shown.off)} with {words.timed_words(f'{shown.timing}|{shown.through}')}",
+        *_effects(pooled),
+    ]
+    if any(one.refusal for cell in context.cells for one in figures.details(context, cell, arm.name).values()):
         parts.append("hptime answers from the system’s clock here")
     return Said("; ".join(parts), tone, (_measured(shown),))
 
 
 def _told_of(own: Sequence[Accuracy]) -> Accuracy | None:
     """What a sentence is about: all estimators, with the most precise timing that was tried, built in where it was."""
-    for place in itertools.product(THROUGH, (*TIMINGS, *dict.fromkeys(one.timing for one in own))):
+    for place in itertools.product(words.THROUGH, (*words.TIMINGS, *dict.fromkeys(one.timing for one in own))):
         if fitting := [one for one in own if (one.through, one.timing) == place]:
             return max(fitting, key=lambda one: len(one.estimators))
     return None
@@ -154,21 +107,21 @@ def _measured(shown: Accuracy) -> HeadlineFigure:
     change = ""
     if shown.beside is not None:
         found = shown.beside.estimate
-        interval = f" ({points_interval(found)})" if found.has_interval else ""
-        value = f"are {per_cent(shown.off.point or 0.0)} % off"
-        change = f"{value}, {points(found.point or 0.0)} points{interval}"
-    return figure("estimates", f"are {off(shown.off)}", shown.beside, change)
+        interval = f" ({words.points_interval(found)})" if found.has_interval else ""
+        value = f"are {words.per_cent(shown.off.point or 0.0)} % off"
+        change = f"{value}, {words.points(found.point or 0.0)} points{interval}"
+    return figure("estimates", f"are {words.off(shown.off)}", shown.beside, change)
 
 
 def _of_path_as_is(context: Context, arm: str) -> str:
     """``93.7 Mbit/s by kite2 with hptime``, of each cell."""
     found = ((cell, context.estimate("estimate", cell, arm).point) for cell in context.cells)
     told = [(cell, point) for cell, point in found if point is not None]
-    words = (
+    said = (
         f"{BIT_RATE.text(point)} by {context.words(cell, 'estimator')} with {context.words(cell, 'timed')}"
         for cell, point in told
     )
-    return "estimates " + ", ".join(words)
+    return "estimates " + ", ".join(said)
 
 
 def _no_error(context: Context, arm: str, shown: Accuracy) -> str:
@@ -186,7 +139,7 @@ def _effects(pooled: Sequence[Effect]) -> Iterator[str]:
         return
     first = pooled[0]
     yield ", ".join([_error_effect(first), *(_likewise(one, first) or _error_effect(one) for one in pooled[1:])])
-    base, cells = timing_words(first.base), first.pairs + first.enabled + first.lost
+    base, cells = words.timing_words(first.base), first.pairs + first.enabled + first.lost
     if first.enabled:
         yield f"{base} cannot pace {first.enabled} of {cells} cases"
     if first.lost:
@@ -201,21 +154,21 @@ def _likewise(one: Effect, first: Effect) -> str:
         return ""
     if one.error.distinguishable:
         return f"{_called(one)} {_size(one)}"
-    return f"nor by {_called(one)} ({points_interval(one.error.estimate)})"
+    return f"nor by {_called(one)} ({words.points_interval(one.error.estimate)})"
 
 
 def _called(one: Effect) -> str:
-    return "precise timing" if one.through == INSIDE else "the shim"
+    return "precise timing" if one.through == words.INSIDE else "the shim"
 
 
 def _error_effect(one: Effect) -> str:
-    said, change, base = _called(one), one.error.estimate, timing_words(one.base)
+    said, change, base = _called(one), one.error.estimate, words.timing_words(one.base)
     if change.point is None:
         return f"{said} could not be compared with {base}: {change.method}"
     if not change.has_interval:
-        return f"{said} changes the error of {base} by {points(change.point)} points (no interval)"
+        return f"{said} changes the error of {base} by {words.points(change.point)} points (no interval)"
     if one.error.judgement is Judgement.INCONCLUSIVE:
-        return f"no difference to {base} is shown by {said} ({points_interval(change)} points)"
+        return f"no difference to {base} is shown by {said} ({words.points_interval(change)} points)"
     verb, preposition = ("takes", "off") if change.point < 0 else ("adds", "to")
     return f"{said} {verb} {_size(one)} points {preposition} the error of {base}"
 
@@ -224,14 +177,14 @@ def _size(one: Effect) -> str:
     """``5.2 (4.4–6.1)``."""
     change = one.error.estimate
     low, high = sorted((change.low or 0.0, change.high or 0.0), key=abs)
-    return f"{per_cent(change.point or 0.0)} ({per_cent(low)}–{per_cent(high)})"
+    return f"{words.per_cent(change.point or 0.0)} ({words.per_cent(low)}–{words.per_cent(high)})"
 
 
 BANDWIDTH = SuiteSpec(
     "bandwidth",
     "Available bandwidth",
-    FACTORS,
-    tuple(bandwidth_measures()),
+    words.FACTORS,
+    tuple(figures.bandwidth_measures()),
     _said,
     summary=(insights.accuracy,),
     sections=(

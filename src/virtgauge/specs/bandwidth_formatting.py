@@ -1,11 +1,14 @@
-"""Estimators, timings and paths in words; errors and their differences in per cent and points of it."""
+"""What the bandwidth suite varies, in words; errors and their differences in per cent and points of it."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from virtgauge.analysis.bandwidth import rate_text
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import significant
+from virtgauge.specs.model import Factor
 
 SYSTEM, PRECISE = "system", "hptime"
 TIMINGS = (PRECISE, SYSTEM, "gettimeofday+usleep")  # In the order of tables; mixed ones follow
@@ -123,3 +126,25 @@ def points_interval(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
     return f"{points(estimate.low)} to {points(estimate.high)}"
+
+
+def _silent(name: str, **more: Any) -> Factor:
+    """Whose levels are named together with others'."""
+    return Factor(name, words=lambda level: "", **more)
+
+
+FACTORS = (
+    Factor("estimator", levels=ESTIMATORS),
+    Factor("timed", "timing", tuple(f"{one}|{how}" for how in THROUGH for one in TIMINGS), "", timed_words, timed_of),
+    _silent("timing"),
+    _silent("through", usual=INSIDE),
+    Factor("pacing", "sent by", usual="auto", words=lambda level: "" if level == "auto" else level),
+    *(
+        _silent(name, of=lambda cell, name=name: number_of(cell, name))
+        for name in ("capacity_mbps", "delay_ms", "loss")
+    ),
+    _silent("traffic", levels=(NO_TRAFFIC,), of=traffic_of),
+    _silent("cross_mbps", label="cross traffic", of=cross_of),
+    _silent("link", of=link_of),
+    Factor("path", words=path_words, of=path_of),
+)

@@ -12,32 +12,24 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import interval_text
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE, DURATION, SHARE, SIZE
-from virtgauge.specs.bandwidth_figures import (
-    COUNTED,
-    Effect,
-    accuracies,
-    details,
-    effects,
-    named,
-    pooled_effects,
-    told,
-    total,
-)
-from virtgauge.specs.bandwidth_formatting import (
-    AS_IS,
-    PRECISE,
-    SHIM,
-    cross_words,
-    link_of,
-    link_words,
-    mbps,
-    points,
-    points_interval,
-    timed_words,
-    versus,
-)
+from virtgauge.specs import bandwidth_figures as figures
+from virtgauge.specs import bandwidth_formatting as words
+from virtgauge.specs.bandwidth_figures import Effect, named, told
 from virtgauge.specs.bandwidth_paper import published_of
-from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Shown, Text, Value, chart_of, table_of
+from virtgauge.specs.blocks import (
+    Axis,
+    Block,
+    Column,
+    Finding,
+    Place,
+    Row,
+    Shown,
+    Text,
+    Value,
+    chart_of,
+    panels_of,
+    table_of,
+)
 from virtgauge.specs.context import Context, over_cells
 
 LINK = ("capacity_mbps", "delay_ms", "loss")
@@ -62,11 +54,11 @@ def _count(name: str, number: Callable[[Context, Cell, str], float]) -> Callable
 
 def counted(name: str) -> Callable[[Context, Cell, str], Shown]:
     """A column of what is summed up over the trials of a cell."""
-    return _count(name, lambda context, cell, arm: total(context, name, [cell], arm))
+    return _count(name, lambda context, cell, arm: figures.total(context, name, [cell], arm))
 
 
 def _instants(context: Context, cell: Cell, arm: str) -> list[float]:
-    return [rate for one in details(context, cell, arm).values() for rate in one.instants]
+    return [rate for one in figures.details(context, cell, arm).values() for rate in one.instants]
 
 
 searches = _count("searches", lambda context, cell, arm: len(_instants(context, cell, arm)))
@@ -87,7 +79,7 @@ def beyond_fences(context: Context, cell: Cell, arm: str) -> Shown:
 
 def sent_and_stamped(context: Context, cell: Cell, arm: str) -> Shown:
     """How bursts were sent, and what stamped arrivals."""
-    found = details(context, cell, arm).values()
+    found = figures.details(context, cell, arm).values()
     names = dict.fromkeys(name for one in found for name in (one.method, one.stamp) if name)
     return ", ".join(names)
 
@@ -98,23 +90,23 @@ def sent_and_stamped(context: Context, cell: Cell, arm: str) -> Shown:
 def accuracy(context: Context) -> Iterator[Block]:
     """How far off each platform is by estimator and timing, and what an estimate costs."""
     rows = []
-    for one in context.once(accuracies):
+    for one in context.once(figures.accuracies):
         names = "+".join(one.estimators)
         place = context.place(f"*;estimator={names};through={one.through};timing={one.timing}", one.arm)
-        ranked = context.ranked(one.arm)
         beside = None if one.beside is None or one.beside.estimate.point is None else one.beside
-        error = Value("error", place, one.off, SHARE, beside, Better.LOWER, ranked)
-        counts = (("intervals.covered", one.covered), ("intervals", one.intervals), ("cells", one.cells))
-        shown = [Value.count(name, place, number) for name, number in counts]
-        note = "cannot pace" if one.refused else ""
-        shown.append(Value.count("refused", place, one.refused, note=note))
-        shown.append(context.of("bytes_sent", place, one.sent, SIZE))
-        shown.append(context.of("duration", place, one.duration, DURATION))
-        estimators = ", ".join(one.estimators) if len(one.estimators) == 1 else "all estimators"
-        rows.append(Row((estimators, timed_words(f"{one.timing}|{one.through}")), one.arm, (error, *shown)))
-    rows.sort(key=lambda row: row.heads[0] == "all estimators")
-    order = {heads: place for place, heads in enumerate(dict.fromkeys(row.heads for row in rows))}
-    rows.sort(key=lambda row: order[row.heads])
+        shown = (
+            context.of("error", place, one.off, SHARE, compared=beside, better=Better.LOWER),
+            Value.count("intervals.covered", place, one.covered),
+            Value.count("intervals", place, one.intervals),
+            Value.count("cells", place, one.cells),
+            Value.count("refused", place, one.refused, note="cannot pace" if one.refused else ""),
+            context.of("bytes_sent", place, one.sent, SIZE),
+            context.of("duration", place, one.duration, DURATION),
+        )
+        estimators = one.estimators[0] if len(one.estimators) == 1 else "all estimators"
+        rows.append(Row((estimators, words.timed_words(f"{one.timing}|{one.through}")), one.arm, shown))
+    order = list(dict.fromkeys(row.heads for row in rows))
+    rows.sort(key=lambda row: (row.heads[0] == "all estimators", order.index(row.heads)))
     columns = ("error", "hold the truth", "of intervals", "paths", "not paced", "sent", "took")
     caption = (
         "How far an estimate is off the counted truth, without its sign: the median over paths and then over "
@@ -131,55 +123,54 @@ def timing(context: Context) -> Iterator[Block]:
         (arm.label, one.refusal): None
         for arm in context.own_arms
         for cell in context.cells
-        for one in details(context, cell, arm.name).values()
+        for one in figures.details(context, cell, arm.name).values()
         if one.refusal
     }
     said = "hptime answers from the system’s clock, so that both timings are the same"
-    pairs = context.once(effects)
-    if refusals and pairs:
+    pooled, single = (
+        sorted(context.once(make), key=lambda one: context.cells.index(one.cells[0]))
+        for make in (figures.pooled_effects, figures.effects)
+    )
+    if refusals and single:
         yield Text(tuple(f"{label}: {said}: {reason}" for label, reason in refusals), "Refused", "finding")
-    tables = (("Over all paths and estimators", "pooled", pooled_effects), ("Path by path", "effects", effects))
-    for title, name, make in tables:
-        ordered = sorted(context.once(make), key=lambda one: context.cells.index(one.cells[0]))
-        rows = [row for one in ordered for row in _effect_row(context, one)]
-        counts = ("not paced", "of trials", "with the other", "of trials", "paced up to", "with the other")
-        columns: list[Column | str] = ["error with it", "with the other", "half the IQR"]
-        if name == "effects":
-            columns = [Column("what it does", text=True), *columns, *counts]
-        else:
-            columns += ["paths", "made possible", "made impossible"]
-        heads = ("Timing", "Path") if name == "effects" else ("Timing",)
-        yield from table_of(title, heads, columns, rows, folded=name == "effects" and len(rows) > 60)
+    sizes = ("error with it", "with the other", "half the IQR")
+    columns = (*sizes, "paths", "made possible", "made impossible")
+    rows = [_pooled_row(context, one) for one in pooled]
+    yield from table_of("Over all paths and estimators", ("Timing",), columns, rows)
+    rows, help_ = [_row(context, one) for one in single], Column("what it does", text=True)
+    counts = ("not paced", "of trials", "with the other", "of trials", "paced up to", "with the other")
+    yield from table_of("Path by path", ("Timing", "Path"), (help_, *sizes, *counts), rows, folded=len(rows) > 60)
 
 
-def _effect_row(context: Context, one: Effect) -> Iterator[Row]:
-    cell, pooled = one.cells[0], one.help is None
-    against, name = f"timing={one.base}", versus(one.through, one.timing, one.base)
-    text = f"*;through={one.through};timing={one.timing}" if pooled else cell.text
-    place, ranked = context.place(text, one.arm, against), context.ranked(one.arm)
+def _sizes(context: Context, one: Effect, place: Place) -> Iterator[Value]:
+    """Of an effect on the error, of the error with the other timing, and of the spread."""
     error = None if one.error.estimate.point is None else one.error
     spread = None if one.spread.difference.point is None else one.spread
-    more = (Better.LOWER, ranked)
-    shown: list[Shown] = [
-        Value("timing_effect.error", place, one.off, SHARE, error, *more, hint=one.error.reason),
-        Value("timing_effect.base_off", place, one.base_off, SHARE),
-        Value("timing_effect.spread", place, one.width, BIT_RATE, spread, *more, hint=one.spread.reason),
-    ]
-    if one.help is None:
-        counts = (("cells", one.pairs), ("enabled", one.enabled), ("lost", one.lost))
-        shown += [Value.count(f"timing_effect.{which}", place, number) for which, number in counts]
-        yield Row((name,), one.arm, tuple(shown))
-        return
-    paced: list[Shown] = []
+    more = (Better.LOWER, context.ranked(one.arm))
+    yield Value("timing_effect.error", place, one.off, SHARE, error, *more, hint=one.error.reason)
+    yield Value("timing_effect.base_off", place, one.base_off, SHARE)
+    yield Value("timing_effect.spread", place, one.width, BIT_RATE, spread, *more, hint=one.spread.reason)
+
+
+def _pooled_row(context: Context, one: Effect) -> Row:
+    place = context.place(f"*;through={one.through};timing={one.timing}", one.arm, f"timing={one.base}")
+    counts = {"cells": one.pairs, "enabled": one.enabled, "lost": one.lost}
+    shown = (Value.count(f"timing_effect.{name}", place, number) for name, number in counts.items())
+    return Row((words.versus(one.through, one.timing, one.base),), one.arm, (*_sizes(context, one, place), *shown))
+
+
+def _row(context: Context, one: Effect) -> Row:
+    cell, help_ = one.cells[0], "" if one.help is None else one.help.value
+    place = context.place(cell, one.arm, f"timing={one.base}")
+    counts, paced = list[Shown](), list[Shown]()
     for prefix, at in (("", cell), ("base_", cell.at(timing=one.base))):
-        refused, trials = total(context, "refused", [at], one.arm), len(context.table.numbers(at, one.arm))
-        shown.append(Value.count(f"timing_effect.{prefix}refused", place, refused))
-        shown.append(Value.count(f"timing_effect.{prefix}blocks", place, trials))
-        rates = told(context, "max_paced", at, one.arm)
+        refused, rates = figures.total(context, "refused", [at], one.arm), told(context, "max_paced", at, one.arm)
+        counts.append(Value.count(f"timing_effect.{prefix}refused", place, refused))
+        counts.append(Value.count(f"timing_effect.{prefix}blocks", place, len(context.table.numbers(at, one.arm))))
         paced.append(context.middle(f"timing_effect.{prefix}max_paced", place, rates, BIT_RATE) if rates else None)
-    found = Finding("timing_effect.help", place, one.help.value)
+    shown = (Finding("timing_effect.help", place, help_), *_sizes(context, one, place), *counts, *paced)
     path = f"{named(context, cell, timed=False)}: {context.words(cell, 'path')}"
-    yield Row((name, path), one.arm, (found, *shown, *paced))
+    return Row((words.versus(one.through, one.timing, one.base), path), one.arm, shown)
 
 
 # -- paths -----------------------------------------------------------------------------------------------
@@ -194,16 +185,16 @@ def paths(context: Context) -> Iterator[Block]:
             if not any(context.measured(cell, arm.name) for cell in cells):
                 continue
             place = context.place(f"*;{levels}", arm.name)
-            found = (one.link for cell in cells for one in details(context, cell, arm.name).values())
+            found = (one.link for cell in cells for one in figures.details(context, cell, arm.name).values())
             links = dict.fromkeys(filter(None, map(_link_words, found)))
             shown: list[Shown] = []
-            for name in ("truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
-                values = over_cells(told(context, name, cell, arm.name) for cell in cells)
-                quantity = COUNTED[name].quantity if name in COUNTED else BIT_RATE
-                measure = name if name in COUNTED else f"path.{name}"
-                shown.append(context.middle(measure, place, values, quantity) if values else None)
-            name, counted = "path.cross_dropped", any(told(context, "truth", cell, arm.name) for cell in cells)
-            shown.insert(3, Value.count(name, place, total(context, name, cells, arm.name)) if counted else None)
+            for name in ("path.truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
+                asked = name.removeprefix("path.") if name == "path.truth" else name
+                values = over_cells(told(context, asked, cell, arm.name) for cell in cells)
+                quantity = DURATION if "lateness" in name else BIT_RATE
+                shown.append(context.middle(name, place, values, quantity) if values else None)
+            dropped = figures.total(context, "path.cross_dropped", cells, arm.name) if shown[0] else None
+            shown.insert(3, Value.count("path.cross_dropped", place, dropped))
             rows.append(Row((f"{context.words(cells[0], 'path')}\n{' or '.join(links)}",), arm.name, tuple(shown)))
     columns = ("left", "capacity", "cross traffic", "frames of it dropped", "link late, p99")
     yield from table_of("", ("Path",), columns, rows)
@@ -212,7 +203,7 @@ def paths(context: Context) -> Iterator[Block]:
 def _link_words(link: Mapping[str, Any]) -> str:
     """``TBF, a bucket of 3.03 kB, a queue of 96.9 kB``."""
     kind = str(link.get("kind") or "")
-    if kind == AS_IS:
+    if kind == words.AS_IS:
         return "nothing of ours: what it carries is not known"
     parts = [{"emulator": "link emulator"}.get(kind, kind if kind == "netem" else kind.upper())]
     parts += [f"a bucket of {SIZE.text(link['burst_bytes'])}"] if link.get("burst_bytes") else []
@@ -222,7 +213,6 @@ def _link_words(link: Mapping[str, Any]) -> str:
 
 # -- charts ----------------------------------------------------------------------------------------------
 
-Rows = list[dict[str, Any]]
 _LEGENDS = {
     "triangle-down": "Triangles: no estimate, the highest rate that could be paced.",
     "stroke": "Dashes: what was available, counted.",
@@ -238,15 +228,12 @@ def against_cross(context: Context) -> Iterator[Block]:
             own = [one for one in cells if context.level(one, "traffic") in (kind, "none")]
             if len({context.level(one, "cross_mbps") for one in own}) < LEAST_LEVELS:
                 continue
+            of = f"of the estimates against {kind} cross traffic: {words.link_words(words.link_of(own[0]))}"
             for name, title, caption, axis in what:
-                panels: dict[str, Rows] = {}
-                for cell in own:
-                    panels.setdefault(named(context, cell), []).extend(_cross_rows(context, cell, name))
                 yield from chart_of(
-                    *("lines", f"{title} of the estimates against {kind} cross traffic: {link_words(link_of(own[0]))}"),
-                    f"In the manner of the paper’s Figure 16 {caption}",
+                    *("lines", f"{title} {of}", f"In the manner of the paper’s Figure 16 {caption}"),
                     (Axis("cross traffic, Mbit/s", None, "close"), Axis(f"{axis}, bit/s", BIT_RATE, "linear")),
-                    panels.items(),
+                    panels_of((named(context, cell), _cross_rows(context, cell, name)) for cell in own),
                     _LEGENDS,
                 )
 
@@ -256,7 +243,7 @@ _VARIANCE = "(b): half the interquartile range, which it calls MAD."
 
 def _cross_rows(context: Context, cell: Cell, name: str) -> Iterator[dict[str, Any]]:
     cross = float(context.level(cell, "cross_mbps"))
-    at = cross_words(context.level(cell, "cross_mbps"), context.level(cell, "traffic"))
+    at = words.cross_words(context.level(cell, "cross_mbps"), context.level(cell, "traffic"))
     for arm in context.arms:
         estimate = context.estimate(name, cell, arm.name)
         base = {"arm": arm.name, "label": arm.label, "at": at}
@@ -272,7 +259,7 @@ def _cross_rows(context: Context, cell: Cell, name: str) -> Iterator[dict[str, A
 
 def _not_paced(context: Context, cell: Cell, arm: ArmRecord, across: float) -> Iterator[dict[str, Any]]:
     paced = context.estimate("max_paced", cell, arm.name).point
-    if total(context, "refused", [cell], arm.name) and paced is not None:
+    if figures.total(context, "refused", [cell], arm.name) and paced is not None:
         t = f"{arm.label} cannot pace more than {BIT_RATE.text(paced)}"
         yield {"kind": "mark", "own": True, "across": across, "up": paced, "shape": "triangle-down", "t": t}
 
@@ -291,16 +278,13 @@ def strips(context: Context) -> Iterator[Block]:
         if len({context.level(one, "cross_mbps") for one in cells}) >= LEAST_LEVELS:
             continue
         for own in context.groups(cells, PATH).values():
-            panels: dict[str, Rows] = {}
             arms = [arm for arm in context.arms if any(context.measured(cell, arm.name) for cell in own)]
-            for cell in own:
-                panels.setdefault(named(context, cell), []).extend(_strips(context, cell, arms))
             yield from chart_of(
                 *("strips", f"Instant estimates: {context.words(own[0], 'path')}"),
                 "In the manner of the paper’s Figures 17 to 19: the searches of all repetitions, a strip for each "
                 "platform; bold, the median over repetitions.",
                 (Axis(""), Axis("estimate, bit/s", BIT_RATE, "close")),
-                panels.items(),
+                panels_of((named(context, cell), _strips(context, cell, arms)) for cell in own),
                 _LEGENDS,
             )
 
@@ -320,7 +304,7 @@ def _strips(context: Context, cell: Cell, arms: Sequence[ArmRecord]) -> Iterator
         else:
             yield from _not_paced(context, cell, arm, place + 0.5)
         for figure in published_of(context, cell, arm):
-            t = f"published: {figure.tool}, {figure.timing}, {figure.platform}: {mbps(figure.median)}"
+            t = f"published: {figure.tool}, {figure.timing}, {figure.platform}: {words.mbps(figure.median)}"
             yield {"kind": "mark", "across": place + 0.5, "up": figure.median * 1e6, "shape": "cross", "t": t}
     for place in range(len(arms)):
         yield from _available(context, cell, place + 0.5)
@@ -336,24 +320,24 @@ def thinned(values: Sequence[float]) -> list[float]:
 
 def effects_chart(context: Context) -> Iterator[Block]:
     """What timing changes the error by, with its interval."""
-    panels: dict[str, Rows] = {}
-    for one in context.once(effects):
+    parts: list[tuple[str, list[dict[str, Any]]]] = []
+    for one in context.once(figures.effects):
         change, arm = one.error.estimate, context.arm(one.arm)
         if change.point is None:
             continue
         estimator, path = context.level(one.cells[0], "estimator"), context.words(one.cells[0], "path")
         row = {"kind": "ours", "arm": arm.name, "label": arm.label, "hollow": not one.error.distinguishable}
         place = {"category": f"{named(context, one.cells[0], timed=False)}|{path}", "at": f"{estimator}, {path}"}
-        told = {"t": f"{points(change.point)} points", "interval": points_interval(change) or "none"}
+        told = {"t": f"{words.points(change.point)} points", "interval": words.points_interval(change) or "none"}
         ends = {"x": change.point, "low": change.low, "high": change.high}
-        panels.setdefault(versus(one.through, one.timing, one.base), []).append(row | place | told | ends)
+        parts.append((words.versus(one.through, one.timing, one.base), [row | place | told | ends]))
     yield from chart_of(
         *("dots", "What precise timing does to the error"),
         "Error without its sign, less that with the other timing in the same repetition, in percentage points: left "
         "of 0 precise timing helps. Filled: the interval excludes 0 and the effect exceeds what identical arms (A/A) "
         "differ by.",
         (Axis("percentage points", SHARE, "signed"), Axis("")),
-        panels.items(),
+        panels_of(parts),
     )
 
 
@@ -367,9 +351,9 @@ def absent(context: Context) -> Iterator[tuple[str, str]]:
     timings = {context.level(cell, "timing") for cell in context.cells}
     if len(timings) < 2:
         yield "what precise timing does", "the plan has a single timing"
-    elif PRECISE not in timings:
+    elif words.PRECISE not in timings:
         yield "what hptime does", "the plan has no timing hptime"
-    if all(context.level(cell, "through") != SHIM for cell in context.cells):
+    if all(context.level(cell, "through") != words.SHIM for cell in context.cells):
         yield "the shim", "the plan has no cell with through = shim"
     if all(context.level(cell, "traffic") == "none" for cell in context.cells):
         yield "cross traffic", "the plan has none"

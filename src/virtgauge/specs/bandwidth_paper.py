@@ -70,20 +70,18 @@ def published(context: Context) -> Iterator[Block]:
             absent.append(f"{name}, {where}: {figure.median:g}{half} Mbit/s. Nothing of this kind was measured here.")
         for cell, arm in own:
             place = context.place(cell, arm, "paper", paper=key)
-            stated = {"estimate": figure.median, "searches.half_iqr": figure.half_iqr}
-            theirs = (
-                None if rate is None else Value.count(f"published.{measure}", place, 1e6 * rate, BIT_RATE)
-                for measure, rate in stated.items()
-            )
-            note, traffic = cannot_pace(context, cell, arm), context.level(cell, "traffic")
-            ours = (
+            spread, note = figure.half_iqr, cannot_pace(context, cell, arm)
+            shown = (
+                Value.count("published.estimate", place, 1e6 * figure.median, BIT_RATE),
+                Value.count("published.searches.half_iqr", place, spread and 1e6 * spread, BIT_RATE),
                 context.value("estimate", cell, arm, note=at_least(context, cell, arm)),
                 context.value("searches.half_iqr", cell, arm),
                 context.value("max_paced", cell, arm, note=note) if note else None,
             )
-            of = [f"{name}\n{where}", *([figure.note] if figure.note else [])]
-            here = [named(context, cell), *([traffic] if traffic not in ("constant", "none") else [])]
-            rows.append(Row(("; ".join(of), ", ".join(here)), arm, (*theirs, *ours)))
+            of = "; ".join(filter(None, (f"{name}\n{where}", figure.note)))
+            traffic = context.level(cell, "traffic")
+            here = named(context, cell) + (f", {traffic}" if traffic not in ("constant", "none") else "")
+            rows.append(Row((of, here), arm, shown))
     columns = [*(Column(name, group) for group in ("Published", "Here") for name in ("estimate", "half the IQR"))]
     yield from table_of("", ("Published", "Here"), [*columns, Column("paced up to", "Here")], rows)
     yield Text((*absent, table("bandwidth").source.citation))
@@ -94,7 +92,7 @@ def published(context: Context) -> Iterator[Block]:
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
     """Of each platform, by its own figures, those of the reference, and those of the other virtual platforms."""
-    used = [arm for arm in context.all_arms if arm.usable and not arm.emulated and arm.role != "aa"]
+    used = [arm for arm in context.usable_arms if not arm.emulated]
     known = {arm.name: [*_of_arm(context, arm)] for arm in used}
     return check_claims("bandwidth", {arm.name: _judging(context, arm, used, known) for arm in used})
 
