@@ -166,8 +166,7 @@ def loads(context: Context, cells: Iterable[Cell]) -> list[float]:
 
 def jain(context: Context, cell: Cell, arm: str) -> Shown:
     """The fairness of a cell's load."""
-    found = jain_of(context, cell)
-    return None if found is None else Value.count("jain", context.place(cell), found)
+    return Value.count("jain", context.place(cell), jain_of(context, cell))
 
 
 def rfc2544(context: Context, cell: Cell, arm: str) -> Shown:
@@ -319,7 +318,7 @@ def _account(context: Context, cell: Cell | str, arm: str, told: Told, at: Seque
     notes = {"unclosed": "does not close", "unattributed": "unexplained", "excess": "nobody misses"}
     counts = [(name, told.account[name]) for name in _ACCOUNT]
     shown = [Value.count(f"loss.{name}", place, n, note=notes.get(name, "") if n else "") for name, n in counts]
-    return (*shown, *(Value.count(f"loss.dropped:{one}", place, own[one]) if one in own else None for one in at))
+    return (*shown, *(Value.count(f"loss.dropped:{one}", place, own.get(one)) for one in at))
 
 
 def losses_within(context: Context, arm: str) -> Iterator[str]:

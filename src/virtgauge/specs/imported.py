@@ -12,8 +12,8 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import ratio_with_interval
 from virtgauge.results.measure import Better, Measure, Statistic, durations, field, measures
 from virtgauge.specs import headline
-from virtgauge.specs.blocks import Block, Column, Row, Text, table_of
-from virtgauge.specs.context import Context
+from virtgauge.specs.blocks import Block, Row, Text, table_of
+from virtgauge.specs.context import Context, marked
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone
 from virtgauge.specs.model import Factor, Figures, SectionSpec, SuiteSpec
 
@@ -99,7 +99,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
 
 def _figures(context: Context) -> Iterator[Block]:
     """A table for each cell, of the measures that any arm has there."""
-    columns = tuple(Column(arm.label + (f" ({arm.mark})" if arm.mark else "")) for arm in context.arms)
+    columns = [marked(arm) for arm in context.arms]
     for cell in context.cells:
         tried = {arm.name: context.table.tried(cell, arm.name) for arm in context.arms}
         rows = []

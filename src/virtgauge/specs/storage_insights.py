@@ -207,18 +207,16 @@ def limits(context: Context) -> Iterator[Block]:
             if (found := explained(context, cell, arm.name)) is None:
                 continue
             place, explanation = context.place(cell, arm.name), found[1]
-            used = ((name, explanation.shares.get(name)) for name in ("flushes", "client", "server CPU"))
-            shares = [
-                None if part is None else Value.count(f"limit.share:{name}", place, 100 * part, SHARE)
-                for name, part in used
-            ]
-            served = explanation.operations_per_flush
-            group = None if served is None else Value.count("limit.operations_per_flush", place, served)
+            used = {name: explanation.shares.get(name) for name in ("flushes", "client", "server CPU")}
             near = context.table.flags([cell], arm.name, counted=True).get("client-limited", 0)
-            limited = Value.count("client_limited", place, near)
-            said = " ".join(reasons(context, cell, *found))
-            told = (limit(context, cell, arm.name), *shares, limited, group, said)
-            rows.append(Row((context.spec.cell_name(cell),), arm.name, told))
+            shown = (
+                limit(context, cell, arm.name),
+                *(Value.count(f"limit.share:{of}", place, part and 100 * part, SHARE) for of, part in used.items()),
+                Value.count("client_limited", place, near),
+                Value.count("limit.operations_per_flush", place, explanation.operations_per_flush),
+                " ".join(reasons(context, cell, *found)),
+            )
+            rows.append(Row((context.spec.cell_name(cell),), arm.name, shown))
     used_of = (Column(name, "share of its limit that is used") for name in ("flushes", "client", "server’s CPU"))
     counts = ("repetitions near the client’s limit", "operations to a flush")
     yield from table_of("", ("Of",), (Column("limit", text=True), *used_of, *counts, Column("why", text=True)), rows)
@@ -328,7 +326,7 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
             shown += _crashes(context, arm, of_level, of, place)
         counted = context.spec.measure(rate_measure(context, writing) if writing else "throughput").quantity
         shown.append(context.middle("durability.rate", place, found, counted))
-        shown.append(dataclasses.replace(context.of("durability.price", place, price, RATIO), hint=named))
+        shown.append(context.of("durability.price", place, price, RATIO, hint=named))
         settings = (context.table.last_result(cell, arm).get("settings") for cell in reversed(of_level))
         shown.append(_settings_words(next(filter(None, settings), None)))
         heads = context.words(of_level[0], "database"), on_device(SHORT_LEVELS.get(level, level), flushes, log)
@@ -366,7 +364,7 @@ def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: 
         note = "lost" if name == "missing" and number else ""
         yield Value.count(f"crash.{of}.{name}", place, number, note=note, hint=crashes)
     ages = [float(age) * 1e6 for audit in audits if (age := audit.get("newest_lost_ms")) is not None]
-    yield Value.count(f"crash.{of}.newest_lost", place, max(ages), DURATION) if ages else None
+    yield Value.count(f"crash.{of}.newest_lost", place, max(ages, default=None), DURATION)
     yield Value.count(f"crash.{of}.crashes", place, len(audits))
 
 

@@ -341,7 +341,7 @@ def ranking_shares(context: Context) -> Iterator[Block]:
                 Finding("durability_share.fastest", place, one.fastest),
                 Finding("durability_share.slowest", place, one.slowest),
                 context.of("durability_share.spread", place, one.spread, RATIO),
-                None if one.share is None else Value.count("durability_share.share", place, 100 * one.share, SHARE),
+                Value.count("durability_share.share", place, one.share and 100 * one.share, SHARE),
             )
             rows.append(Row((on_device(named, flushes),), arm.name, shown))
     columns = (Column("fastest", text=True), Column("slowest", text=True), "fastest ÷ slowest")

@@ -23,7 +23,7 @@ from virtgauge.results.columns import STATUSES
 from virtgauge.results.formatting import duration, exact_duration, load_label, share
 from virtgauge.results.quantities import DURATION, RATIO
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Text, Value, table_of
-from virtgauge.specs.context import Context
+from virtgauge.specs.context import Context, marked
 from virtgauge.specs.timing_insights import PROBES
 
 TRAPPED_TSC_NS = 150.0
@@ -428,12 +428,12 @@ def why(context: Context) -> Iterator[Block]:
         rows = []
         for cause in found:
             place = context.place("*", arm.name, cause=cause.topic)
-            saved = None if cause.effect is None else context.of("cause.saved", place, cause.effect, DURATION)
-            times = None if cause.factor is None else Value.count("cause.factor", place, cause.factor, RATIO)
-            if saved is not None and cause.against:
-                saved = dataclasses.replace(saved, hint=cause.against)
-            needs = f" Not measured: that needs {cause.needs}." if cause.needs else ""
-            observed = Finding("cause.observed", place, cause.observed)
-            rows.append(Row((cause.topic,), "", (observed, saved, times, cause.sentence + needs)))
-        title = f"{arm.label} ({arm.mark})" if arm.mark else arm.label
-        yield from table_of(title, ("Cause",), columns, rows, folded=True)
+            saved, needs = cause.effect, f" Not measured: that needs {cause.needs}." if cause.needs else ""
+            shown = (
+                Finding("cause.observed", place, cause.observed),
+                context.of("cause.saved", place, saved, DURATION, hint=cause.against) if saved else None,
+                Value.count("cause.factor", place, cause.factor, RATIO),
+                cause.sentence + needs,
+            )
+            rows.append(Row((cause.topic,), "", shown))
+        yield from table_of(marked(arm), ("Cause",), columns, rows, folded=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 
@@ -152,7 +151,7 @@ def _figures(place: Place, prefix: str, test: FactorTest | EffectTest, parts: Co
     for part in parts:
         name, quantity = part.replace("holm", "adjusted"), PROBABILITY if part.partition("_")[0] == "p" else COUNT
         value = getattr(test, part)
-        yield None if value is None else Value.count(f"{prefix}.{name}", place, value, quantity, note=note)
+        yield Value.count(f"{prefix}.{name}", place, value, quantity, note=note)
         note = ""
 
 
@@ -194,7 +193,9 @@ def _pair(context: Context, prefix: str, factor: str, pair: PairTest | None) -> 
     place = context.place("*", "", pair.second, factor=factor, level=pair.first)
     hint = "" if pair.delta.point is None else f"{magnitude(pair.delta.point)} effect"
     note = "not ranked" if pair.emulated else "shown" if pair.shown else ""
-    delta = dataclasses.replace(context.of(f"{prefix}.delta", place, pair.delta, COUNT), hint=hint, note=note)
-    figures = (("z", pair.z, COUNT), ("p", pair.p, PROBABILITY), ("p_adjusted", pair.p_holm, PROBABILITY))
-    tests = (None if one is None else Value.count(f"{prefix}.{name}", place, one, of) for name, one, of in figures)
-    return delta, *tests
+    return (
+        context.of(f"{prefix}.delta", place, pair.delta, COUNT, hint=hint, note=note),
+        Value.count(f"{prefix}.z", place, pair.z),
+        Value.count(f"{prefix}.p", place, pair.p, PROBABILITY),
+        Value.count(f"{prefix}.p_adjusted", place, pair.p_holm, PROBABILITY),
+    )

@@ -12,7 +12,7 @@ from virtgauge.analysis.spikes import MOST_PARTS
 from virtgauge.results.formatting import duration, load_label
 from virtgauge.results.quantities import DURATION, SHARE
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Value, chart_of, table_of
-from virtgauge.specs.context import Context
+from virtgauge.specs.context import Context, marked
 from virtgauge.specs.timing_insights import function_label
 
 _MOST_NAMED, _MOST_LATEST = 3, 10
@@ -127,10 +127,9 @@ def late_causes(context: Context) -> Iterator[Block]:
                     Value.count("cycle.cause.latest", place, max(one.ns for one in own), DURATION),
                 )
                 rows.append(Row((label, _WORDS[cause][0]), "", (*figures, _WORDS[cause][1])))
-        title = f"{arm.label} ({arm.mark})" if arm.mark else arm.label
-        yield from table_of(title, ("Cycles", "Cause"), columns, rows)
+        yield from table_of(marked(arm), ("Cycles", "Cause"), columns, rows)
         latest.sort(key=lambda one: -one[1].ns)
-        yield from _courses(title, latest[:_MOST_LATEST])
+        yield from _courses(marked(arm), latest[:_MOST_LATEST])
 
 
 def _courses(title: str, latest: Sequence[tuple[str, _Late]]) -> Iterator[Block]:
