@@ -40,10 +40,6 @@ def _signed(error: Column, bound: Column) -> Column:
     return np.where((bound == 1) & (error < 0), np.nan, error)
 
 
-def _of_error(function: Callable[[Column], Column]) -> Derived:
-    return Derived((_ERROR, _BOUND), lambda error, bound: function(_signed(error, bound)))
-
-
 def bandwidth_measures() -> Iterator[Measure]:
     """Estimates of available bandwidth, and the truth that was counted meanwhile."""
 
@@ -57,8 +53,8 @@ def bandwidth_measures() -> Iterator[Measure]:
     paced, carried = rate("pacing", "max_paced_mbps"), rate("pacing", "carried_mbps")
     found = measures(
         *("bandwidth", ESTIMATES),
-        ("error", SHARE, lower, off, _of_error(np.abs)),
-        ("signed_error", SHARE, neither, "estimate ÷ truth − 1", _of_error(lambda error: error)),
+        ("error", SHARE, lower, off, Derived((_ERROR, _BOUND), lambda *error: np.abs(_signed(*error)))),
+        ("signed_error", SHARE, neither, "estimate ÷ truth − 1", Derived((_ERROR, _BOUND), _signed)),
         ("estimate", BIT_RATE, neither, "the available bandwidth as it was estimated", rate("median_mbps")),
         ("truth", BIT_RATE, neither, "the available bandwidth as it was counted", rate("truth_mbps")),
         ("searches.half_iqr", BIT_RATE, lower, spread, rate("half_iqr_mbps")),
@@ -246,11 +242,8 @@ def accuracies(context: Context) -> list[Accuracy]:
 def _accuracy(context: Context, arm: str, estimators: tuple[str, ...], cells: Sequence[Cell]) -> Accuracy:
     errors, gave = (_of(context, name, cells, arm) for name in ("error", "estimate"))
     held = [one for values in _of(context, "intervals.covered", cells, arm).values() for one in values.values()]
-    sent, duration = (
-        # Of the trials that gave an estimate.
-        _median(context, _paired(_of(context, name, cells, arm), gave, _first), quantity)
-        for name, quantity in (("bytes_sent", SIZE), ("duration", DURATION))
-    )
+    # Of the trials that gave an estimate.
+    sent, duration = (_paired(_of(context, name, cells, arm), gave, _first) for name in ("bytes_sent", "duration"))
     beside = None
     if arm != context.table.reference and errors:
         reference = _of(context, "error", [*errors], context.table.reference)
@@ -263,8 +256,8 @@ def _accuracy(context: Context, arm: str, estimators: tuple[str, ...], cells: Se
         no_truth=not any(_of(context, "truth", cells, arm).values()),
         covered=round(sum(held)),
         intervals=len(held),
-        sent=sent,
-        duration=duration,
+        sent=_median(context, sent, SIZE),
+        duration=_median(context, duration, DURATION),
         beside=beside,
     )
 
@@ -289,11 +282,11 @@ class Effect:
     """One timing against another on one arm, in pairs of trials of the same repetition, in one cell or over several."""
 
     arm: str
-    cells: tuple[Cell, ...]  # with the tested timing, of which one has pairs at least; ``pairs`` is how many do
+    cells: tuple[Cell, ...]  # with the tested timing
     through: str
     timing: str
     base: str
-    pairs: int
+    pairs: int  # cells that have any
     # off, base_off: errors without their sign, in per cent, of the repetitions that have both
     off: Estimate
     base_off: Estimate
@@ -327,36 +320,29 @@ def pooled_effects(context: Context) -> list[Effect]:
     return [_effect(context, key[0], [one.cells[0] for one in group], key[3], group) for key, group in groups.items()]
 
 
-def _effect(
-    context: Context, arm: str, cells: Sequence[Cell], base: str, group: Sequence[Effect] | None = None
-) -> Effect:
+def _effect(context: Context, arm: str, cells: Sequence[Cell], base: str, group: Sequence[Effect] = ()) -> Effect:
+    """In one cell; over several, of whose effects ``group`` is."""
     off, base_off = _of(context, "error", cells, arm), _of(context, "error", cells, arm, base)
     paired = _paired(off, base_off, operator.sub)
     keys = [cell for cell in cells if cell in paired]
-    bases = [cell.at(timing=base) for cell in keys]
-    error = _from_zero(context, paired, [keys, bases])
+    error = _from_zero(context, paired, [keys, [cell.at(timing=base) for cell in keys]])
     first, other = cells[0], cells[0].at(timing=base)
-    pooled = group is not None
+    spread = context.table.compared(context.spec.measure(_WIDTH), first, arm, (other, arm))
     return Effect(
         *(arm, tuple(cells), context.level(first, "through"), context.level(first, "timing"), base),
         pairs=len(keys),
         off=_median(context, _paired(off, base_off, _first)),
         base_off=_median(context, _paired(base_off, off, _first)),
         error=error,
-        width=_median(context, _of(context, _WIDTH, keys if pooled else cells, arm), BIT_RATE),
-        spread=_pooled_spread(context, arm, keys, base) if pooled else _spread(context, arm, first, other),
-        enabled=sum(one.help is Help.ENABLES for one in group or ()),
-        lost=sum(one.help is Help.LOST for one in group or ()),
-        help=None if pooled else _help(estimated(context, first, arm), estimated(context, other, arm), error),
+        width=_median(context, _of(context, _WIDTH, keys if group else cells, arm), BIT_RATE),
+        spread=_pooled_spread(context, arm, keys, base) if group else spread,
+        enabled=sum(one.help is Help.ENABLES for one in group),
+        lost=sum(one.help is Help.LOST for one in group),
+        help=None if group else _help(estimated(context, first, arm), estimated(context, other, arm), error),
     )
 
 
 _WIDTH = "searches.half_iqr"
-
-
-def _spread(context: Context, arm: str, cell: Cell, other: Cell) -> Comparison:
-    """The band is what the A/A pair's spreads differ by in the cell where they do most; none unless both tell it."""
-    return context.table.compared(context.spec.measure(_WIDTH), cell, arm, (other, arm))
 
 
 def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], base: str) -> Comparison:

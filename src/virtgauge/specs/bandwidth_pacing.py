@@ -14,8 +14,8 @@ from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE, DURATION, FACTOR, Quantity
 from virtgauge.specs.bandwidth_figures import details, told
 from virtgauge.specs.bandwidth_formatting import THROUGH, TIMINGS, timed_words
-from virtgauge.specs.blocks import Axis, Block, Column, Place, Row, Shown, Value, chart_of, table_of
-from virtgauge.specs.context import Context
+from virtgauge.specs.blocks import Axis, Block, Column, Place, Row, Shown, Value, chart_of, panels_of, table_of
+from virtgauge.specs.context import Context, over_cells
 
 _CURVE_POINTS = 100
 _SHORTEST_GAP = 0.1  # Of what was planned; what is shorter would take most of a logarithmic axis, and tells little
@@ -82,25 +82,21 @@ def pacing(context: Context) -> Iterator[Block]:
     for one in context.once(pacings):
         name, cells = one.arm.name, list(dict.fromkeys(cell for cell, _ in one.trials))
         place = context.place(f"*;through={one.through};timing={one.timing}", name, method=one.method)
-        blocks: dict[int, float] = {}
-        known = {cell: (told(context, "max_paced", cell, name), told(context, "refused", cell, name)) for cell in cells}
-        for cell, block in one.trials:
-            # A trial tells no more than it was asked for: the highest of each repetition counts.
-            if (rate := known[cell][0].get(block)) is not None:
-                blocks[block] = max(rate, blocks.get(block, 0.0))
-        paced = context.median(blocks.values(), BIT_RATE) if blocks else None
-        refused = sum(known[cell][1].get(block, 0.0) for cell, block in one.trials)
+        rates, refused = ({cell: told(context, of, cell, name) for cell in cells} for of in ("max_paced", "refused"))
+        # A trial tells no more than it was asked for: the highest of each repetition counts.
+        paced = over_cells(({block: rates[cell][block]} for cell, block in one.trials if block in rates[cell]), max)
+        best = context.median(paced.values(), BIT_RATE) if paced else None
         shims = [details(context, cell, name)[block].shim for cell, block in one.trials]
         shown: list[Shown] = [
-            context.of("pacing.max_paced", place, paced, BIT_RATE, better=Better.HIGHER) if paced else None,
-            Value.count("pacing.refused", place, refused),
+            context.of("pacing.max_paced", place, best, BIT_RATE, better=Better.HIGHER) if best else None,
+            Value.count("pacing.refused", place, sum(refused[cell].get(block, 0.0) for cell, block in one.trials)),
             Value.count("pacing.trials", place, len(one.trials)),
             *_tails("pacing.gap", place, one.gap, FACTOR),
             *_tails("pacing.lateness", place, one.lateness, DURATION),
         ]
         for key, which in (("served", "answered"), ("passed", "passed")):
-            number = sum(int(shim.get(key) or 0) for shim in shims)
-            shown.append(Value.count(f"pacing.shim.{which}", place, number) if any(shims) else None)
+            number = sum(int(shim.get(key) or 0) for shim in shims) if any(shims) else None
+            shown.append(Value.count(f"pacing.shim.{which}", place, number))
         rows.append(Row((timed_words(f"{one.timing}|{one.through}"), one.method), name, tuple(shown)))
     columns: list[Column | str] = [
         *("paced up to", "not paced", "of trials"),
@@ -116,41 +112,43 @@ def _tails(name: str, place: Place, merged: Merged | None, quantity: Quantity) -
         return
     found, factor = merged
     for statistic, share in (("p50", 0.5), ("p99", 0.99)):
-        enough = found.n >= samples_needed(share)
-        value = found.quantile(share) * factor if enough else 0.0
-        yield Value.count(f"{name}.{statistic}", place, value, quantity) if enough else None
+        value = found.quantile(share) * factor if found.n >= samples_needed(share) else None
+        yield Value.count(f"{name}.{statistic}", place, value, quantity)
     yield Value.count(f"{name}.mean", place, found.mean * factor, quantity)
 
 
 def curves(context: Context) -> Iterator[Block]:
     """Achieved gaps, and how late bursts leave."""
-    gaps: dict[str, list[dict[str, Any]]] = {}
-    late: dict[str, list[dict[str, Any]]] = {}
-    for one in context.once(pacings):
-        row = {"arm": one.arm.name, "label": one.arm.label}
-        if one.gap is not None:
-            (found, factor), mean = one.gap, one.gap[0].mean * one.gap[1]
-            values, shares = ccdf(found, _CURVE_POINTS)
-            own = gaps.setdefault(one.title, [])
-            for value, share in zip((values * factor).tolist(), shares.tolist(), strict=True):
-                told = {"t": f"{amount(value)} × as planned", "s": f"{amount(100 * share)} %"}
-                own += [row | {"kind": "curve", "x": value, "y": share} | told] if value >= _SHORTEST_GAP else []
-            own.append(row | {"kind": "mean", "x": mean, "t": f"{amount(mean)} ×", "at": "mean"})
-        if one.lateness is not None:
-            found, factor = one.lateness
-            values, shares = ccdf(found, _CURVE_POINTS)
-            columns = {"x": (values * factor).tolist(), "y": shares.tolist(), "mean": found.mean * factor}
-            late.setdefault(one.title, []).append(row | columns)
+    found = context.once(pacings)
+    late = ((one.title, [_curve(one.arm, one.lateness)]) for one in found if one.lateness is not None)
     yield from chart_of(
         *("ccdf", "Achieved gaps between bursts"),
         "How often the time between two bursts is longer than so many times what was planned (P(X > x)); all "
         "repetitions and rates together. A steep fall at 1 × is good pacing.",
         (Axis("times what was planned", FACTOR), Axis("")),
-        gaps.items(),
+        panels_of((one.title, _gaps(_curve(one.arm, one.gap))) for one in found if one.gap is not None),
     )
     yield from chart_of(
         *("ccdf", "How late bursts leave"),
         "From a burst’s due time to its handover to the kernel: P(X > x), all repetitions and rates together.",
         (Axis(DURATION.unit, DURATION), Axis("share that is longer")),
-        late.items(),
+        panels_of(late),
     )
+
+
+def _curve(arm: ArmRecord, merged: Merged) -> dict[str, Any]:
+    """How often values are larger than so many, in columns."""
+    found, factor = merged
+    values, shares = ccdf(found, _CURVE_POINTS)
+    columns = {"x": (values * factor).tolist(), "y": shares.tolist(), "mean": found.mean * factor}
+    return {"arm": arm.name, "label": arm.label} | columns
+
+
+def _gaps(curve: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A point each, for gaps have words of their own."""
+    row = {"arm": curve["arm"], "label": curve["label"]}
+    for value, share in zip(curve["x"], curve["y"], strict=True):
+        told = {"t": f"{amount(value)} × as planned", "s": f"{amount(100 * share)} %"}
+        if value >= _SHORTEST_GAP:
+            yield row | {"kind": "curve", "x": value, "y": share} | told
+    yield row | {"kind": "mean", "x": curve["mean"], "t": f"{amount(curve['mean'])} ×", "at": "mean"}
