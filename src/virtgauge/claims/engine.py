@@ -56,8 +56,10 @@ def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     verdict = verdict_of(found)
     deciding = {Verdict.CONFIRMED: True, Verdict.CONTRADICTED: False}.get(verdict)
     evidence = tuple(sorted(found, key=lambda one: one.agrees is not deciding))  # a reader sees the first of them
-    elsewhere = dict.fromkeys(reason for test in claim.tests for reason in _elsewhere(test, figures))
-    note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *(f"{reason}." for reason in elsewhere))))
+    # What a platform does not have and another has: the test is of those that have it.
+    absent = dict.fromkeys(one for test in claim.tests for one in _absent(test, figures))
+    elsewhere = (f"{why}." for why, on_a_platform in absent if on_a_platform)
+    note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *elsewhere)))
     return CheckedClaim(claim.name, claim.where, claim.text, note, verdict, evidence)
 
 
@@ -87,20 +89,11 @@ def _hear(test: model.Test, figures: Figures, claim: Claim) -> Iterator[Evidence
     known = any(one.measured for one in found)
     # What must hold of most figures, or of any, is told by those that there are.
     complete = known and getattr(test, "which", "each") in ("most", "any")
-    lacking = [] if complete else list(dict.fromkeys(_lacking(test, figures)))
-    yield from map(Evidence.none, lacking)
+    absent = () if complete else dict.fromkeys(_absent(test, figures))
+    lacking = [Evidence.none(why) for why, on_a_platform in absent if not on_a_platform]
+    yield from lacking
     if known or not lacking:
         yield from found
-
-
-def _lacking(test: model.Test, figures: Figures) -> Iterator[str]:
-    """Why the test is not complete: levels that it needs and that have no figure."""
-    return (why for why, on_a_platform in _absent(test, figures) if not on_a_platform)
-
-
-def _elsewhere(test: model.Test, figures: Figures) -> Iterator[str]:
-    """What a platform does not have and another has: the test is of those that have it."""
-    return (why for why, on_a_platform in _absent(test, figures) if on_a_platform)
 
 
 def _absent(test: model.Test, figures: Figures) -> Iterator[tuple[str, bool]]:

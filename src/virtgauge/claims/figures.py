@@ -15,6 +15,7 @@ from virtgauge.analysis.bandwidth import rate_text
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio, unpaired_ratio
 from virtgauge.analysis.estimate import Estimate, attainable_confidence, expanded_tail, median_estimate
 from virtgauge.claims.model import Cells, ClaimFile, Level, Range
+from virtgauge.results.formatting import share
 from virtgauge.results.quantities import DURATION, significant
 
 _RESAMPLES = 2000
@@ -80,11 +81,6 @@ class Figures:
     def exact(self) -> bool:
         """Whether these are a paper's own."""
         return self._nominal is None
-
-    @property
-    def chance(self) -> float:
-        """Of an error that an interval is given; 1 of a paper's own figures, which have no interval."""
-        return 1.0 if self._nominal is None else 1 - self._nominal
 
     def place(self, figure: Figure, without: Iterable[str] = (), alike: Iterable[str] | None = None) -> object:
         """What two figures must have in common to be compared, leaving some factors aside."""
@@ -166,11 +162,10 @@ class Figures:
         return paired_ratio(one.values, other.values, self.wanted(among))
 
     def difference(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
-        """Of two figures; of a run's, formed within each block."""
-        unit = one.estimate.unit
+        """The same."""
         if self.exact:
-            return exact(one.point - other.point, unit)
-        return paired_difference(one.values, other.values, unit, self.wanted(among))
+            return exact(one.point - other.point, one.estimate.unit)
+        return paired_difference(one.values, other.values, one.estimate.unit, self.wanted(among))
 
     def wanted(self, among: int = 1) -> float:
         """The confidence of an interval that decides by itself, where it is one among several that might have.
@@ -340,7 +335,7 @@ def number_text(value: float, unit: str) -> str:
     if unit == "Mbit/s":
         return rate_text(value * 1e6)
     if unit == "share":
-        return f"{value:.1%}".replace("%", " %")
+        return share(value)
     if unit == "points":
         return f"{value * 100:+.2g} points"
     return f"{significant(value)}×" if unit == "ratio" else f"{significant(value)} {unit}"

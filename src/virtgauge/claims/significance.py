@@ -34,6 +34,7 @@ MARGIN = 1.25  # ours: levels are alike whose ratio, with its interval, is no fa
 FEWEST_REPETITIONS = 3  # With fewer, nothing shows how much a cell varies by itself
 _MOST_NAMED = 3
 _MOST_VALUES = 100
+_How = Mapping[str, bool]  # How ranks are compared: ``blocked``, ``exact``
 _TRIVIAL = ": an effect may be there, and is too small to matter"
 
 
@@ -113,7 +114,7 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family
     if not figures.exact and most < FEWEST_REPETITIONS:
         text = f"{most} repetitions cannot estimate chance: {FEWEST_REPETITIONS} or more are needed"
         return _Tested(text, needs=FEWEST_REPETITIONS)
-    alpha = min(LEVEL, figures.chance)
+    alpha = LEVEL if figures.exact else min(LEVEL, 1 - figures.wanted())
     if len(test.factors) > 1:
         return _interaction(test, figures, part, alpha, family)
     by_level: dict[Level, list[Figure]] = {}
@@ -125,11 +126,17 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family
     groups = _groups(test.factors[0], figures, list(by_level.values()))
     if any(group.size == 0 for group in groups):
         return _Tested(f"nothing was measured at every level of {test.factors[0]}")
-    labels = [_words(figures, test.factors[0], level) for level in by_level]
-    within = not figures.exact and test.factors[0] not in figures.file.of_arms
+    # Within guests the test is Friedman's; a run's need not be as the paper made it.
+    how = {"blocked": not figures.exact and test.factors[0] not in figures.file.of_arms, "exact": not figures.exact}
     if test.pairs:
-        return _dunn(test, groups, labels, alpha, family, within=within, exact=not figures.exact)
-    return _kruskal(groups, alpha, family, within=within, exact=not figures.exact)
+        return _dunn(test, groups, [_words(figures, test.factors[0], level) for level in by_level], alpha, family, how)
+    return _kruskal(groups, alpha, family, how)
+
+
+def _shown(text: str, p: float, alpha: float, family: int, least: float = 0.0) -> _Tested:
+    """What a probability says; ``least`` is the smallest that data could give."""
+    shown = p < alpha
+    return _Tested(f"{text}: {'an effect' if shown else 'no effect shown'}", shown, max(p, least) < alpha / family)
 
 
 def _level(test: Significance, one: Figure, factor: str) -> Level | None:
@@ -244,44 +251,34 @@ def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -
     return rank([[by_place[place] for place in common] for by_place in cells])
 
 
-def _kruskal(groups: Sequence[Values], alpha: float, family: int, *, within: bool, exact: bool) -> _Tested:
-    """``within`` guests the test is Friedman's; ``exact`` where it need not be as the paper made it."""
-    sizes = [len(group) for group in groups]
+def _kruskal(groups: Sequence[Values], alpha: float, family: int, how: _How) -> _Tested:
+    sizes, within = [len(group) for group in groups], how["blocked"]
     least = ranks.least_attainable_p(sizes, blocked=within)
     if least >= alpha:
         there = f"{sizes[0]} guests" if within else f"{' + '.join(map(str, sizes))} values"
         needs = _fewest(lambda n: ranks.least_attainable_p([n] * len(sizes), blocked=within), alpha)
         return _Tested(f"{there}: no data could give an exact p below {least:.2g}", needs=needs)
-    found = ranks.kruskal_wallis(groups, blocked=within, exact=exact)
-    shown = found.p < alpha
-    effect, (name, size) = found.epsilon_squared, ("Friedman’s χ²", "W") if within else ("H", "ε²")
-    text = f"{name}({found.df}) = {found.h:.2f}, {p_value(found.p)}, {size} {effect:.2f}: {_effect(shown)}"
-    return _Tested(text, shown, max(found.p, least) < alpha / family)  # χ² can fall below what data could give
+    found = ranks.kruskal_wallis(groups, **how)
+    name, size = ("Friedman’s χ²", "W") if within else ("H", "ε²")
+    text = f"{name}({found.df}) = {found.h:.2f}, {p_value(found.p)}, {size} {found.epsilon_squared:.2f}"
+    return _shown(text, found.p, alpha, family, least)  # χ² can fall below what data could give
 
 
 def _dunn(
-    test: Significance,
-    groups: Sequence[Values],
-    labels: Sequence[str],
-    alpha: float,
-    family: int,
-    *,
-    within: bool,
-    exact: bool,
+    test: Significance, groups: Sequence[Values], labels: Sequence[str], alpha: float, family: int, how: _How
 ) -> _Tested:
-    sizes = [len(group) for group in groups]
-    wanted = _pairs_meant(test.pairs, labels)
+    sizes, wanted = [len(group) for group in groups], _pairs_meant(test.pairs, labels)
     if not wanted:
         return _Tested("no such pair of levels was measured")
 
     def least_of(sizes: Sequence[int]) -> float:
-        return max(ranks.least_attainable_dunn_p(sizes, *pair, blocked=within, exact=exact) for pair in wanted)
+        return max(ranks.least_attainable_dunn_p(sizes, *pair, **how) for pair in wanted)
 
     least = least_of(sizes)
     if least >= alpha:
         text = f"{' + '.join(map(str, sizes))} values: Dunn’s test could give no p below {least:.2g}"
         return _Tested(text, needs=_fewest(lambda n: least_of([n] * len(sizes)), alpha))
-    found = [pair for pair in ranks.dunn(groups, blocked=within, exact=exact) if (pair.first, pair.second) in wanted]
+    found = [pair for pair in ranks.dunn(groups, **how) if (pair.first, pair.second) in wanted]
     shown = [pair for pair in found if pair.p < alpha]
     rest = [pair for pair in found if pair not in shown]
     adjusted = sum(pair.p_holm < alpha for pair in found)
@@ -323,7 +320,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
         if len(axes) == len(varied):
             return _Tested("one value a cell: this interaction cannot be told from chance")
         p = single_value_p(np.array([cells[place].point for place in design]).reshape(shape), axes)
-        return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha, p < alpha / family)
+        return _shown(f"{' × '.join(test.factors)}, {p_value(p)}", p, alpha, family)
     axis = varied.index("platform") if "platform" in varied else None
     platform = {place: None if axis is None else place[axis] for place in design}
     guests: dict[Level | None, set[int]] = {}  # that all cells of a platform have
@@ -343,15 +340,11 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
         next(effect.p for effect in analysis if tuple(sorted(effect.factors)) == axes)
         for analysis in (aligned_rank_anova(logs, between), anova(logs, between))
     )
-    return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha, p < alpha / family)
+    return _shown(f"{' × '.join(test.factors)}, {p_value(p)}", p, alpha, family)
 
 
 def _words(figures: Figures, factor: str | None, level: Level | None) -> str:
     return "" if level is None else format_level(figures.file.factors.get(factor or "") or "{}", level)
-
-
-def _effect(shown: bool) -> str:
-    return "an effect" if shown else "no effect shown"
 
 
 def p_value(p: float) -> str:
