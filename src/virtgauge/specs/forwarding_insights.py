@@ -156,9 +156,8 @@ def counted(context: Context, cell: Cell, arm: str) -> Told | None:
 
 def loads(context: Context, cells: Iterable[Cell]) -> list[float]:
     """The parts of the throughput at which latency was measured anywhere in some cells, ascending."""
-    return sorted(
-        {load for cell in cells for arm in context.arms for load in results(context).told[cell, arm.name].loads}
-    )
+    told = results(context).told
+    return sorted(set[float]().union(*(told[cell, arm.name].loads for cell in cells for arm in context.arms)))
 
 
 # -- columns ---------------------------------------------------------------------------------------------
@@ -172,8 +171,7 @@ def jain(context: Context, cell: Cell, arm: str) -> Shown:
 def rfc2544(context: Context, cell: Cell, arm: str) -> Shown:
     """Whether every result has RFC 2544's durations and repetitions; its section 23 none has in full."""
     told = counted(context, cell, arm)
-    kept = told is not None and told.rfc2544
-    words = "durations and repetitions, without learning frames and rests" if kept else "no"
+    words = "durations and repetitions, without learning frames and rests" if told and told.rfc2544 else "no"
     return Finding("rfc2544_durations", context.place(cell, arm), words)
 
 
@@ -381,6 +379,7 @@ _SIMULATED = (
 def interfaces(context: Context) -> Iterator[Block]:
     """Para-virtual against fully emulated interfaces, cell by cell."""
     groups = {"ndr_bits": "NDR", AT_THROUGHPUT: "latency (L_tot)"}
+    columns = [Column(one, group) for group in groups.values() for one in ("para-virtual", "emulated", "ratio")]
     for first, second in pairs(context.all_arms):
         rows = []
         ratios = throughput_ratios(context, first, second)
@@ -389,11 +388,9 @@ def interfaces(context: Context) -> Iterator[Block]:
             for name in groups:
                 ratio = context.table.ratio(context.spec.measure(name), (cell, first.name), (cell, second.name))
                 place = context.place(cell, first.name, f"arm={second.name}")
-                measure = "ndr" if name == "ndr_bits" else name
                 shown += [context.value(name, cell, arm.name) for arm in (first, second)]
-                shown.append(context.of(measure, place, ratio, RATIO))
+                shown.append(context.of("ndr" if name == "ndr_bits" else name, place, ratio, RATIO))
             rows.append(Row((context.spec.cell_name(cell),), "", tuple(shown)))
-        columns = [Column(one, group) for group in groups.values() for one in ("para-virtual", "emulated", "ratio")]
         caption = _SIMULATED if first.emulated or second.emulated else ""
         yield from table_of(f"{first.label} against {second.label}", ("Of",), columns, rows, caption)
         if points := [ratio.point for ratio in ratios.values() if ratio.point is not None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from virtgauge.claims.figures import Figure, Figures
@@ -18,7 +18,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import interval_text
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, significant
-from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Text, Value, chart_of, table_of
+from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Text, Value, chart_of, panels_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_insights import (
     INTERFACES,
@@ -53,13 +53,13 @@ def published(context: Context) -> Iterator[Block]:
         for arm, points, what in _ours(context, figure):
             name = "/".join((figure.platform, figure.nic, figure.quantity, figure.condition))
             place = context.place("*", arm.name, "paper", paper=name)
-            ends = {"low": min(points), "high": max(points)} if points else {}
-            ours = [
-                Value.count(f"published.{end}", place, point, _QUANTITIES[figure.unit]) for end, point in ends.items()
-            ]
-            said = what if points else f"no figure of ours {what}"
-            heads = f"{figure.platform}, {figure.nic}", figure.quantity, figure.condition
-            rows.append(Row(heads, arm.name, (_stated(figure), *(ours or (None, None)), said)))
+            shown = (
+                _stated(figure),
+                Value.count("published.low", place, min(points, default=None), _QUANTITIES[figure.unit]),
+                Value.count("published.high", place, max(points, default=None), _QUANTITIES[figure.unit]),
+                what if points else f"no figure of ours {what}",
+            )
+            rows.append(Row((f"{figure.platform}, {figure.nic}", figure.quantity, figure.condition), arm.name, shown))
     columns = ("published", "ours, smallest", "largest", Column("what ours are", text=True))
     yield from table_of("", ("Published of", "Quantity", "Where"), columns, rows)
     if rows:
@@ -92,8 +92,8 @@ def _ours(context: Context, figure: ForwardingFigure) -> Iterator[tuple[ArmRecor
         for cell in context.where({"vector": two_level})
         if figure.sizes[0] <= _size(context, cell) <= figure.sizes[1]
     ]
-    for arm in context.all_arms:
-        if arm.usable and arm.role != "aa" and interfaces_of(arm) == kind:
+    for arm in context.usable_arms:
+        if interfaces_of(arm) == kind:
             yield arm, *_of_one(context, figure, cells, arm.name)
 
 
@@ -106,9 +106,8 @@ def _of_one(context: Context, figure: ForwardingFigure, cells: list[Cell], arm: 
         near = []
         for cell in cells:
             for entry in (at_load(percent) for percent in loads(context, [cell]) if percent <= 100):
-                offered = context.table.estimate(entry["offered"], cell, arm).point
-                if offered is not None and abs(offered / figure.load - 1) <= _NEAR:
-                    near += points(entry["latency"], [cell])
+                for offered in points(entry["offered"], [cell]):
+                    near += points(entry["latency"], [cell]) if abs(offered / figure.load - 1) <= _NEAR else []
         return near, "at loads within a tenth of that"
     if figure.quantity == "latency":
         return points(AT_THROUGHPUT), "L_tot at the throughput, over all J"
@@ -131,6 +130,8 @@ def _jain(context: Context, cell: Cell) -> float:
 # -- charts in the paper's form --------------------------------------------------------------------------
 
 Mark = dict[str, Any]
+Parts = Iterator[tuple[str, Iterable[Mark]]]
+"""Of panels, by their titles."""
 At = Callable[[Cell, str], tuple[float | None, str]]
 """Where along the horizontal axis a cell's figure of an arm lies, and that in words."""
 _CROSSES = "Crosses: the paper’s figures, measured on other hardware; triangles point to where its bounds leave room."
@@ -189,8 +190,8 @@ def charts(context: Context) -> Iterator[Block]:
     )
 
 
-def _chart(title: str, caption: str, axes: tuple[Axis, Axis], panels: Mapping[str, list[Mark]]) -> Iterator[Chart]:
-    return chart_of("lines", title, caption, axes, panels.items(), {"published": _CROSSES})
+def _chart(title: str, caption: str, axes: tuple[Axis, Axis], parts: Parts) -> Iterator[Chart]:
+    return chart_of("lines", title, caption, axes, panels_of(parts), {"published": _CROSSES})
 
 
 def _size(context: Context, cell: Cell) -> float:
@@ -219,16 +220,12 @@ def _panels(context: Context, cells: list[Cell], factors: tuple[str, ...]) -> It
         yield ", ".join([*words, context.level(group[0], "design")] if several else words), group
 
 
-def _over_fairness(
-    context: Context, measure: str, published: Callable[[float], Iterable[Mark]]
-) -> dict[str, list[Mark]]:
+def _over_fairness(context: Context, measure: str, published: Callable[[float], Iterable[Mark]]) -> Parts:
     def at(cell: Cell, arm: str) -> tuple[float | None, str]:
         return jain_of(context, cell), context.spec.cell_name(cell, ("frame_bytes", "design"))
 
-    panels = _panels(context, context.cells, ("frame_bytes",))
-    return {
-        title: [*_marks(context, cells, measure, at), *published(_size(context, cells[0]))] for title, cells in panels
-    }
+    for title, cells in _panels(context, context.cells, ("frame_bytes",)):
+        yield title, [*_marks(context, cells, measure, at), *published(_size(context, cells[0]))]
 
 
 def _throughputs(size: float) -> Iterator[Mark]:
@@ -237,37 +234,32 @@ def _throughputs(size: float) -> Iterator[Mark]:
             yield from (_published(jain, figure.high or 0.0, "cross", figure) for jain in (0.085, 1.0))
 
 
-def _over_size(context: Context, cells: list[Cell]) -> dict[str, list[Mark]]:
+def _over_size(context: Context, cells: list[Cell]) -> Parts:
     def at(cell: Cell, arm: str) -> tuple[float | None, str]:
         return _size(context, cell), context.words(cell, "frame_bytes")
 
     sizes = sorted({_size(context, cell) for cell in cells})
     published = [mark for size in sizes for mark in _bounds(size, sizes, size)]
-    panels = _panels(context, cells, ("jain",))
-    return {title: [*_marks(context, own, AT_THROUGHPUT, at), *published] for title, own in panels}
+    for title, own in _panels(context, cells, ("jain",)):
+        yield title, [*_marks(context, own, AT_THROUGHPUT, at), *published]
 
 
-def _over_load(context: Context, cells: list[Cell], panel: str) -> dict[str, list[Mark]]:
-    panels: dict[str, list[Mark]] = {}
+def _over_load(context: Context, cells: list[Cell], panel: str) -> Parts:
     for title, own in _panels(context, cells, (panel,)):
-        rows = panels.setdefault(title, [])
         for percent in loads(context, own):
 
             def at(cell: Cell, arm: str, percent: float = percent) -> tuple[float | None, str]:
                 load = context.table.estimate(at_load(percent)["offered"], cell, arm).point
                 return load, f"{BIT_RATE.text(load)}, {percent:g} % of the throughput"
 
-            rows += _marks(context, own, at_load(percent)["latency"], at)
+            yield title, _marks(context, own, at_load(percent)["latency"], at)
         for one in forwarding_figures():
             if one.quantity == "latency" and one.load is not None and one.sizes[0] == _size(context, own[0]):
-                rows.append(_published(one.load, one.high or 0.0, "cross", one))
-    return panels
+                yield title, [_published(one.load, one.high or 0.0, "cross", one)]
 
 
-def _losses(context: Context) -> dict[str, list[Mark]]:
-    panels: dict[str, list[Mark]] = {}
+def _losses(context: Context) -> Parts:
     for title, cells in _panels(context, _of_fairnesses(context, _LOSS_FAIRNESSES), ("frame_bytes", "jain")):
-        rows = panels.setdefault(title, [])
         for cell, arm in itertools.product(cells, context.arms):
             bits, told = 8 * int(context.level(cell, "frame_bytes")), counted(context, cell, arm.name)
             limit = context.estimate("ndr_bits", cell, arm.name).point
@@ -277,9 +269,9 @@ def _losses(context: Context) -> dict[str, list[Mark]]:
             tried = sorted(one for one in told.curve if one[0] * bits <= _MOST_BEYOND * limit)
             for rate, _, worst, stretched in tried[:: max(1, -(-len(tried) // _MOST_POINTS))]:
                 load, lost = rate * bits, SHARE.text(100 * worst) + (", stretched" if stretched else "")
-                rows.append(base | {"kind": "other", "x": load, "y": 100 * worst, "at": BIT_RATE.text(load), "t": lost})
-            rows.append(base | {"kind": "rule", "x": limit, "t": BIT_RATE.text(limit)})
-    return panels
+                place = {"kind": "other", "x": load, "y": 100 * worst, "at": BIT_RATE.text(load), "t": lost}
+                yield title, [base | place]
+            yield title, [base | {"kind": "rule", "x": limit, "t": BIT_RATE.text(limit)}]
 
 
 def _of_fairnesses(context: Context, most: int) -> list[Cell]:
@@ -321,7 +313,7 @@ def _published(x: float, y: float, shape: str, figure: ForwardingFigure) -> Mark
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
     """Of what was measured with the paper's load vectors, on platforms with interfaces of their own: T and L_tot."""
-    arms = [arm for arm in context.all_arms if arm.usable and arm.role != "aa" and interfaces_of(arm) is not None]
+    arms = [arm for arm in context.usable_arms if interfaces_of(arm) is not None]
     cells = [cell for cell in context.where({"vector": two_level}) if jain_of(context, cell) is not None]
     found = [one for cell in cells for arm in arms for one in _claimed(context, cell, arm)]
 
