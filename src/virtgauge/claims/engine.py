@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.claims import model
+from virtgauge.claims import model, verdicts
 from virtgauge.claims.figures import (
     Figure,
     Figures,
@@ -31,29 +31,16 @@ from virtgauge.claims.figures import (
 )
 from virtgauge.claims.model import Cells, Claim, Level, Range
 from virtgauge.claims.significance import LEVEL, significance
-from virtgauge.claims.verdicts import (
-    CheckedClaim,
-    Evidence,
-    Judged,
-    Verdict,
-    agreement_of,
-    evidence_of,
-    of_extreme,
-    others_permit,
-    quantified,
-    verdict_of,
-    within,
-)
+from virtgauge.claims.verdicts import CheckedClaim, Evidence, Judged, Verdict, evidence_of
 
 _NOT_ALIKE = "nothing was measured both ways and otherwise alike"
-_WIDER = "another figure’s interval reaches over the bound"
 _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's is taken for it
 
 
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
     found = list(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures, claim)))
-    verdict = verdict_of(found)
+    verdict = verdicts.verdict_of(found)
     deciding = {Verdict.CONFIRMED: True, Verdict.CONTRADICTED: False}.get(verdict)
     evidence = tuple(sorted(found, key=lambda one: one.agrees is not deciding))  # a reader sees the first of them
     # What a platform does not have and another has: the test is of those that have it.
@@ -140,20 +127,21 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
     extreme = test.which in ("lowest", "highest")
     head = f"{test.which}: " if extreme else ""
     bounds, others = (test.at_least, test.at_most), figures.select(test.measure, test.cells)
-    among, said = len(others), [within(figures.firm(one.estimate), test.at_least, test.at_most) for one in others]
+    among, said = len(others), [verdicts.within(figures.firm(one.estimate), *bounds) for one in others]
     judged = []
     for one in found:
         estimate = functools.partial(figures.estimate, one)
-        agrees, sure, why = agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
-        if extreme and 2 * said.count(agrees) < among:
-            agrees = of_extreme(agrees, sure, test.which, bounds)
-        every = (figures.firm(other.estimate) for other in others)
-        if extreme and not others_permit(agrees, figures.firm(one.estimate), every, test.which, bounds):
-            agrees, why = None, why + f"; {_WIDER}"
+        agrees, sure, why = verdicts.agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
+        if extreme:
+            surely = sure if 2 * said.count(agrees) < among else agrees
+            every = (figures.firm(other.estimate) for other in others)
+            chosen = figures.firm(one.estimate)
+            agrees, wider = verdicts.of_extreme(agrees, surely, chosen, every, test.which, bounds)
+            why += wider
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
         evidence = evidence_of(f"{head}{where}: {told(one.estimate, measure.unit)}{why}", agrees, figures, one)
         judged.append(Judged(one.estimate.point, evidence, agrees if extreme else sure))
-    yield from quantified(judged, test.which)
+    yield from verdicts.quantified(judged, test.which)
 
 
 def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
@@ -173,7 +161,7 @@ def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
     judged = [_comparison(test, figures, one, other, among) for one, other in pairs]
     if not judged:
         yield Evidence.none(_NOT_ALIKE)
-    yield from quantified(judged, test.which)
+    yield from verdicts.quantified(judged, test.which)
 
 
 def _alike(
@@ -194,7 +182,7 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
         low, high = bounds
         bounds = (low if low is not None and low <= 1 else None, high if high is not None and high >= 1 else None)
     of = one if one.arm != other.arm else None
-    agrees, sure, why = agreement_of(figures, estimate, among, bounds, of, is_ratio=is_ratio)
+    agrees, sure, why = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=is_ratio)
     text = figures.pair_words(one, other, change, is_ratio=is_ratio) + why
     if short:
         agrees, sure = (False if found is False else None for found in (agrees, sure))
@@ -203,10 +191,9 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
     ends = {test.of_which, opposite.get(test.to_which, "each")} - {"each"}
     if len(ends) == 1:
         (end,) = ends
-        agrees = of_extreme(agrees, sure, end, bounds)
-        if not others_permit(agrees, figures.firm(change), _rivals(test, figures, one, other), end, bounds):
-            agrees, text = None, f"{text}; {_WIDER}"
-        sure = agrees
+        rivals = _rivals(test, figures, one, other)
+        agrees, wider = verdicts.of_extreme(agrees, sure, figures.firm(change), rivals, end, bounds)
+        sure, text = agrees, text + wider
     elif ends:
         agrees = sure
     return Judged(change.point, evidence_of(text, agrees, figures, one, other), sure)
@@ -247,7 +234,7 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
         if not alike and (others or len(named) == 2):
             yield Evidence.none(_NOT_ALIKE)
         pairs += alike
-    yield from quantified([_above(test, figures, one, other, len(pairs)) for one, other in pairs], "each")
+    yield from verdicts.quantified([_above(test, figures, one, other, len(pairs)) for one, other in pairs], "each")
 
 
 def _above(test: model.Order, figures: Figures, one: Figure, other: Figure, among: int) -> Judged:
@@ -285,13 +272,11 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
             text = f"{text}, over that of {figures.words(most, only=test.than)}: {told(estimate(1), 'ratio')}"
             used += [most, least]
         bounds, of = (test.at_least, test.at_most), high if high.arm != low.arm else None
-        agrees, sure, why = agreement_of(figures, estimate, among, bounds, of, is_ratio=True)
-        agrees = of_extreme(agrees, sure, "highest", bounds)
+        agrees, sure, why = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=True)
         pairs = [] if test.than is not None else itertools.permutations(group, 2)
         every = (figures.firm(figures.ratio(*pair)) for pair in pairs)
-        if not others_permit(agrees, figures.firm(estimate(1)), every, "highest", bounds):
-            agrees, why = None, f"; {_WIDER}"
-        yield evidence_of(text + why, agrees, figures, *used)
+        agrees, wider = verdicts.of_extreme(agrees, sure, figures.firm(estimate(1)), every, "highest", bounds)
+        yield evidence_of(text + (wider or why), agrees, figures, *used)
 
 
 def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: int) -> Estimate:
@@ -374,7 +359,7 @@ def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
     if not both:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.of))
     elif test.along:
-        yield from quantified([_bend(test.along, figures, own, rest, len(both)) for own, rest in both], "each")
+        yield from verdicts.quantified([_bend(test.along, figures, own, rest, len(both)) for own, rest in both], "each")
     else:
         for own, rest in both:
             changes = [mean_change([figures.ratio(*pair) for pair in found], test.rising) for found in (own, rest)]
@@ -397,7 +382,7 @@ def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> 
 
     slopes = [functools.partial(_slope, along, pairs) for pairs in (own, rest)]
     more = functools.partial(grown, lambda block: slopes[0](block) - slopes[1](block))
-    agrees, sure, why = agreement_of(figures, more, among, (0.0, None), None, is_ratio=False)
+    agrees, sure, why = verdicts.agreement_of(figures, more, among, (0.0, None), None, is_ratio=False)
     said = [
         f"{told(grown(slope), unit)} from {figures.words(to, only=(along,))} to {figures.words(of, only=(along,))}"
         for slope, (of, to) in zip(slopes, (own[0], rest[0]), strict=True)
@@ -446,8 +431,8 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
         else:
             explained, chance = figures.explained_by_line(levels, group), chance_of_line(len(set(levels)), LEVEL)
             text = f"{where}: a straight line explains {told(explained, 'share')} of it"
-            agrees = within(figures.firm(explained), test.at_least, None)
-            if agrees and not within(figures.firm(explained), chance, None):
+            agrees = verdicts.within(figures.firm(explained), test.at_least, None)
+            if agrees and not verdicts.within(figures.firm(explained), chance, None):
                 agrees = None
                 text += f"; by chance it explains {number_text(chance, 'share')} of {len(set(levels))} figures"
             yield evidence_of(text, agrees, figures, *group)
@@ -465,7 +450,7 @@ def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
                     one.level(test.factor)
                     for one in cell
                     if not any(
-                        within(figures.firm(figures.ratio(other, one)), 1, None, strictly=True)
+                        verdicts.within(figures.firm(figures.ratio(other, one)), 1, None, strictly=True)
                         for other in cell
                         if other is not one
                     )

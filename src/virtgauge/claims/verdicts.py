@@ -114,6 +114,9 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure)
     return Evidence(text, agrees, measured=agrees is not None or not figures.exact)
 
 
+Bounds = tuple[float | None, float | None]  # The least and the most; None without one
+
+
 @dataclasses.dataclass(frozen=True)
 class Judged:
     """One figure of a test: ``sure`` is what it says with the confidence for as many as there are."""
@@ -127,7 +130,7 @@ def agreement_of(
     figures: Figures,
     estimate: Callable[[int], Estimate],
     among: int,
-    bounds: tuple[float | None, float | None],
+    bounds: Bounds,
     of: Figure | None,
     *,
     is_ratio: bool,
@@ -150,37 +153,26 @@ def agreement_of(
 
 
 def of_extreme(
-    agrees: bool | None, sure: bool | None, which: str, bounds: tuple[float | None, float | None]
-) -> bool | None:
-    """What the highest or lowest says: what holds of it holds of all, and what it alone does it must surely do."""
-    alone = bounds[0] if which == "highest" else bounds[1]
-    of_all = bounds[1] if which == "highest" else bounds[0]
-    if (alone is None and agrees is True) or (of_all is None and agrees is False):
-        return agrees
-    return sure
+    agrees: bool | None, sure: bool | None, chosen: Estimate, others: Iterable[Estimate], which: str, bounds: Bounds
+) -> tuple[bool | None, str]:
+    """What the highest or lowest of several says, chosen by its point, and what forbids to say so.
 
-
-def others_permit(
-    agrees: bool | None,
-    chosen: Estimate,
-    all_of_them: Iterable[Estimate],
-    which: str,
-    bounds: tuple[float | None, float | None],
-) -> bool:
-    """Whether all figures carry what the highest or lowest says, by its point: one that is less sure may be beyond it.
-
-    Each has to keep the bound that the highest or lowest keeps for all of them; and where that falls short of the bound
-    that it was to reach, each has to fall short of it.
+    What holds of it holds of all, and what it alone does it must surely do.  One of the others that is less sure may be
+    beyond it: so each has to keep the bound that it keeps for all of them; and where it falls short of the bound that
+    it was to reach, each has to fall short of it.
     """
-    reached: tuple[float | None, float | None] = (bounds[0], None)
-    kept: tuple[float | None, float | None] = (None, bounds[1])
+    reached: Bounds = (bounds[0], None)
+    kept: Bounds = (None, bounds[1])
     if which == "lowest":
         reached, kept = kept, reached
-    if agrees is True:
-        return kept == (None, None) or all(within(one, *kept) for one in all_of_them)
-    if agrees is False and within(chosen, *reached) is False:
-        return all(within(one, *reached) is False for one in all_of_them)
-    return True
+    alone = reached if agrees else kept  # the bound by which one alone decides
+    said = agrees if agrees is not None and alone == (None, None) else sure
+    carried = True
+    if said is True:
+        carried = kept == (None, None) or all(within(one, *kept) for one in others)
+    elif said is False and within(chosen, *reached) is False:
+        carried = all(within(one, *reached) is False for one in others)
+    return (said, "") if carried else (None, "; another figure’s interval reaches over the bound")
 
 
 def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:
