@@ -10,29 +10,19 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
+from virtgauge import reference
 from virtgauge.claims.engine import judge
 from virtgauge.claims.figures import Figure, Figures, exact, told
 from virtgauge.claims.model import ClaimFile, Level, Printed, Range, claim_file
 from virtgauge.claims.verdicts import CheckedClaim, ClaimCheck, Hearing
-from virtgauge.reference import (
-    FORWARDING,
-    ISOLATION,
-    STORAGE,
-    TIMING,
-    BandwidthFigure,
-    Source,
-    bandwidth_figures,
-    isolation_figures,
-    storage_figures,
-    timing_figures,
-)
+from virtgauge.reference import BandwidthFigure
 
-SOURCES: Mapping[str, tuple[Source, str]] = {
-    "timing": (TIMING, "clocks and sleeps"),
-    "bandwidth": (TIMING, "available bandwidth"),
-    "forwarding": (FORWARDING, "packet forwarding"),
-    "storage": (STORAGE, "sensor-data storage"),
-    "isolation": (ISOLATION, "performance isolation"),
+SOURCES: Mapping[str, tuple[reference.Source, str]] = {
+    "timing": (reference.TIMING, "clocks and sleeps"),
+    "bandwidth": (reference.TIMING, "available bandwidth"),
+    "forwarding": (reference.FORWARDING, "packet forwarding"),
+    "storage": (reference.STORAGE, "sensor-data storage"),
+    "isolation": (reference.ISOLATION, "performance isolation"),
 }
 """The paper that each suite is about, and the subject in a few words."""
 
@@ -65,7 +55,7 @@ def paper_figures(suite: str) -> Figures:
 
 
 def _timing(file: ClaimFile) -> Iterator[Figure]:
-    for name, row in ((one, row) for one in ("timer_cost", "sleep_miss") for row in timing_figures(one)):
+    for name, row in ((one, row) for one in ("timer_cost", "sleep_miss") for row in reference.timing_figures(one)):
         known = {"median": row.median_ns, "half_iqr": row.half_iqr_ns, "max": row.max_ns, "min": row.min_ns}
         ends = {measure: (value, value) for measure, value in known.items()}
         # The quantiles that the tables lack lie between the median and the maximum.
@@ -77,14 +67,14 @@ def _timing(file: ClaimFile) -> Iterator[Figure]:
 
 
 def _storage(file: ClaimFile) -> Iterator[Figure]:
-    for one in storage_figures():
+    for one in reference.storage_figures():
         levels: dict[str, Level] = {"database": one.database, "operation": one.name, "server": one.server}
         yield Figure("rate", {**levels, "clients": one.clients}, exact(one.per_s, "op/s"), arm=one.server)
 
 
 def _bandwidth(file: ClaimFile) -> Iterator[Figure]:
-    off = {(*_path(one), one.timing): abs(one.error) for one in bandwidth_figures()}
-    for one in bandwidth_figures():
+    off = {(*_path(one), one.timing): abs(one.error) for one in reference.bandwidth_figures()}
+    for one in reference.bandwidth_figures():
         precise, host = one.timing == "HighPerTimer", one.platform == "Host OS"
         system = off.get((*_path(one), "System Call"))
         values = {
@@ -121,7 +111,7 @@ _RESOURCES = {"dhrystone": "cpu", "CPU": "cpu", "RAM read/write": "memory", "RAM
 
 
 def _isolation(file: ClaimFile) -> Iterator[Figure]:
-    for one in isolation_figures():
+    for one in reference.isolation_figures():
         low, high = one.q_low, one.q_high
         if low is None and high is None:
             continue

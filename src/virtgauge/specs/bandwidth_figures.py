@@ -13,16 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from virtgauge.analysis.comparison import (
-    Comparison,
-    Difference,
-    Judgement,
-    band_of,
-    compare,
-    compare_differences,
-    paired_difference,
-    paired_ratio,
-)
+from virtgauge.analysis import comparison
+from virtgauge.analysis.comparison import Comparison, Difference, Judgement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, durations, field, measures
@@ -194,8 +186,9 @@ def _from_zero(context: Context, differences: PerCell, identical: Sequence[Seque
     for cells in identical if found else ():
         again, once = (_of(context, "error", cells, arm) for arm in (context.table.aa, context.table.reference))
         apart = over_cells(_paired(again, once, operator.sub).values())
-        bands.append(paired_difference(apart, dict.fromkeys(apart, 0.0), SHARE.unit, nominal))
-    return compare_differences(found, dict.fromkeys(found, 0.0), band_of(bands) if bands else None, SHARE.unit, nominal)
+        bands.append(comparison.paired_difference(apart, dict.fromkeys(apart, 0.0), SHARE.unit, nominal))
+    band = comparison.band_of(bands) if bands else None
+    return comparison.compare_differences(found, dict.fromkeys(found, 0.0), band, SHARE.unit, nominal)
 
 
 def _median(context: Context, figures: PerCell, quantity: Quantity = SHARE) -> Estimate:
@@ -351,8 +344,8 @@ def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], base: str)
     ratios = over_cells(_paired(own, other, _over).values())
     again, once = (_of(context, _WIDTH, both, name) for name in (table.aa, table.reference))
     found = over_cells(_paired(again, once, _over).values())
-    aa = paired_ratio(found, dict.fromkeys(found, 1.0), table.confidence) if table.aa else None
-    return compare(ratios, dict.fromkeys(ratios, 1.0), aa, "ratio", table.confidence)
+    aa = comparison.paired_ratio(found, dict.fromkeys(found, 1.0), table.confidence) if table.aa else None
+    return comparison.compare(ratios, dict.fromkeys(ratios, 1.0), aa, "ratio", table.confidence)
 
 
 def _help(gives: bool, gave: bool, error: Difference) -> Help:

@@ -18,24 +18,13 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import interval_text
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, significant
+from virtgauge.specs import forwarding_insights as insights
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Text, Value, chart_of, panels_of, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.forwarding_insights import (
-    INTERFACES,
-    Interfaces,
-    counted,
-    interfaces_of,
-    jain_of,
-    loads,
-    pairs,
-    results,
-    settings_of,
-    throughput_ratios,
-    two_level,
-)
+from virtgauge.specs.forwarding_insights import counted, interfaces_of, jain_of, loads, two_level
 from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load
 
-_INTERFACES: dict[str, Interfaces] = {"full emulation": "emulated", "virtio": "paravirtual"}
+_INTERFACES: dict[str, insights.Interfaces] = {"full emulation": "emulated", "virtio": "paravirtual"}
 _QUANTITIES = {"us": DURATION, "Mbit/s": BIT_RATE, "ratio": RATIO}
 _NEAR = 0.1  # A load of ours within a tenth of the paper's is taken for it
 _MOST_FAIRNESSES, _LOSS_FAIRNESSES, _MOST_POINTS = 6, 2, 120
@@ -82,8 +71,8 @@ def _ours(context: Context, figure: ForwardingFigure) -> Iterator[tuple[ArmRecor
     """Of each arm with the figure's interfaces our medians, and what these are."""
     kind = _INTERFACES.get(figure.nic)
     if kind is None:
-        for first, second in pairs(context.all_arms):
-            ratios = throughput_ratios(context, first, second).values()
+        for first, second in insights.pairs(context.all_arms):
+            ratios = insights.throughput_ratios(context, first, second).values()
             points = [one.point for one in ratios if one.point is not None]
             yield first, points, f"to {second.name}, cell by cell"
         return
@@ -318,7 +307,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
     found = [one for cell in cells for arm in arms for one in _claimed(context, cell, arm)]
 
     def missing_reason(measure: str, cells: Cells) -> str:
-        words = INTERFACES.get(cells.get("platform"), "")  # type: ignore[call-overload]
+        words = insights.INTERFACES.get(cells.get("platform"), "")  # type: ignore[call-overload]
         if cells.get("own_processor") and found and not any(one.facts["own_processor"] for one in found):
             return "what J does is not told: guests shared processors, or light ones carried too few frames"
         if not words or any(one.facts["platform"] == cells.get("platform") for one in found):
@@ -338,13 +327,13 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
     for name, percent, offered, measure, factor in asked:
         levels: dict[str, Level] = {
             "design": context.level(cell, "design"),
-            "settings": f"{arm.kind} {sorted(settings_of(arm).items(), key=str)}",
+            "settings": f"{arm.kind} {sorted(insights.settings_of(arm).items(), key=str)}",
             "frame_bytes": float(context.level(cell, "frame_bytes")),
             "jain": _jain(context, cell),
             "load": percent,
         }
         load = context.table.values(offered, cell, arm.name).values()
-        told = results(context).told[cell, arm.name]
+        told = insights.results(context).told[cell, arm.name]
         facts: dict[str, Level] = {
             "platform": str(interfaces_of(arm)),
             "load_mbps": statistics.median(load) / 1e6 if load else 0.0,

@@ -6,17 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from virtgauge.analysis import factor_tests
-from virtgauge.analysis.factor_tests import (
-    FACTORS,
-    PARAMETERS,
-    EffectTest,
-    FactorTest,
-    PairTest,
-    ParameterFactors,
-    ProbeFactors,
-    Repetitions,
-    probe_factors,
-)
+from virtgauge.analysis.factor_tests import PARAMETERS, EffectTest, FactorTest, PairTest
 from virtgauge.analysis.ranks import magnitude
 from virtgauge.results.formatting import NONE, load_label, probe_title
 from virtgauge.results.quantities import COUNT, PROBABILITY
@@ -39,7 +29,7 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
-def sentences(found: ParameterFactors, labels: Labels) -> list[str]:
+def sentences(found: factor_tests.ParameterFactors, labels: Labels) -> list[str]:
     """One sentence for each factor, and one on interactions where they could be tested."""
     said = [factor_sentence(test, PARAMETERS[found.parameter], labels) for test in found.tests]
     interactions = [effect for effect in found.effects if len(effect.factors) > 1]
@@ -104,17 +94,17 @@ def _name(level: str, labels: Labels) -> str:
 # -- of a run --------------------------------------------------------------------------------------------
 
 
-def factors_of(context: Context) -> Iterator[tuple[str, ProbeFactors]]:
+def factors_of(context: Context) -> Iterator[tuple[str, factor_tests.ProbeFactors]]:
     """Each probe with its tests."""
     unranked = [arm.name for arm in context.arms if not context.ranked(arm.name)]
     for probe in PROBES:
-        cells: dict[factor_tests.Place, Repetitions] = {}
+        cells: dict[factor_tests.Place, factor_tests.Repetitions] = {}
         for cell in context.where({"probe": (probe,)}):
             for arm in context.arms:
                 values = {name: context.values(f"{probe}.{name}", cell, arm.name) for name in PARAMETERS}
                 if values["p50"] and arm.role != "aa":
                     cells[function_label(cell.factors), arm.name, context.level(cell, "load")] = values
-        found = probe_factors(cells, unranked, context.table.confidence)
+        found = factor_tests.probe_factors(cells, unranked, context.table.confidence)
         if found is not None:
             yield probe, found
 
@@ -155,7 +145,7 @@ def _figures(place: Place, prefix: str, test: FactorTest | EffectTest, parts: Co
         note = ""
 
 
-def _tables(context: Context, probe: str, found: ProbeFactors, labels: Labels) -> Iterator[Table]:
+def _tables(context: Context, probe: str, found: factor_tests.ProbeFactors, labels: Labels) -> Iterator[Table]:
     title, prefix = probe_title(probe), f"{probe}.factors"
     rows, more = [], []
     for one in found.parameters:
@@ -179,7 +169,8 @@ def _tables(context: Context, probe: str, found: ProbeFactors, labels: Labels) -
             for pair in test.pairs:
                 by_pair.setdefault((test.factor, pair.first, pair.second), {})[one.parameter] = pair
     rows = []
-    for (factor, first, second), pairs in sorted(by_pair.items(), key=lambda item: -FACTORS.index(item[0][0])):
+    for factor, first, second in sorted(by_pair, key=lambda pair: -factor_tests.FACTORS.index(pair[0])):
+        pairs = by_pair[factor, first, second]
         told = (_pair(context, f"{prefix}.{name}.dunn", factor, pairs.get(name)) for name in PARAMETERS)
         said = f"{_name(first, labels)} against {_name(second, labels)}"
         rows.append(Row((factor, said), "", tuple(itertools.chain(*told))))
