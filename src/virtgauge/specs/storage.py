@@ -8,30 +8,12 @@ from collections.abc import Iterator
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure, durations, field, measures
 from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, OPERATION_RATE, ROW_RATE, SHARE, SIZE
+from virtgauge.specs import storage_formatting as words
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs import storage_paper as paper
 from virtgauge.specs.context import Context
-from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
-from virtgauge.specs.storage_insights import (
-    CLOSED,
-    DATABASES,
-    LEVELS,
-    MULTI,
-    MULTI_READ,
-    OPERATION_WORDS,
-    PAPERS,
-    PLAIN,
-    QUERIES,
-    SHORT_LEVELS,
-    SINGLE,
-    SINGLE_WRITE,
-    USUAL,
-    WRITES,
-    clients_words,
-    flush_words,
-    late_words,
-    log_words,
-)
+from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.storage_formatting import LEVELS, MULTI, PLAIN, QUERIES, SINGLE, SINGLE_WRITE, USUAL
 
 _OPERATIONS, _KNEE = frozenset({"operations", "mixed"}), frozenset({"knee"})
 _DISK = "flushes that the disk completes by itself,"
@@ -95,32 +77,6 @@ def storage_measures() -> Iterator[Measure]:
             yield from durations(*told, statistics=insights.SHOWN)
 
 
-FACTORS = (
-    Factor("database", words=lambda level: DATABASES.get(level, level)),
-    Factor("durability", "level", tuple(reversed(LEVELS)), words=lambda level: SHORT_LEVELS.get(level, level)),
-    Factor("flushes", "flush profile", usual="as-is", words=flush_words),
-    Factor(
-        *("operation", "", (*PLAIN, "mixed", "knee", "crash")),
-        words=lambda level: OPERATION_WORDS.get(level, level),
-        of=lambda cell: cell.factors.get("operation", cell.probe),
-    ),
-    Factor(
-        "of",
-        words=lambda level: OPERATION_WORDS.get(level, level),
-        of=lambda cell: cell.factors.get("of") or cell.factors.get("crash") or "",
-    ),
-    Factor("clients", words=lambda level: clients_words(int(level or 1))),
-    Factor("values", usual="1", words=lambda level: f"{level} values" if level != "1" else ""),
-    Factor("index", "index", ("yes", "no"), "yes", lambda level: "with index" if level == "yes" else "without index"),
-    Factor(
-        *("loop", "", (), "closed"),
-        lambda level: f"{float(level.partition(':')[2]):,.0f}/s offered" if level.startswith("open:") else "",
-    ),
-    Factor("write_mode", "written by", usual="default"),
-    Factor("late", "late readings", words=late_words),
-    Factor("commit_log", "commit log", ("same", "separate"), "same", log_words),
-)
-
 _RATES = tuple(
     Figures(measure, title, True, {"operation": operations}, insights.client_limited, insights.limit_hint)
     for measure, title, operations in (("throughput", "rate", (*SINGLE, *QUERIES)), ("rows", "rate in rows", MULTI))
@@ -143,11 +99,8 @@ _TIMES = tuple(
 
 
 def _version(context: Context, cells: list[Cell]) -> str:
-    for cell in cells:
-        for arm in context.arms:
-            if version := context.table.last_result(cell, arm.name).get("database"):
-                return str(version)
-    return ""
+    results = (context.table.last_result(cell, arm.name) for cell in cells for arm in context.arms)
+    return str(next(filter(None, (one.get("database") for one in results)), ""))
 
 
 GLANCE = TableSpec(
@@ -168,7 +121,7 @@ GLANCE = TableSpec(
 DETAIL = TableSpec(
     "",
     (*_RATES, *_SERVICE, *_COUNTED, Told("limit", insights.limit)),
-    where={"operation": PLAIN, "loop": CLOSED},
+    where={"operation": PLAIN, "loop": words.CLOSED},
     split=("operation", "durability", "flushes", "commit_log"),
     ranked="database",
     caption="Service times are from sending to the answer. CPU is the time of one operation, of all of the server and "
@@ -184,7 +137,7 @@ OPEN = TableSpec(
 BESIDE = TableSpec(
     "What was counted beside these loads",
     _COUNTED,
-    where={"operation": (*PLAIN, "mixed", "knee"), "loop": lambda level: level not in CLOSED},
+    where={"operation": (*PLAIN, "mixed", "knee"), "loop": lambda level: level not in words.CLOSED},
     folded="all",
 )
 KNEES = TableSpec(
@@ -213,7 +166,7 @@ RECOVERY = TableSpec(
 
 def _one_level(context: Context, cells: list[Cell]) -> list[Cell]:
     """Reads wait for no flush, so of each database at one level: where most cells were tried."""
-    reads = [cell for cell in cells if context.level(cell, "operation") not in WRITES]
+    reads = [cell for cell in cells if context.level(cell, "operation") not in words.WRITES]
     found = [cell for cell in cells if cell not in reads]
     for group in context.groups(reads, ("database",)).values():
         places = context.groups(group, ("durability", "flushes", "commit_log"))
@@ -232,11 +185,11 @@ def _charts() -> Iterator[ChartSpec]:
     """In the paper's order (van der Veen et al. 2012, figures 3 to 12), then ours."""
     one = ("1", "")
     rates = {operation: ("rows", "throughput") if operation in MULTI else ("throughput",) for operation in PLAIN}
-    beside = {operation: f" In the manner of the paper’s Figure {{}}.{_PUBLISHED}" for operation in PAPERS}
+    beside = {operation: f" In the manner of the paper’s Figure {{}}.{_PUBLISHED}" for operation in words.PAPERS}
     for operation, counted in rates.items():
         yield ChartSpec(
-            *("dots", f"{OPERATION_WORDS[operation].capitalize()} with and without an index"),
-            "One client." + " In the manner of the paper’s Figures 3 and 4." * (operation in PAPERS),
+            *("dots", f"{words.OPERATION_WORDS[operation].capitalize()} with and without an index"),
+            "One client." + " In the manner of the paper’s Figures 3 and 4." * (operation in words.PAPERS),
             counted,
             rows="index",
             panels=_PLACE,
@@ -245,7 +198,7 @@ def _charts() -> Iterator[ChartSpec]:
         )
     for number, (operation, counted) in enumerate(rates.items()):
         yield ChartSpec(
-            *("dots", f"One client, {OPERATION_WORDS[operation]}"),
+            *("dots", f"One client, {words.OPERATION_WORDS[operation]}"),
             "A panel for each level of durability." + beside.get(operation, "").format(5 + number),
             counted[:1],
             rows="database",
@@ -256,7 +209,7 @@ def _charts() -> Iterator[ChartSpec]:
         )
     for number, (operation, counted) in enumerate(rates.items()):
         yield ChartSpec(
-            *("lines", f"Many clients, {OPERATION_WORDS[operation]}"),
+            *("lines", f"Many clients, {words.OPERATION_WORDS[operation]}"),
             "Of all clients together." + beside.get(operation, "").format(9 + number),
             counted[:1],
             x="clients",
@@ -276,7 +229,7 @@ def _charts() -> Iterator[ChartSpec]:
     )
     for operation in PLAIN:
         yield ChartSpec(
-            *("ccdf", f"Service time, {OPERATION_WORDS[operation]}: distribution"),
+            *("ccdf", f"Service time, {words.OPERATION_WORDS[operation]}: distribution"),
             "How often a statement takes longer than the time below, from sending to the answer; fewest clients.",
             ("service",),
             panels=_PLACE,
@@ -306,7 +259,7 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
     own = [cell for cell in own if context.level(cell, "durability") == strongest] or own
     profiles = Counter(context.level(cell, "flushes") for cell in own)
     own = [cell for cell in own if context.level(cell, "flushes") == max(profiles, key=profiles.__getitem__)]
-    told = [cell for cell in own if context.level(cell, "operation") in (SINGLE_WRITE, MULTI_READ)] or own
+    told = [cell for cell in own if context.level(cell, "operation") in (SINGLE_WRITE, words.MULTI_READ)] or own
     return [("rows" if context.level(cell, "operation") in MULTI else "throughput", cell) for cell in told]
 
 
@@ -325,7 +278,7 @@ def _remark(context: Context, cells: list[Cell], arm: str) -> str:
 STORAGE = SuiteSpec(
     "storage",
     "Sensor-data storage",
-    FACTORS,
+    words.FACTORS,
     tuple(storage_measures()),
     HeadlineSpec(
         _SAYS, _highlights, lambda context, cell: context.words(cell, "database"), _conditions, remark=_remark
@@ -350,8 +303,8 @@ STORAGE = SuiteSpec(
         ),
     ),
     agreement=(
-        Figures("throughput", where={"operation": (*SINGLE, *QUERIES), "loop": CLOSED}),
-        Figures("rows", where={"operation": MULTI, "loop": CLOSED}),
+        Figures("throughput", where={"operation": (*SINGLE, *QUERIES), "loop": words.CLOSED}),
+        Figures("rows", where={"operation": MULTI, "loop": words.CLOSED}),
     ),
     claims=paper.claims,
     missing=("database", "durability", "commit_log"),

@@ -14,90 +14,12 @@ from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.storage import Explanation, Limit, Load
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import duration, exact_duration, interval_text, share
+from virtgauge.results.formatting import duration, interval_text, share
 from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATIO, SHARE, significant
+from virtgauge.specs import storage_formatting as words
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Value, chart_of, table_of
 from virtgauge.specs.context import Context
-
-LEVELS = ("none", "os", "periodic", "flushed")  # Of durability, the weakest first
-LEVEL_WORDS = {
-    "none": "lost with the server’s process",
-    "os": "in the operating system",
-    "periodic": "flushed periodically",
-    "flushed": "flushed before each acknowledgement",
-    "as-configured": "as the server is configured",
-}
-SHORT_LEVELS = {
-    "none": "none",
-    "os": "in the OS",
-    "periodic": "periodic",
-    "flushed": "flushed",
-    "as-configured": "as configured",
-}
-SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ = "single-write", "single-read", "multi-write", "multi-read"
-SINGLE, MULTI, WRITES = (SINGLE_WRITE, SINGLE_READ), (MULTI_WRITE, MULTI_READ), (SINGLE_WRITE, MULTI_WRITE)
-PAPERS = (SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ)
-QUERIES = ("last-value", "window")
-PLAIN = (*PAPERS, *QUERIES)
-CLOSED = ("closed",)
-USUAL = {"operation": PLAIN, "loop": CLOSED, "index": ("yes",), "write_mode": ("default",), "late": ("",)}
-"""Cells of the paper's kind: each client waits for its answer, with an index, written in the database's usual way."""
-OPERATION_WORDS = {
-    SINGLE_WRITE: "single writes",
-    SINGLE_READ: "single reads",
-    MULTI_WRITE: "multiple writes",
-    MULTI_READ: "multiple reads",
-    "last-value": "last values",
-    "window": "windows",
-    "mixed": "mixed load",
-    "knee": "knee",
-    "crash": "kill -9",
-}
-DATABASES = {
-    "postgresql": "PostgreSQL",
-    "mariadb": "MariaDB",
-    "mongodb": "MongoDB",
-    "cassandra": "Cassandra",
-    "sqlite": "SQLite",
-    "duckdb": "DuckDB",
-    "influxdb": "InfluxDB",
-    "victoriametrics": "VictoriaMetrics",
-    "questdb": "QuestDB",
-}
-PAPER_LEVELS = {"PostgreSQL": "flushed", "Cassandra": "periodic", "MongoDB": "none"}
-"""At which the paper ran each with the defaults of 2012: PostgreSQL 9.1 flushes at each commit, Cassandra 1.0 every ten
-seconds, and MongoDB's Java driver 2.7 does not wait for an answer."""
-
-
-def clients_words(number: int) -> str:
-    """``1 client``."""
-    return f"{number} client{'' if number == 1 else 's'}"
-
-
-def flush_words(profile: str) -> str:
-    """``flushes of a 7200 rpm disk without seeks``; empty of the disk that is there."""
-    name, _, value = profile.partition(":")
-    if name == "rotational":
-        return f"flushes of a {value} rpm disk without seeks"
-    if name == "rotational-seek":
-        rpm, _, seek_us = value.partition(":")
-        return f"flushes of a {rpm} rpm disk with seeks of {exact_duration(float(seek_us) * 1e3)}"
-    if name == "latency" and value:
-        return f"flushes of {exact_duration(float(value) * 1e3)}"
-    return {"at-once": "flushes at once", "as-is": "", "as-configured": ""}.get(profile, profile)
-
-
-def log_words(place: str) -> str:
-    """``commit log on a disk of its own``; empty of one that is on the data's."""
-    return "commit log on a disk of its own" if place == "separate" else ""
-
-
-def late_words(level: str) -> str:
-    """``5 % late by 2000 readings in runs of 600``; empty where none is late."""
-    part, by, *run = level.split(":") if level else ("", "")
-    runs = f" in runs of {run[0]}" if run else ""
-    return f"{100 * float(part):g} % late by {by} readings{runs}" if level else ""
-
+from virtgauge.specs.storage_formatting import CLOSED, LEVELS, MULTI, PLAIN, SHORT_LEVELS, SINGLE_WRITE, WRITES
 
 STREAMS = ("write", "read")  # Of a mixed load
 SHOWN = ("p50", "p99", "p99.9", "max")  # Of a distribution, in tables
@@ -182,7 +104,7 @@ def limit_hint(context: Context, cell: Cell, arm: str) -> str:
 
 def cached_flushes(context: Context, cells: Iterable[Cell], arm: str) -> Iterator[str]:
     """That the disk which is there flushes faster, one block after another, than a medium that keeps it could."""
-    own = (cell for cell in cells if not flush_words(context.level(cell, "flushes")))
+    own = (cell for cell in cells if not words.flush_words(context.level(cell, "flushes")))
     per_s = [value for cell in own for value in context.values("disk_flushes.before", cell, arm).values()]
     if per_s and (at := statistics.median(per_s)) > storage.FASTEST_FLASH_PER_S:
         yield (
@@ -219,7 +141,7 @@ def reasons(context: Context, cell: Cell, load: Load, found: Explanation) -> lis
     said = []
     writes, flushes = context.level(cell, "operation") in WRITES, found.shares.get("flushes")
     profile = context.level(cell, "flushes")
-    disk = f"a device with {flush_words(profile)}" if flush_words(profile) else "the disk"
+    disk = f"a device with {words.flush_words(profile)}" if words.flush_words(profile) else "the disk"
     per_s = (load.flushes_per_operation or 0.0) * load.operations_per_s
     match found.limit:
         case Limit.SENDING:
@@ -259,14 +181,14 @@ def _group(per_flush: float, context: Context, cell: Cell) -> str:
 
 
 def _parts(load: Load) -> str:
-    words = {
+    named = {
         "flush": "flushing",
         "server CPU": "the server’s CPU",
         "client CPU": "the client’s CPU",
         "rest": "network, waking up and locks",
     }
     parts = sorted(storage.round_trip_parts(load).items(), key=lambda part: -part[1])
-    return ", ".join(f"{words[name]} {share(used)}" for name, used in parts)
+    return ", ".join(f"{named[name]} {share(used)}" for name, used in parts)
 
 
 # -- durability ------------------------------------------------------------------------------------------
@@ -327,12 +249,12 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
             below, rates_below = level, found
 
 
-_WRITING = {**USUAL, "operation": WRITES}
+_WRITING = {**words.USUAL, "operation": WRITES}
 
 
 def on_device(level: str, flushes: str, log: str = "same") -> str:
     """A level, and in lines of their own the device, where it is not the one that is there, and a disk of the log."""
-    return "\n".join(filter(None, (level, flush_words(flushes), log_words(log))))
+    return "\n".join(filter(None, (level, words.flush_words(flushes), words.log_words(log))))
 
 
 def _settings_words(settings: Any) -> str:
@@ -369,7 +291,7 @@ def mixed(context: Context) -> Iterator[Block]:
     for cell in context.where({"operation": ("mixed",)}):
         level = context.level(cell, "durability")
         at = (
-            LEVEL_WORDS.get(level, level or "level not known"),
+            words.LEVEL_WORDS.get(level, level or "level not known"),
             *(context.words(cell, name) for name in ("flushes", "late", "commit_log")),
         )
         named = f"{context.words(cell, 'database')}: {', '.join(filter(None, at))}"
@@ -457,4 +379,6 @@ def offered(context: Context) -> Iterator[Block]:
 def absent(context: Context) -> Iterator[tuple[str, str]]:
     """The paper's databases that the plan does not have."""
     planned = {context.words(cell, "database") for cell in context.cells}
-    yield from ((name, "the plan does not have it; the paper does") for name in PAPER_LEVELS if name not in planned)
+    yield from (
+        (name, "the plan does not have it; the paper does") for name in words.PAPER_LEVELS if name not in planned
+    )

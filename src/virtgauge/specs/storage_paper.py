@@ -25,25 +25,11 @@ from virtgauge.reference import StorageFigure, storage_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import ratio_with_interval, share
 from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, SHARE, significant
+from virtgauge.specs import storage_formatting as words
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.storage_insights import (
-    LEVELS,
-    PAPER_LEVELS,
-    SHORT_LEVELS,
-    SINGLE_WRITE,
-    USUAL,
-    WRITES,
-    clients_of,
-    clients_words,
-    explained,
-    flush_words,
-    on_device,
-    per_second,
-    rate_measure,
-    rates,
-    reasons,
-)
+from virtgauge.specs.storage_formatting import LEVELS, PAPER_LEVELS, SHORT_LEVELS, SINGLE_WRITE, USUAL, WRITES
+from virtgauge.specs.storage_insights import clients_of, explained, on_device, per_second, rate_measure, rates, reasons
 
 MOST_CLIENTS = 16  # Of the paper's; what its tables call many clients
 _ON_ONE_DISK = {**USUAL, "commit_log": ("same",)}
@@ -66,18 +52,15 @@ def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
     """What stands for ``physical`` and ``virtual``, where this run has something, and what is to be known of it."""
     usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
     references = [arm for arm in usable if arm.role == "reference"][:1]
-    hosts = [arm for arm in references if arm.is_bare]
-    physical = next(iter([*hosts, *(arm for arm in usable if arm.kind == "host"), *references]), None)
+    hosts = [*(arm for arm in references if arm.is_bare), *(arm for arm in usable if arm.kind == "host")]
+    physical = next(iter([*hosts, *references]), None)
     found = {} if physical is None else {"physical": (physical, "")}
     others = [arm for arm in usable if arm is not physical]
     processor = "" if physical is None else physical.processor
-    virtual = min(
-        (arm for arm in others if arm.is_virtual),
-        key=lambda arm: (arm.emulated, arm.processor != processor),
-        default=None,
-    )
-    if virtual is not None:
-        found["virtual"] = virtual, "of a processor simulated in software" if virtual.emulated else ""
+    virtual = [arm for arm in others if arm.is_virtual]
+    if virtual:
+        best = min(virtual, key=lambda arm: (arm.emulated, arm.processor != processor))
+        found["virtual"] = best, "of a processor simulated in software" if best.emulated else ""
     elif others:
         found["virtual"] = others[0], "of a container, for want of a virtual machine"
     return found
@@ -158,7 +141,6 @@ def _device_rank(profile: str, *, quick_first: bool) -> tuple[int, str]:
 def replay(context: Context) -> Iterator[Block]:
     """All 48 cells, in the paper's order; those without a figure of ours say why."""
     stand = Stand(context)
-    heads = ("Database", "Server", "Operation")
     columns: tuple[Column | str, ...] = (
         *("paper", "this run", "ratio"),
         *(Column(name, text=True) for name in ("measured as", "limit", "what explains it")),
@@ -170,9 +152,9 @@ def replay(context: Context) -> Iterator[Block]:
         for paper in (one for one in storage_figures() if one.values == values):
             shown = tuple(_replayed(context, stand, paper))
             replayed += [one for one in shown[2:3] if isinstance(one, Value) and one.estimate.point is not None]
-            words = f"{paper.operation}, {paper.clients}"
-            rows.append(Row((paper.database, paper.server, words), "", shown))
-        yield from table_of(title, heads, columns, rows)
+            heads = paper.database, paper.server, f"{paper.operation}, {paper.clients}"
+            rows.append(Row(heads, "", shown))
+        yield from table_of(title, ("Database", "Server", "Operation"), columns, rows)
     if replayed:
         points = [one.estimate.point for one in replayed if one.estimate.point is not None]
         told = f"{significant(min(points))} to {significant(max(points))}× the paper’s"
@@ -194,7 +176,7 @@ def _replayed(context: Context, stand: Stand, paper: StorageFigure) -> Iterator[
     yield Value.count("replay", place, paper.per_s, quantity)
     yield context.of("replay.rate", place, own, quantity)
     yield context.of("replay.ratio", place, ratio, RATIO)
-    yield f"{arm.label}, {clients_words(int(context.level(cell, 'clients') or 1))}, {context.words(cell, 'durability')}"
+    yield ", ".join((arm.label, context.words(cell, "clients"), context.words(cell, "durability")))
     found = explained(context, cell, arm.name)
     said = reasons(context, cell, *found) if found else []
     said += [*_of_the_paper(paper), *_difference(paper, context.level(cell, "flushes"), found, ratio.point, why)]
@@ -229,15 +211,13 @@ def _difference(
     """Why ours differs from the paper's, or not."""
     if ratio is None:
         return
-    same = 1 / _LIKE <= ratio <= _LIKE
-    limit = found[1].limit if found else None
-    if same and limit is Limit.FLUSHES:
-        yield "The limit is the device’s, so the rate is the same on any hardware."
-    elif same:
-        yield "About the paper’s figure."
+    by_flushes = found is not None and found[1].limit is Limit.FLUSHES
+    if 1 / _LIKE <= ratio <= _LIKE:
+        device = "The limit is the device’s, so the rate is the same on any hardware."
+        yield device if by_flushes else "About the paper’s figure."
     elif stand:
         yield f"This run’s is {stand}, so its factor says little of virtual machines."
-    elif limit is Limit.FLUSHES and flushes != _PAPER_DISK and paper.server == "physical":
+    elif by_flushes and flushes != _PAPER_DISK and paper.server == "physical":
         yield f"Another device than the paper’s makes the factor of {significant(ratio)}."
     else:
         beside = "the hardware and software of 2012 against this machine’s"
@@ -318,7 +298,7 @@ def first_ranking(context: Context) -> Iterator[Block]:
 def _sentence(flushes: str, levels: Sequence[SpreadLevel]) -> str:
     """How much of the ranking is durability, at the strongest level that all have in common."""
     mixed, *equal = levels
-    own = ", ".join(filter(None, (mixed.words, flush_words(flushes))))
+    own = ", ".join(filter(None, (mixed.words, words.flush_words(flushes))))
     text = (
         f"At the paper’s levels ({own}) {mixed.fastest} stores {ratio_with_interval(mixed.spread)} as many single "
         f"values a second as {mixed.slowest}"

@@ -1,0 +1,112 @@
+"""What the storage suite varies, in words: databases, levels of durability, operations, and devices."""
+
+from __future__ import annotations
+
+from virtgauge.results.formatting import exact_duration
+from virtgauge.specs.model import Factor
+
+LEVELS = ("none", "os", "periodic", "flushed")  # Of durability, the weakest first
+LEVEL_WORDS = {
+    "none": "lost with the server’s process",
+    "os": "in the operating system",
+    "periodic": "flushed periodically",
+    "flushed": "flushed before each acknowledgement",
+    "as-configured": "as the server is configured",
+}
+SHORT_LEVELS = {
+    "none": "none",
+    "os": "in the OS",
+    "periodic": "periodic",
+    "flushed": "flushed",
+    "as-configured": "as configured",
+}
+SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ = "single-write", "single-read", "multi-write", "multi-read"
+SINGLE, MULTI, WRITES = (SINGLE_WRITE, SINGLE_READ), (MULTI_WRITE, MULTI_READ), (SINGLE_WRITE, MULTI_WRITE)
+PAPERS = (SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ)
+QUERIES = ("last-value", "window")
+PLAIN = (*PAPERS, *QUERIES)
+CLOSED = ("closed",)
+USUAL = {"operation": PLAIN, "loop": CLOSED, "index": ("yes",), "write_mode": ("default",), "late": ("",)}
+"""Cells of the paper's kind: each client waits for its answer, with an index, written in the database's usual way."""
+OPERATION_WORDS = {
+    SINGLE_WRITE: "single writes",
+    SINGLE_READ: "single reads",
+    MULTI_WRITE: "multiple writes",
+    MULTI_READ: "multiple reads",
+    "last-value": "last values",
+    "window": "windows",
+    "mixed": "mixed load",
+    "knee": "knee",
+    "crash": "kill -9",
+}
+DATABASES = {
+    "postgresql": "PostgreSQL",
+    "mariadb": "MariaDB",
+    "mongodb": "MongoDB",
+    "cassandra": "Cassandra",
+    "sqlite": "SQLite",
+    "duckdb": "DuckDB",
+    "influxdb": "InfluxDB",
+    "victoriametrics": "VictoriaMetrics",
+    "questdb": "QuestDB",
+}
+PAPER_LEVELS = {"PostgreSQL": "flushed", "Cassandra": "periodic", "MongoDB": "none"}
+"""At which the paper ran each with the defaults of 2012: PostgreSQL 9.1 flushes at each commit, Cassandra 1.0 every ten
+seconds, and MongoDB's Java driver 2.7 does not wait for an answer."""
+
+
+def clients_words(number: int) -> str:
+    """``1 client``."""
+    return f"{number} client{'' if number == 1 else 's'}"
+
+
+def flush_words(profile: str) -> str:
+    """``flushes of a 7200 rpm disk without seeks``; empty of the disk that is there."""
+    name, _, value = profile.partition(":")
+    if name == "rotational":
+        return f"flushes of a {value} rpm disk without seeks"
+    if name == "rotational-seek":
+        rpm, _, seek_us = value.partition(":")
+        return f"flushes of a {rpm} rpm disk with seeks of {exact_duration(float(seek_us) * 1e3)}"
+    if name == "latency" and value:
+        return f"flushes of {exact_duration(float(value) * 1e3)}"
+    return {"at-once": "flushes at once", "as-is": "", "as-configured": ""}.get(profile, profile)
+
+
+def log_words(place: str) -> str:
+    """``commit log on a disk of its own``; empty of one that is on the data's."""
+    return "commit log on a disk of its own" if place == "separate" else ""
+
+
+def late_words(level: str) -> str:
+    """``5 % late by 2000 readings in runs of 600``; empty where none is late."""
+    part, by, *run = level.split(":") if level else ("", "")
+    runs = f" in runs of {run[0]}" if run else ""
+    return f"{100 * float(part):g} % late by {by} readings{runs}" if level else ""
+
+
+FACTORS = (
+    Factor("database", words=lambda level: DATABASES.get(level, level)),
+    Factor("durability", "level", tuple(reversed(LEVELS)), words=lambda level: SHORT_LEVELS.get(level, level)),
+    Factor("flushes", "flush profile", usual="as-is", words=flush_words),
+    Factor(
+        *("operation", "", (*PLAIN, "mixed", "knee", "crash")),
+        words=lambda level: OPERATION_WORDS.get(level, level),
+        of=lambda cell: cell.factors.get("operation", cell.probe),
+    ),
+    Factor(
+        "of",
+        words=lambda level: OPERATION_WORDS.get(level, level),
+        of=lambda cell: cell.factors.get("of") or cell.factors.get("crash") or "",
+    ),
+    Factor("clients", words=lambda level: clients_words(int(level or 1))),
+    Factor("values", usual="1", words=lambda level: f"{level} values" if level != "1" else ""),
+    Factor("index", "index", ("yes", "no"), "yes", lambda level: "with index" if level == "yes" else "without index"),
+    Factor(
+        *("loop", "", (), "closed"),
+        lambda level: f"{float(level.partition(':')[2]):,.0f}/s offered" if level.startswith("open:") else "",
+    ),
+    Factor("write_mode", "written by", usual="default"),
+    Factor("late", "late readings", words=late_words),
+    Factor("commit_log", "commit log", ("same", "separate"), "same", log_words),
+)
