@@ -6,6 +6,8 @@ of the inverse of its lateness.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -18,13 +20,12 @@ from virtgauge.results.measure import (
     Derived,
     Measure,
     Relation,
-    Source,
     Statistic,
     durations,
     field,
     measures,
 )
-from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE, Quantity
+from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, Policy, about, promised
 
@@ -141,11 +142,10 @@ def _kept(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
     share = promised(cell)
     if is_alone(cell) or share is None or share == 1 or about(cell) not in OF_THE_CORES:
         return _beside_load(table, cell, arm)
-    idle = alone(table, cell, arm)
-    whole = {block: share * work for block, work in effort(table, reference(cell), arm).items()}
+    idle, whole = alone(table, cell, arm), effort(table, reference(cell), arm)
     if not whole and Policy.LIMIT in cell.factors["policy"]:  # by hand, nothing is measured without it
         return _beside_load(table, cell, arm)
-    due = {block: min(work, idle.get(block, work)) for block, work in whole.items()}
+    due = {block: min(share * work, idle.get(block, math.inf)) for block, work in whole.items()}
     return _paired(effort(table, cell, arm), due, "without load and policy")
 
 
@@ -181,10 +181,7 @@ def _of_window(part: Column, elapsed: Column, threads: Column) -> Column:
     return _percent_of(part, elapsed * np.where(np.isnan(threads), 1.0, threads))
 
 
-def _measures(*told: tuple[str, Quantity, Better, str, Source], headline: str = "") -> Iterator[Measure]:
-    return measures("isolation", _KERNEL, *told, headline=(headline,))
-
-
+_measures = functools.partial(measures, "isolation", _KERNEL)
 _HIGHER, _NEITHER = Better.HIGHER, Better.NEITHER
 _CPU_TESTED, _ENTITLED = field("cpu", "tested"), field("entitled", "tested")
 _LATE = tuple(durations("isolation", "wake", "how late the tested guest woke", _KERNEL, "wake", "p99"))
@@ -206,7 +203,7 @@ def isolation_measures() -> Iterator[Measure]:
     """Work beside a neighbour, what was promised, figures beside those of other cells, and the account from outside."""
     yield from _measures(
         ("work", WORK_RATE, _HIGHER, "what the tested guest did, in its benchmark's units", field("rate")),
-        headline="work",
+        headline=("work",),
     )
     meaning = "the work beside a load, of that without it in the same repetition"
     yield Measure("isolation", "kept", SHARE, _HIGHER, meaning, _KERNEL, EFFORT.source, Relation(_IDLE), True)

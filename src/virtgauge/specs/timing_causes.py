@@ -98,11 +98,9 @@ class _Pair(NamedTuple):
 
     before: Blocks
     after: Blocks
-    levels: Mapping[str, str]
-
-    @property
-    def load(self) -> str:
-        return self.levels.get("load", "")
+    function: str
+    target: str
+    load: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,9 +137,7 @@ class Arm:
         open_ = surely and saved.has_interval and not saved.excludes(0)
         if saved.point is None or saved.point <= 0 or open_:
             return Cause(topic, observed, helps_not, saved)
-        target = found.levels.get("target_ns", "")
-        of = f" of {exact_duration(float(target))}" if target.isdigit() else ""
-        against = f"{found.levels.get('function', '')}{of}, {load_label(found.load)}"
+        against = f"{found.function} of {exact_duration(float(found.target))}, {load_label(found.load)}"
         after = _point(found.after)
         factor = _point(found.before) / after if after > 0 else math.inf
         return Cause(topic, observed, helps.format(duration(saved.point)), saved, factor, against)
@@ -249,10 +245,9 @@ def _class(arm: Arm) -> Cause:
 
 
 def _steal(arm: Arm) -> Cause:
-    told = dict(zip(("seen from the host", "seen inside"), arm.steal, strict=True))
     said = (
-        f"{name}: {'not told' if worst is None else f'at most {share(worst)} of its CPU time in a trial'}"
-        for name, worst in told.items()
+        f"seen {where}: {'not told' if most is None else f'at most {share(most)} of its CPU time in a trial'}"
+        for where, most in zip(("from the host", "inside"), arm.steal, strict=True)
     )
     worst = max((value for value in arm.steal if value is not None), default=None)
     if worst is None:
@@ -331,14 +326,12 @@ def _pairs(medians: Medians, factor: str, after: str) -> list[_Pair]:
     for items, blocks in by_levels.items():
         levels = dict(items)
         other = by_levels.get(frozenset((levels | {factor: after}).items()))
-        usual = all(levels[name] == level for name, level in _ABSENT.items())
-        function, target = levels.get("function", ""), levels.get("target_ns", "")
-        if other is None or not usual or function not in _PLAIN_SLEEPS or not target.isdigit():
+        function, target, load = (levels.get(name, "") for name in ("function", "target_ns", "load"))
+        if other is None or not _ABSENT.items() <= items or function not in _PLAIN_SLEEPS or not target.isdigit():
             continue
         rank = _PLAIN_SLEEPS.index(function), abs(math.log(max(int(target), 1) / _USUAL_TARGET_NS))
-        load = levels.get("load", "")
         if load not in best or rank < best[load][0]:
-            best[load] = rank, _Pair(blocks, other, levels)
+            best[load] = rank, _Pair(blocks, other, function, target, load)
     return [found for _, found in best.values()]
 
 
@@ -374,10 +367,9 @@ def _medians(context: Context, arm: str) -> Medians:
 def _refusals(context: Context, arm: str) -> dict[tuple[str, str], str]:
     """The first error of trials that an arm does not support, by factor and level."""
     found: dict[tuple[str, str], str] = {}
-    for one in context.cells:
-        if error := context.table.refused(one, arm):
-            for factor in one.levels:
-                found.setdefault(factor, error)
+    for cell in context.cells:
+        if error := context.table.refused(cell, arm):
+            found = dict.fromkeys(cell.levels, error) | found
     return found
 
 
@@ -409,8 +401,7 @@ def steal_shares(context: Context) -> dict[str, tuple[float | None, float | None
             for block, found in zip(blocks[usable].tolist(), shares[usable].tolist(), strict=True):
                 largest[block] = max(largest.get(block, 0.0), found)
     middle = {key: statistics.median(blocks.values()) for key, blocks in worst.items()}
-    arms = dict.fromkeys(arm for arm, _ in middle)
-    return {arm: (middle.get((arm, "steal_ns")), middle.get((arm, "guest_steal_ns"))) for arm in arms}
+    return {arm: (middle.get((arm, "steal_ns")), middle.get((arm, "guest_steal_ns"))) for arm, _ in middle}
 
 
 def _left_out(some: Sequence[Mapping[str, Any]]) -> tuple[float, float]:

@@ -79,10 +79,9 @@ def _late(worst: Any, _: Any) -> list[_Late]:
     """What is no such record, in a run from anywhere, is left out."""
     found = []
     for one in worst if isinstance(worst, list) else ():
-        cause, ns = (str(one.get("cause")), one.get("late_ns")) if isinstance(one, dict) else ("", None)
-        if cause in _WORDS and isinstance(ns, int) and 0 <= ns < 2**63:
-            both = _course(one.get("course")), _course(one.get("inside"))
-            found.append(_Late(cause, str(one.get("by") or ""), ns, *both))
+        told = one if isinstance(one, dict) else {}
+        for part in _course([[str(told.get("cause")), told.get("by"), told.get("late_ns")]]):
+            found.append(_Late(*part, _course(told.get("course")), _course(told.get("inside"))))
     return found
 
 
@@ -95,13 +94,13 @@ def _course(parts: Any) -> tuple[courses.Part, ...]:
     return tuple(told)
 
 
+def _named(part: courses.Part) -> str:
+    return f"{courses.named(part.cause, part.by)} {duration(part.ns)}"
+
+
 def _words(parts: tuple[courses.Part, ...]) -> str:
     """``timer 0.12 ms → preempted: hog 4.9 ms``; empty where there is none."""
     return " → ".join(map(_named, parts))
-
-
-def _named(part: courses.Part) -> str:
-    return f"{courses.named(part.cause, part.by)} {duration(part.ns)}"
 
 
 def late_causes(context: Context) -> Iterator[Block]:
