@@ -355,8 +355,7 @@ def pairs(arms: Iterable[ArmRecord]) -> list[tuple[ArmRecord, ArmRecord]]:
     usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
     return [
         (first, second)
-        for first in usable
-        for second in usable
+        for first, second in itertools.product(usable, repeat=2)
         if (interfaces_of(first), interfaces_of(second)) == ("paravirtual", "emulated")
         and first.kind == second.kind
         and settings_of(first) == settings_of(second)

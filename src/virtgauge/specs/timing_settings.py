@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.analysis.comparison import Comparison
@@ -22,9 +22,8 @@ from virtgauge.specs.context import Context
 from virtgauge.specs.model import Factor
 from virtgauge.specs.timing_insights import USUAL, function_label
 
-_PROBES = ("sleep_lateness", "cycle")
-_COLUMNS = {"p99": "p99", "max": "max", "p50": "median", "missed": "missed"}
-"""Statistics, the one that ranks first; deadlines are missed by cycles alone."""
+_COLUMNS = {"p99": "p99", "max": "max", "p50": "median", "missed": "missed"}  # Statistics, the one that ranks first
+_COLUMNS_OF = {"sleep_lateness": ("p99", "max", "p50"), "cycle": tuple(_COLUMNS)}  # By probe
 _MOST_TOLD, _MOST_OPEN = 3, 40  # Settings that are told in a sentence, and rows of a table that is not folded
 
 
@@ -123,60 +122,42 @@ def _by_chance(context: Context, found: Sequence[Bought]) -> str:
     compared = (value.compared for one in found if one.ranked for value in one.figures.values())
     judged = sum(one is not None and one.band is not None for one in compared)
     chance = judged * (1 - context.table.confidence) / 2
-    return (
+    said = (
         f"{judged} figures are judged, each by itself: if no setting changed anything, up to {chance:.2g} of them "
         "would be expected to seem lower all the same. Of two whose intervals overlap it is not shown which buys more."
-        if judged
-        else ""
     )
+    return said if judged else ""
 
 
 def bought(context: Context) -> Iterator[Bought]:
     """Every setting that was measured with and without; of platforms, where no factor has a base of its own."""
     untuned = {arm.name: _base_arm(context, arm) for arm in context.own_arms}
-    for cell in context.where({"probe": _PROBES}):
-        base = _base_cell(context, cell)
+    for cell in context.where({"probe": _COLUMNS_OF}):
+        factor_and_cell = _base_cell(context, cell)
         for arm in context.own_arms:
-            here = (cell, arm.name)
-            if base is not None:
-                factor, other = base
-                told = context.words(cell, factor.name), "", f"{factor.name}={factor.usual}"
-                yield from _bought(context, arm, here, (other, arm.name), {factor.name}, *told)
+            if factor_and_cell is not None:
+                factor, other = factor_and_cell
+                base, names, by = (other, arm.name), {factor.name}, ""
+                setting, against = context.words(cell, factor.name), f"{factor.name}={factor.usual}"
             elif (less := untuned[arm.name]) is not None:
-                more = {name: one for name, one in _tuning(arm).items() if name not in _tuning(less)}
-                words = ", ".join(f"{name} = {json.dumps(one)}" for name, one in more.items())
-                told = words, f"\nbeside {less.name}", f"tuning={less.name}"
-                yield from _bought(context, arm, here, (cell, less.name), more, *told)
+                base, names, by = (cell, less.name), _tuning(arm).keys() - _tuning(less), f"\nbeside {less.name}"
+                more = (f"{name} = {json.dumps(one)}" for name, one in _tuning(arm).items() if name in names)
+                setting, against = ", ".join(more), f"tuning={less.name}"
+            else:
+                continue
+            if context.measured(cell, arm.name) and context.measured(*base):
+                place = context.place(cell, arm.name, against)
+                figures = {name: _figure(context, place, name, cell, base) for name in _COLUMNS_OF[cell.probe]}
+                what = f"{function_label(base[0].factors)}, {load_label(context.level(cell, 'load'))}{by}"
+                yield Bought(setting, what, arm, place, figures, frozenset(names))
 
 
-def _bought(
-    context: Context,
-    arm: ArmRecord,
-    test: tuple[Cell, str],
-    base: tuple[Cell, str],
-    names: Iterable[str],
-    setting: str,
-    by: str,
-    against: str,
-) -> Iterator[Bought]:
-    if not (context.measured(*test) and context.measured(*base)):
-        return
-    place = context.place(*test, against)
-    figures: dict[str, Value] = {}
-    for name in (one for one in _COLUMNS if one != "missed" or test[0].probe == "cycle"):
-        measure = context.spec.measure(f"{test[0].probe}.{name}")
-        compare = context.table.differed if measure.by_difference else context.table.compared
-        figures[name] = Value(
-            measure.name,
-            place,
-            context.estimate(measure, *test),
-            measure.quantity,
-            compare(measure, *test, base),
-            measure.better,
-            ranked=context.ranked(arm.name),
-        )
-    what = f"{function_label(base[0].factors)}, {load_label(context.level(test[0], 'load'))}{by}"
-    yield Bought(setting, what, arm, place, figures, frozenset(names))
+def _figure(context: Context, place: Place, name: str, cell: Cell, base: tuple[Cell, str]) -> Value:
+    """A statistic with the setting, compared with the base's."""
+    measure, test = context.spec.measure(f"{cell.probe}.{name}"), (cell, place.arm)
+    found = (context.table.differed if measure.by_difference else context.table.compared)(measure, *test, base)
+    estimate, better = context.estimate(measure, *test), measure.better
+    return context.of(measure.name, place, estimate, measure.quantity, compared=found, better=better)
 
 
 def _base_cell(context: Context, cell: Cell) -> tuple[Factor, Cell] | None:
