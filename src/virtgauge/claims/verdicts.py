@@ -127,13 +127,7 @@ class Judged:
 
 
 def agreement_of(
-    figures: Figures,
-    estimate: Callable[[int], Estimate],
-    among: int,
-    bounds: Bounds,
-    of: Figure | None,
-    *,
-    is_ratio: bool,
+    figures: Figures, estimate: Callable[[int], Estimate], among: int, bounds: Bounds, of: Figure | None, is_ratio: bool
 ) -> tuple[bool | None, bool | None, str]:
     """Whether an estimate, as one of so many, lies within bounds, by itself and surely, and what forbids to say so.
 

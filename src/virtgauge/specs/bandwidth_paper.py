@@ -146,7 +146,7 @@ def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
         }
         for measure in claim_file("bandwidth").measures:
             values = functools.partial(_values, context, cell, measure, arm.name)
-            yield from context.claim_figure(measure, _levels(context, cell), values, arm, facts)
+            yield from context.claim_figure(measure, _levels(context, cell), values, arm, facts=facts)
 
 
 def _values(context: Context, cell: Cell, measure: str, of: str, arm: str) -> Blocks:

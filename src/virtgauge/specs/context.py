@@ -16,7 +16,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure
 from virtgauge.results.quantities import Quantity
-from virtgauge.results.table import ResultTable
+from virtgauge.results.table import Blocks, ResultTable
 from virtgauge.specs.blocks import Place, Value
 from virtgauge.specs.model import SuiteSpec, Where
 
@@ -117,36 +117,16 @@ class Context:
         text = cell if isinstance(cell, str) else cell.text
         return Place(self.spec.name, ";".join([text, *(f"+{name}={one}" for name, one in parts.items())]), arm, against)
 
-    def value(
-        self,
-        measure: str | Measure,
-        cell: Cell,
-        arm: str,
-        *,
-        compared: bool = False,
-        note: str = "",
-        hint: str = "",
-        rank: int | None = None,
-    ) -> Value:
-        """A figure as it is shown."""
+    def value(self, measure: str | Measure, cell: Cell, arm: str, *, compared: bool = False, **more: Any) -> Value:
+        """A figure as it is shown; ``more`` are fields of :class:`Value`."""
         asked = self.spec.measure(measure) if isinstance(measure, str) else measure
         compare = self.table.differed if asked.by_difference else self.table.compared
         beside = compared and arm != self.table.reference and self.table.has(asked, cell, arm)
-        return Value(
-            asked.name,
-            self.place(cell, arm),
-            self.table.estimate(asked, cell, arm),
-            asked.quantity,
-            compare(asked, cell, arm) if beside else None,
-            asked.better,
-            ranked=self.ranked(arm),
-            rank=rank,
-            note=note,
-            hint=hint,
-        )
+        more |= {"compared": compare(asked, cell, arm) if beside else None, "better": asked.better}
+        return self.of(asked.name, self.place(cell, arm), self.estimate(asked, cell, arm), asked.quantity, **more)
 
     def of(self, measure: str, place: Place, estimate: Estimate, quantity: Quantity, **more: Any) -> Value:
-        """A figure that an insight found; ``more`` are fields of :class:`Value`."""
+        """A figure that an insight found; likewise."""
         ranked = not place.arm or self.ranked(place.arm)
         return Value(measure, place, estimate, quantity, ranked=ranked, **more)
 
@@ -167,28 +147,21 @@ class Context:
         return self.table.values(self.spec.measure(measure), cell, arm)
 
     def claim_figure(
-        self,
-        measure: str,
-        levels: Mapping[str, Level],
-        values: Callable[[str], Mapping[int, float]],
-        arm: ArmRecord,
-        facts: Mapping[str, Level] | None = None,
-        label: str = "",
-        disk: str = "",
+        self, measure: str, levels: Mapping[str, Level], values: Callable[[str], Blocks], arm: ArmRecord, **more: Any
     ) -> Iterator[Figure]:
-        """An arm's figure (:class:`Figure`) in the terms of the suite's claims; none where nothing was measured.
+        """An arm's figure in the terms of the suite's claims; none where nothing was measured.
 
         Values, in the unit of the claims' measure, are an arm's by block; the identical arms' are asked for, too.
+        ``more`` are fields of :class:`Figure`.
         """
-        own, aa, reference = map(values, (arm.name, self.table.aa, self.table.reference))
+        own, *identical = map(values, (arm.name, self.table.aa, self.table.reference))
         if own:
             unit = claim_file(self.spec.name).measures[measure].unit
             estimate = measured(own, unit, self.table.claims_confidence)
-            machine, identical = self.table.processor(arm.name), (aa, reference)
-            if self.table.elsewhere(arm.name):  # what identical arms differ by is of the reference's computer
-                identical = ({}, {})
-            told = facts or {}
-            yield Figure(measure, levels, estimate, own, told, arm.name, label, arm.emulated, machine, disk, identical)
+            if not self.table.elsewhere(arm.name):  # what identical arms differ by is of the reference's computer
+                more["identical"] = tuple(identical)
+            more |= {"arm": arm.name, "emulated": arm.emulated, "machine": self.table.processor(arm.name)}
+            yield Figure(measure, levels, estimate, own, **more)
 
     def rank(self, measure: str, cell: Cell, arm: str, among: str) -> int | None:
         """One more than the cells that were shown to be better, of those that differ in one factor alone.

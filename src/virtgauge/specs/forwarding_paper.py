@@ -340,7 +340,7 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
             "own_processor": told.own_processors and told.enough_frames,
         }
         values = functools.partial(_scaled, context, measure, cell, factor)
-        yield from context.claim_figure(name, levels, values, arm, facts, arm.label)
+        yield from context.claim_figure(name, levels, values, arm, facts=facts, label=arm.label)
 
 
 def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: str) -> dict[int, float]:

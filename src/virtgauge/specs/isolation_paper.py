@@ -221,7 +221,7 @@ def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iter
     }
     for measure in claim_file("isolation").measures:
         values = functools.partial(_values, context, measure, cell)
-        yield from context.claim_figure(measure, levels, values, arm, facts)
+        yield from context.claim_figure(measure, levels, values, arm, facts=facts)
 
 
 def _values(context: Context, measure: str, cell: Cell, arm: str) -> Mapping[int, float]:

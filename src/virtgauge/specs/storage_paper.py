@@ -25,6 +25,7 @@ from virtgauge.reference import StorageFigure, storage_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import ratio_with_interval, share
 from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, SHARE, significant
+from virtgauge.results.table import Blocks
 from virtgauge.specs import storage_formatting as words
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
@@ -260,23 +261,19 @@ def ranking(context: Context) -> Iterator[tuple[ArmRecord, str, list[SpreadLevel
             mixture = {name: level for name, level in PAPER_LEVELS.items() if (name, level) in placed}
             if len(mixture) < 2:
                 continue
-            found = [_spread(context, "mixed", mixture, placed, None)]
-            for level in reversed(LEVELS):
-                if all((name, level) in placed for name in mixture):
-                    same = dict.fromkeys(mixture, level)
-                    found.append(_spread(context, level, same, placed, found[0].spread.point))
+            all_levels = {"mixed": mixture} | {level: dict.fromkeys(mixture, level) for level in reversed(LEVELS)}
+            found: list[SpreadLevel] = []
+            for level, levels in all_levels.items():
+                if all(place in placed for place in levels.items()):
+                    own = {name: placed[name, its] for name, its in levels.items()}
+                    found.append(_spread(context, level, levels, own, found[0].spread.point if found else None))
             yield arm, flushes, found
 
 
 def _spread(
-    context: Context,
-    level: str,
-    levels: dict[str, str],
-    placed: Mapping[tuple[str, str], Mapping[int, float]],
-    mixed: float | None,
+    context: Context, level: str, levels: dict[str, str], own: Mapping[str, Blocks], mixed: float | None
 ) -> SpreadLevel:
     """The spread is formed within each repetition, so that what its databases have in common cancels."""
-    own = {name: placed[name, its] for name, its in levels.items()}
     by_block = ([one[block] for one in own.values()] for block in sorted(set.intersection(*map(set, own.values()))))
     found = context.median((spread(rates) for rates in by_block if min(rates) > 0), RATIO)
     middles = {name: statistics.median(one.values()) for name, one in own.items()}

@@ -142,7 +142,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
                 "of_the_paper": own is not None,
                 "virtual_or_host": own == "Host OS" or not plain,
             }
-            figures += context.claim_figure(measure, levels, of, arm, facts, arm.label)
+            figures += context.claim_figure(measure, levels, of, arm, facts=facts, label=arm.label)
     found = Figures(claim_file("timing"), figures, context.table.claims_confidence, missing_reason)
     return check_claims("timing", {"": found})
 
