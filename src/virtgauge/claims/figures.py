@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,7 +20,6 @@ from virtgauge.results.formatting import share
 from virtgauge.results.quantities import DURATION, significant
 
 _RESAMPLES = 2000
-NOT_PRINTED = "the paper prints no figure of this"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,32 +55,28 @@ class Figure:
         return self.levels.get(factor, self.facts.get(factor))
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Figures:
-    """A table of figures, and how two of them compare.
+    """A table of figures, and how two of them compare."""
 
-    Args:
-        file: the claims' file, whose words are used.
-        figures: all.
-        nominal: the confidence wanted of an interval; None of a paper's own figures, which are taken as they are.
-        missing_reason: why there is no figure of a measure at some levels.
-    """
+    file: ClaimFile  # whose words are used
+    figures: Sequence[Figure]  # all
+    nominal: float | None = None  # the confidence wanted of an interval; None of a paper's own, taken as they are
+    # why there is no figure of a measure at some levels
+    missing_reason: Callable[[str, Cells], str] = lambda measure, cells: "the paper prints no figure of this"
 
-    def __init__(
-        self,
-        file: ClaimFile,
-        figures: Sequence[Figure],
-        nominal: float | None = None,
-        missing_reason: Callable[[str, Cells], str] = lambda measure, cells: NOT_PRINTED,
-    ) -> None:
-        self.file, self._nominal = file, nominal
-        self._figures = {group[0].measure: group for group in grouped(figures, lambda one: one.measure)}
-        self.missing_reason = missing_reason
-        self._selected: dict[tuple[object, ...], list[Figure]] = {}
+    @functools.cached_property
+    def _figures(self) -> dict[str, list[Figure]]:
+        return {group[0].measure: group for group in grouped(self.figures, lambda one: one.measure)}
+
+    @functools.cached_property
+    def _selected(self) -> dict[tuple[object, ...], list[Figure]]:
+        return {}
 
     @property
     def exact(self) -> bool:
         """Whether these are a paper's own."""
-        return self._nominal is None
+        return self.nominal is None
 
     def place(self, figure: Figure, without: Iterable[str] = (), alike: Iterable[str] | None = None) -> object:
         """What two figures must have in common to be compared, leaving some factors aside."""
@@ -172,8 +168,8 @@ class Figures:
 
         A bound is broken to one side, so that both tails of the nominal interval together are the chance to share.
         """
-        assert self._nominal is not None, "a paper's figures have no repetitions"
-        return max(self._nominal, 1 - 2 * (1 - self._nominal) / among)
+        assert self.nominal is not None, "a paper's figures have no repetitions"
+        return max(self.nominal, 1 - 2 * (1 - self.nominal) / among)
 
     def firm(self, estimate: Estimate, among: int = 1) -> Estimate:
         """An estimate to decide by: without its interval where so few repetitions do not give it the confidence."""
@@ -186,17 +182,17 @@ class Figures:
 
         Where none were measured that is not known, and the interval alone decides; :meth:`lacks_identical` tells.
         """
-        if self._nominal is None:
+        if self.nominal is None:
             return False
         if is_ratio:
-            band = aa_band(paired_ratio(*figure.identical, self._nominal))
+            band = aa_band(paired_ratio(*figure.identical, self.nominal))
             return band is not None and abs(math.log(point / end)) <= math.log(band)
-        width = band_of([paired_difference(*figure.identical, figure.estimate.unit, self._nominal)])
+        width = band_of([paired_difference(*figure.identical, figure.estimate.unit, self.nominal)])
         return width is not None and abs(point - end) < width
 
     def lacks_identical(self, figure: Figure) -> bool:
         """Whether a run has no identical arms (A/A) by which the difference of two others could be judged."""
-        return self._nominal is not None and not all(figure.identical)
+        return self.nominal is not None and not all(figure.identical)
 
     def words(self, figure: Figure, without: Iterable[str] = (), only: Iterable[str] | None = None) -> str:
         """Where a figure stands: ``TSC, Host, Idle System``."""

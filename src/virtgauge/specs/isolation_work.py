@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from virtgauge.results.measure import (
     measures,
 )
 from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE
-from virtgauge.results.table import ResultTable
+from virtgauge.results.table import Blocks, ResultTable
 from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, Policy, about, promised
 
 TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}  # Of the lateness that stands for waking up, the best first
@@ -34,8 +34,6 @@ _KERNEL = frozenset({"kernel"})
 _IDLE, _FREE = {"load": NOTHING, "intensity": "0"}, {"policy": NOTHING, "on": NOTHING, "share": "100"}
 _NO_PAIR = "no block has a valid trial of this cell and of its reference"
 _NOT_POSITIVE = "a ratio needs positive figures; see the difference"
-
-Blocks = Mapping[int, float]
 
 
 def is_alone(cell: Cell) -> bool:
