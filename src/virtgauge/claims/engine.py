@@ -216,12 +216,10 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
     pairs: list[tuple[Figure, Figure]] = []
     for larger, smaller in itertools.pairwise(test.descending):
         named = [name for name in (larger, smaller) if name != "*"]
-        known: dict[str, Sequence[Figure]] = {}
-        for name in named:
-            known[name] = figures.select(test.measure, test.cells | {test.factor: name})
-            if not known[name]:
-                yield Evidence.none(figures.missing_reason(test.measure, test.cells | {test.factor: name}))
-                return
+        known = {name: figures.select(test.measure, test.cells | {test.factor: name}) for name in named}
+        if lacking := [name for name in named if not known[name]]:
+            yield Evidence.none(figures.missing_reason(test.measure, test.cells | {test.factor: lacking[0]}))
+            return
         others = [
             one
             for one in figures.select(test.measure, test.cells)

@@ -14,10 +14,10 @@ is there, the second that it does not matter.  Of a paper's table none is what t
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,6 @@ FEWEST_REPETITIONS = 3  # With fewer, nothing shows how much a cell varies by it
 _MOST_NAMED = 3
 _MOST_VALUES = 100
 _How = Mapping[str, bool]  # How ranks are compared: ``blocked``, ``exact``
-_TRIVIAL = ": an effect may be there, and is too small to matter"
 
 
 def significance(test: Significance, figures: Figures, tests: Sequence[Significance]) -> Iterator[Evidence]:
@@ -98,8 +97,7 @@ def _missing(test: Significance, figures: Figures, measure: str) -> str:
     return "" if figures.select(measure, test.cells) else figures.missing_reason(measure, test.cells)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tested:
+class _Tested(NamedTuple):
     """What a rank test finds."""
 
     text: str  # a statistic, or why there is none
@@ -202,8 +200,8 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
     what = "a pair of levels is" if single else "levels are" if len(named) == 1 else "ratios of levels are"
     text = f", and {what} at most {farthest:.2f}× apart"
     text += f", on the average over {len(common)} cells" if len(common) > 1 else ""
-    text += f", {next(iter(beyond.values()))}" if not alike else _TRIVIAL if among else ""
-    return alike, text, not alike
+    trivial = ": an effect may be there, and is too small to matter" if among else ""
+    return alike, text + (trivial if alike else f", {next(iter(beyond.values()))}"), not alike
 
 
 _Levels = tuple[Level | None, ...]

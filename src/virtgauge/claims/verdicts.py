@@ -7,12 +7,10 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims.figures import Figure, Figures, incomparable
-
-_AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
-_NO_IDENTICAL = "there were no identical arms (A/A) to judge it by"
 
 
 class Verdict(enum.StrEnum):
@@ -117,8 +115,7 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure)
 Bounds = tuple[float | None, float | None]  # The least and the most; None without one
 
 
-@dataclasses.dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """One figure of a test: ``sure`` is what it says with the confidence for as many as there are."""
 
     point: float | None
@@ -141,9 +138,9 @@ def agreement_of(
         end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
         as_ratio = is_ratio and point > 0 and end > 0
         if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
-            return None, None, f"; {_AS_IDENTICAL}"
+            return None, None, "; identical arms (A/A) may seem to differ by more than the margin"
     lacking = of is not None and found[0] is not None and figures.lacks_identical(of)
-    return found[0], found[1], f"; {_NO_IDENTICAL}" if lacking else ""
+    return found[0], found[1], "; there were no identical arms (A/A) to judge it by" if lacking else ""
 
 
 def of_extreme(

@@ -195,8 +195,7 @@ def _median(context: Context, figures: PerCell, quantity: Quantity = SHARE) -> E
     return context.median(over_cells(figures.values()).values(), quantity)
 
 
-@dataclasses.dataclass(frozen=True)
-class Accuracy:
+class Accuracy(NamedTuple):
     """How far off one arm is with one estimator (or all), one timing, one way of swapping it."""
 
     arm: str
@@ -270,8 +269,7 @@ class Help(enum.StrEnum):
     OPEN = "open"
 
 
-@dataclasses.dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """One timing against another on one arm, in pairs of trials of the same repetition, in one cell or over several."""
 
     arm: str

@@ -69,19 +69,17 @@ intervals = _count("intervals", lambda context, cell, arm: len(told(context, "in
 def beyond_fences(context: Context, cell: Cell, arm: str) -> Shown:
     """The share of outliers of all searches together."""
     values = _instants(context, cell, arm)
-    found = outliers(values)
-    estimate = Estimate.missing(SHARE.unit, f"needs {LEAST_VALUES} searches, has {len(values)}", len(values))
+    found, n = outliers(values), len(values)
+    estimate = Estimate.missing(SHARE.unit, f"needs {LEAST_VALUES} searches, has {n}", n)
     if found is not None:
-        method = f"of all {len(values)} searches together"
-        estimate = Estimate.bare(100 * sum(found), SHARE.unit, method, len(values))
+        estimate = Estimate.bare(100 * sum(found), SHARE.unit, f"of all {n} searches together", n)
     return context.of("searches.outliers", context.place(cell, arm), estimate, SHARE)
 
 
 def sent_and_stamped(context: Context, cell: Cell, arm: str) -> Shown:
     """How bursts were sent, and what stamped arrivals."""
-    found = figures.details(context, cell, arm).values()
-    names = dict.fromkeys(name for one in found for name in (one.method, one.stamp) if name)
-    return ", ".join(names)
+    names = (name for one in figures.details(context, cell, arm).values() for name in (one.method, one.stamp))
+    return ", ".join(dict.fromkeys(filter(None, names)))
 
 
 # -- accuracy, and what timing does ----------------------------------------------------------------------
@@ -222,7 +220,10 @@ _LEGENDS = {
 
 def against_cross(context: Context) -> Iterator[Block]:
     """Medians and spreads over the cross traffic, in the manner of the paper's Figure 16."""
-    what = (("estimate", "Medians", "(a).", "estimate"), ("searches.half_iqr", "Spread", _VARIANCE, "half the IQR"))
+    what = (
+        ("estimate", "Medians", "(a).", "estimate"),
+        ("searches.half_iqr", "Spread", "(b): half the interquartile range, which it calls MAD.", "half the IQR"),
+    )
     for cells in context.groups(context.cells, LINK).values():
         for kind in dict.fromkeys(level for one in cells if (level := context.level(one, "traffic")) != "none"):
             own = [one for one in cells if context.level(one, "traffic") in (kind, "none")]
@@ -238,19 +239,15 @@ def against_cross(context: Context) -> Iterator[Block]:
                 )
 
 
-_VARIANCE = "(b): half the interquartile range, which it calls MAD."
-
-
 def _cross_rows(context: Context, cell: Cell, name: str) -> Iterator[dict[str, Any]]:
     cross = float(context.level(cell, "cross_mbps"))
     at = words.cross_words(context.level(cell, "cross_mbps"), context.level(cell, "traffic"))
     for arm in context.arms:
         estimate = context.estimate(name, cell, arm.name)
-        base = {"arm": arm.name, "label": arm.label, "at": at}
         if estimate.point is not None:
+            base = {"kind": "other" if arm.role == "aa" else "ours", "arm": arm.name, "label": arm.label, "at": at}
             told = {"t": BIT_RATE.text(estimate.point, 4), "interval": interval_text(estimate, BIT_RATE)}
-            ends = {"y": estimate.point, "low": estimate.low, "high": estimate.high}
-            yield base | told | ends | {"kind": "other" if arm.role == "aa" else "ours", "x": cross}
+            yield base | told | {"x": cross, "y": estimate.point, "low": estimate.low, "high": estimate.high}
         elif name == "estimate":
             yield from _not_paced(context, cell, arm, cross)
     if name == "estimate":

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,7 @@ class Degree(enum.StrEnum):
     OPEN = "not measured"
 
 
-@dataclasses.dataclass(frozen=True)
-class Sentence:
+class Sentence(NamedTuple):
     """One resource on one arm."""
 
     arm: ArmRecord

@@ -8,7 +8,6 @@ on the reference.  Where the run holds no such pair, the cause names the cells t
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,8 +53,7 @@ _PLAIN_SLEEPS = ("usleep", "nanosleep", "clock_nanosleep")
 _USUAL_TARGET_NS = 100_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Cause:
+class Cause(NamedTuple):
     """One thing that decides what timing costs on a platform."""
 
     topic: str  # ``clock source``, ``vDSO`` …
@@ -103,17 +101,16 @@ class _Pair(NamedTuple):
     load: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Arm:
+class Arm(NamedTuple):
     """What is known of one arm."""
 
     facts: Mapping[str, Any]  # of one of its guests, as the agent saw them; empty where no guest came up
     medians: Medians  # of its valid trials
     nominal: float  # confidence of the intervals
     # the reference arm's medians; empty for the reference itself
-    reference: Medians = dataclasses.field(default_factory=dict)
+    reference: Medians
     # why the guest could not do what a level of a factor asks, in its agent's words
-    refusals: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    refusals: Mapping[tuple[str, str], str] = {}
     # the share of its CPU time that was stolen, seen from the host and inside; None where untold
     steal: tuple[float | None, float | None] = (None, None)
 
@@ -275,18 +272,19 @@ def _idle_states(arm: Arm) -> Cause:
         helps_not = "Holding the idle states off was not seen to help here."
         return arm.remedied(topic, observed, found, sentence, helps_not, surely=True)
     reason = arm.refused("idle_states", "shallow")
-    sentence = "The host decides: no C-state is visible here."
-    if visible:
-        sentence = f"Only the host can hold them off: {reason}" if reason else _HOLD_OFF
+    if not visible:
+        sentence = "The host decides: no C-state is visible here."
+    elif reason:
+        sentence = f"Only the host can hold them off: {reason}"
+    else:
+        sentence = "Hold them off for one trial to see what they cost."
     if there is not None:
         saved = arm.saved(there.before, there.after)
-        sooner = f"lets a sleep wake {duration(saved.point)} sooner" if (saved.low or 0.0) > 0 else _NOT_SEEN
+        helps = (saved.low or 0.0) > 0
+        sooner = f"lets a sleep wake {duration(saved.point)} sooner" if helps else "was not seen to help"
         sentence += f" On the reference, holding them off {sooner}."
     needs = None if reason else 'sleeps = ["usleep"], idle_states = ["default", "shallow"], idle'
     return Cause(topic, observed, sentence, needs=needs)
-
-
-_HOLD_OFF, _NOT_SEEN = "Hold them off for one trial to see what they cost.", "was not seen to help"
 
 
 def _described(idle: Mapping[str, Any]) -> str:

@@ -8,10 +8,9 @@ of the two cells where they do most.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from virtgauge.analysis.comparison import Comparison
 from virtgauge.ledger.records import ArmRecord
@@ -27,8 +26,7 @@ _COLUMNS_OF = {"sleep_lateness": ("p99", "max", "p50"), "cycle": tuple(_COLUMNS)
 _MOST_TOLD, _MOST_OPEN = 3, 40  # Settings that are told in a sentence, and rows of a table that is not folded
 
 
-@dataclasses.dataclass(frozen=True)
-class Bought:
+class Bought(NamedTuple):
     """What one setting brings on one arm."""
 
     setting: str  # ``SCHED_FIFO``, ``vcpu_cpus = [1]``
