@@ -22,7 +22,6 @@ from virtgauge.claims.figures import (
     Figures,
     chance_of_line,
     exact,
-    format_level,
     grouped,
     mean_change,
     measured,
@@ -300,11 +299,6 @@ def _changes(test: model.Equivalence | model.Change, figures: Figures) -> list[C
     return [found for found in cells.values() if len(wanted) > 1 and wanted <= set(found)]
 
 
-def _listed(changes: Mapping[str | bool, Estimate], figures: Figures, factor: str) -> str:
-    pattern = figures.file.factors[factor] or "{}"
-    return ", ".join(f"{format_level(pattern, level)} {told(one, 'ratio')}" for level, one in changes.items())
-
-
 def _equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence]:
     complete = _changes(test, figures)
     if not complete:
@@ -317,7 +311,7 @@ def _equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence
             widest = max(high for _, high in ends) / min(low for low, _ in ends)
             least = max(low for low, _ in ends) / min(high for _, high in ends)
             agrees = True if widest <= test.at_most else False if least > test.at_most else None
-        text = _listed(changes, figures, test.across)
+        text = figures.listed(changes, test.across)
         yield evidence_of(text, agrees, figures, *(one for _, *pair in found.values() for one in pair))
 
 
@@ -328,7 +322,7 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
         return
     for group in [complete] if test.pooled else [[found] for found in complete]:
         sizes = {level: mean_change([found[level][0] for found in group], test.rising) for level in group[0]}
-        text = f"changed{_SIZED[test.rising]} by {_listed(sizes, figures, test.across)}"
+        text = f"changed{_SIZED[test.rising]} by {figures.listed(sizes, test.across)}"
         if test.pooled:
             text += f" over {len(group)} cells"
         elif place := figures.words(group[0][test.level][1], without=("arm", test.across, *test.of)):

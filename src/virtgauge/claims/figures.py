@@ -214,6 +214,11 @@ class Figures:
         where = f"{first} {'÷' if is_ratio else '−'} {second}", shared, said.title
         return f"{', '.join(filter(None, where))}: {size}"
 
+    def listed(self, changes: Mapping[str | bool, Estimate], factor: str) -> str:
+        """``PostgreSQL 1.3× (1.2× to 1.4×), MongoDB …``, by the level of a factor."""
+        pattern = self.file.factors[factor] or "{}"
+        return ", ".join(f"{format_level(pattern, level)} {told(one, 'ratio')}" for level, one in changes.items())
+
     def explained_by_line(self, levels: Sequence[float], group: Sequence[Figure]) -> Estimate:
         """The share of the variance of medians that a straight line explains, with an interval over repetitions."""
         point = statistics.correlation(levels, [one.point for one in group]) ** 2

@@ -14,22 +14,10 @@ from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE, DURATION, SHARE, SIZE
 from virtgauge.specs import bandwidth_figures as figures
 from virtgauge.specs import bandwidth_formatting as words
+from virtgauge.specs import blocks
 from virtgauge.specs.bandwidth_figures import Effect, named, told
 from virtgauge.specs.bandwidth_paper import published_of
-from virtgauge.specs.blocks import (
-    Axis,
-    Block,
-    Column,
-    Finding,
-    Place,
-    Row,
-    Shown,
-    Text,
-    Value,
-    chart_of,
-    panels_of,
-    table_of,
-)
+from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Shown, Text, Value, chart_of, panels_of, table_of
 from virtgauge.specs.context import Context, over_cells
 
 LINK = ("capacity_mbps", "delay_ms", "loss")
@@ -140,7 +128,7 @@ def timing(context: Context) -> Iterator[Block]:
     yield from table_of("Path by path", ("Timing", "Path"), (help_, *sizes, *counts), rows, folded=len(rows) > 60)
 
 
-def _sizes(context: Context, one: Effect, place: Place) -> Iterator[Value]:
+def _sizes(context: Context, one: Effect, place: blocks.Place) -> Iterator[Value]:
     """Of an effect on the error, of the error with the other timing, and of the spread."""
     error = None if one.error.estimate.point is None else one.error
     spread = None if one.spread.difference.point is None else one.spread

@@ -12,19 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from virtgauge.results import measure
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import (
-    Across,
-    Better,
-    Column,
-    Derived,
-    Measure,
-    Relation,
-    Statistic,
-    durations,
-    field,
-    measures,
-)
+from virtgauge.results.measure import Across, Better, Column, Derived, Measure, Statistic, durations, field, measures
 from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE
 from virtgauge.results.table import Blocks, ResultTable
 from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, Policy, about, promised
@@ -204,7 +194,7 @@ def isolation_measures() -> Iterator[Measure]:
         headline=("work",),
     )
     meaning = "the work beside a load, of that without it in the same repetition"
-    yield Measure("isolation", "kept", SHARE, _HIGHER, meaning, _KERNEL, EFFORT.source, Relation(_IDLE), True)
+    yield Measure("isolation", "kept", SHARE, _HIGHER, meaning, _KERNEL, EFFORT.source, measure.Relation(_IDLE), True)
     promise = Derived((_CPU_TESTED, _ENTITLED), _percent_of)
     yield from _measures(
         ("entitlement", SHARE, _HIGHER, "CPU time received of that which was promised", promise),
