@@ -187,7 +187,7 @@ def test_steal_that_was_left_out_counts_and_that_inside_is_told_apart(tmp_path):
 
 
 def test_a_guest_that_never_came_up_has_no_causes():
-    assert causes(Arm({}, MEDIANS, 0.95)) == ()
+    assert causes(Arm({}, MEDIANS, 0.95, {})) == ()
 
 
 def test_a_trapped_counter_and_a_slow_clock_source_cost_what_the_reference_does_not():
@@ -242,12 +242,12 @@ def test_an_effect_compares_cells_that_differ_in_nothing_else():
 
 
 def test_the_summary_names_what_helps_most():
-    said = summary(causes(Arm(HEALTHY, MEDIANS, 0.95)))
+    said = summary(causes(Arm(HEALTHY, MEDIANS, 0.95, {})))
     assert said.startswith("Scheduling class first: `chrt -f 50 PROGRAM`")  # 500 times; slack 3 times
 
 
 def test_the_summary_recommends_nothing_that_was_not_shown():
-    said = summary(causes(Arm(HEALTHY, {sleep(): blocks(75_000.0)}, 0.95)))
+    said = summary(causes(Arm(HEALTHY, {sleep(): blocks(75_000.0)}, 0.95, {})))
     assert said.startswith("No remedy was shown to help here; not measured: vDSO, ")
     assert summary(()) == ""
 
