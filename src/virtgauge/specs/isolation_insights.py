@@ -257,12 +257,11 @@ def blind(context: Context, cell: Cell, arm: str) -> str:
 
 def blind_guests(context: Context) -> Iterator[Block]:
     """Platforms whose guests were stopped and saw nothing of it."""
-    counts = {arm.label: context.table.flags(context.cells, arm.name).get("guest-blind", 0) for arm in context.arms}
     told = tuple(
-        f"{label}: in {number} trials the guest was stopped and sees nothing of it. Figures from within it would be "
-        "taken for those of a full core."
-        for label, number in counts.items()
-        if number
+        f"{arm.label}: in {number} trials the guest was stopped and sees nothing of it. Figures from within it would "
+        "be taken for those of a full core."
+        for arm in context.arms
+        if (number := context.table.flags(context.cells, arm.name).get("guest-blind"))
     )
     if told:
         yield Text(told, "Blind", "finding")

@@ -212,7 +212,7 @@ def durability(context: Context) -> Iterator[Block]:
 
 
 def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Row]:
-    below, rates_below = "", dict[int, float]()
+    below, rates_below, usual = "", dict[int, float](), {**words.USUAL, "operation": WRITES}
     by_level = context.groups(cells, ("durability",))
     for (level,) in sorted(by_level, key=lambda key: LEVELS.index(key[0]) if key[0] in LEVELS else len(LEVELS)):
         of_level = by_level[(level,)]
@@ -220,7 +220,7 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
             continue  # named once, with the reason, under what was not measured
         # Single writes by the fewest clients, else many at once.
         writing = min(
-            (one for one in of_level if context.fits(one, _WRITING) and context.table.tried(one, arm)),
+            (one for one in of_level if context.fits(one, usual) and context.table.tried(one, arm)),
             key=lambda one: (context.level(one, "operation") != SINGLE_WRITE, clients_of(context, one)),
             default=None,
         )
@@ -247,9 +247,6 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
         yield Row(heads, arm, tuple(shown))
         if found:
             below, rates_below = level, found
-
-
-_WRITING = {**words.USUAL, "operation": WRITES}
 
 
 def on_device(level: str, flushes: str, log: str = "same") -> str:

@@ -96,10 +96,9 @@ def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, An
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
     """On all of a run's figures together."""
-    cells, longest, measured = _of_the_papers_kind(context), _of_the_papers_kind(context, math.inf), {}
-    for arm in context.all_arms:
-        if arm.role != "aa" and any(place[2] == arm.name for place in cells):
-            measured[arm.name] = arm
+    cells, longest = _of_the_papers_kind(context), _of_the_papers_kind(context, math.inf)
+    names = {place[2] for place in cells}
+    measured = {arm.name: arm for arm in context.all_arms if arm.role != "aa" and arm.name in names}
     judged = {name: arm for name, arm in measured.items() if not arm.emulated}
 
     def missing_reason(measure: str, at: Cells) -> str:
