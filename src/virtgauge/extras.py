@@ -23,8 +23,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 def require(extra: str, purpose: str) -> None:
     """Return if all modules of an extra can be imported, for a purpose (``asking an archive``).
 
-    Raises:
-        UnavailableError: one is missing; names it, and the command that installs the extra.
+    Raises UnavailableError: one is missing; names it, and the command that installs the extra.
     """
     missing = [module for module in EXTRAS[extra] if importlib.util.find_spec(module) is None]
     if missing:
@@ -38,8 +37,7 @@ def find_native(name: str, variable: str, what: str, built: str, part: str) -> P
 
     The error says what it is, and to provide ``part`` or to set the variable to one that was ``built`` by hand.
 
-    Raises:
-        UnavailableError: neither exists.
+    Raises UnavailableError: neither exists.
     """
     override = os.environ.get(variable)
     path = Path(override) if override else Path(virtgauge.__file__).parent / "native" / name

@@ -82,8 +82,7 @@ class Wanted:
 def compare_runs(folders: Sequence[Path], wanted: Wanted) -> Comparison:
     """Compare runs with the first of them; of a single one, two of its arms.
 
-    Raises:
-        UsageError: a comparison that makes no sense, and why.
+    Raises UsageError: a comparison that makes no sense, and why.
     """
     runs = _read(folders, wanted)
     matched = match(runs, wanted.measures, wanted.arms)

@@ -190,8 +190,7 @@ def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: f
     Args:
         equivalent: the largest change that does not matter, as a share.
 
-    Raises:
-        UsageError: there is no archive, or none with such figures.
+    Raises UsageError: there is no archive, or none with such figures.
     """
     entries = sorted(read_entries(place), key=lambda one: (one.created_at, one.archive))
     labels = _labels(entries)

@@ -73,8 +73,7 @@ def open_place(location: str, *, endpoint: str | None = None, region: str | None
     The endpoint is that of an object store that is not Amazon's (``http://127.0.0.1:9000``), by default that of the
     environment (:data:`ENDPOINT_VARIABLES`).  Keys come from the environment, as AWS's own tools take them.
 
-    Raises:
-        UsageError: the address is none, or of a kind that is not known.
+    Raises UsageError: the address is none, or of a kind that is not known.
     """
     if "://" not in location:
         return Place(location, fs.LocalFileSystem(), str(Path(location).resolve()))

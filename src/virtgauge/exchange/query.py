@@ -176,8 +176,7 @@ def summary_sql(suite: str, measure: str, by: Sequence[str], where: Sequence[tup
 
     ``by`` and ``where`` (with the text that it must have) name columns of ``trials``, or ``factor.NAME`` for a level.
 
-    Raises:
-        UsageError: there is no such column.
+    Raises UsageError: there is no such column.
     """
     groups = [(_column(name), name) for name in by]
     parameters = [suite, measure]

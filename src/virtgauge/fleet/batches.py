@@ -90,8 +90,7 @@ class Slots:
     async def claim(self, *hosts: str) -> AsyncIterator[None]:
         """Hold the slots of these hosts; waits until all of them are free at once.
 
-        Raises:
-            ValueError: no host, or one that the fleet has not.
+        Raises ValueError: no host, or one that the fleet has not.
         """
         wanted = frozenset(hosts)
         if not wanted or not wanted <= self._hosts:
@@ -158,8 +157,7 @@ class HostStanding:
 def fleet_status(ledger: Ledger) -> tuple[list[HostStanding], list[EventRecord], str]:
     """Hosts, what happened to them, and the run's course in words, as the ledger has it now.
 
-    Raises:
-        UsageError: it is the ledger of one host.
+    Raises UsageError: it is the ledger of one host.
     """
     manifest = ledger.manifest()
     if not manifest.hosts:

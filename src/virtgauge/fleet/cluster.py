@@ -151,8 +151,7 @@ class Cluster:
 
         Who they are is asked for only when there are others than before: of 200 it takes milliseconds on both ends.
 
-        Raises:
-            SchedulerLostError: none answers.
+        Raises SchedulerLostError: none answers.
         """
         there = {*await self._asked("ncores")}
         if there and self._of == (self._client.id, there):
@@ -255,8 +254,7 @@ class Cluster:
     async def stop(self, token: str, workers: Collection[str]) -> None:
         """End what these workers have under way for a run.
 
-        Raises:
-            WorkerLostError: they cannot be told, or do not say that they have heard.
+        Raises WorkerLostError: they cannot be told, or do not say that they have heard.
         """
         for answer in await self._tell(work.stop, token, workers):
             if isinstance(answer, Exception):

@@ -183,12 +183,7 @@ class PackedTrial:
         )
 
     def unpacked(self) -> tuple[TrialRecord, dict[str, Histogram], dict[str, npt.NDArray[np.int64]]]:
-        """For a ledger.
-
-        Raises:
-            ValueError: the bytes are no whole numbers.
-            zlib.error: they are no packed bins.
-        """
+        """For a ledger. Raises ValueError, zlib.error: the bytes are no whole numbers, or no packed bins."""
         histograms = {measure: unpack_bins(*fields) for measure, fields in self.histograms.items()}
         samples = {series: np.frombuffer(values, dtype="<i8") for series, values in self.samples.items()}
         return self.record, histograms, samples
@@ -236,8 +231,7 @@ _reader = functools.cache(TypeAdapter)  # To make one takes longer than to read 
 def unpack(data: object, kinds: Iterable[type], sender: str) -> Any:
     """The inverse of :func:`pack`, for whatever came of a sender (in words, for the error).
 
-    Raises:
-        ForeignMessageError: no message of these kinds that this version could read.
+    Raises ForeignMessageError: no message of these kinds that this version could read.
     """
     try:
         value = msgpack.unpackb(data, strict_map_key=False)

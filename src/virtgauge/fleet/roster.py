@@ -77,8 +77,7 @@ class Roster:
     def check(self, host: FleetHost, signature: Signature) -> None:
         """Believe an answer of a worker that was taken on.
 
-        Raises:
-            DistrustError: it is signed by another worker, machine, boot, version or agent.
+        Raises DistrustError: it is signed by another worker, machine, boot, version or agent.
         """
         self._check_tools(host, signature)
         enrolled = self._machines[host.name]
@@ -222,8 +221,7 @@ class HostEnrolment:
     async def rejoined(self, host: FleetHost) -> None:
         """Wait for a worker that was lost, or whose scheduler was, and that may still be at work.
 
-        Raises:
-            UnavailableError: scheduler or worker do not come back within the time that the plan gives them.
+        Raises UnavailableError: scheduler or worker do not come back within the time that the plan gives them.
         """
 
         async def connected() -> bool:

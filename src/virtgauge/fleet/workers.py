@@ -183,8 +183,7 @@ _PAUSE_S = 1.0  # After a failed one
 def read_credentials(text: str) -> TlsFiles:
     """What the coordinator hands to a worker that it starts: PEM, on one line of standard input.
 
-    Raises:
-        UsageError: something else came.
+    Raises UsageError: something else came.
     """
     try:
         value = json.loads(text)
@@ -198,8 +197,7 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
 
     By default it listens at the address that faces the scheduler; at the end of the descriptor ``lifeline`` it ends.
 
-    Raises:
-        UnavailableError: what a fleet needs is not installed.
+    Raises UnavailableError: what a fleet needs is not installed.
     """
     require("fleet", "a fleet's worker")
     ends, seek_s = _Ends(), math.inf if lifeline is None else _LIFELINE_S

@@ -64,8 +64,7 @@ def access_for(address: str, token_file: Path | None, allowed: Collection[str]) 
 
     The token is that of the file, else of the environment; beyond loopback one is drawn where there is none.
 
-    Raises:
-        UsageError: the address is none, or the token cannot be read or is too short.
+    Raises UsageError: the address is none, or the token cannot be read or is too short.
     """
     if not is_address(address):
         raise UsageError(

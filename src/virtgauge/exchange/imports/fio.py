@@ -9,10 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, Field
 
 from virtgauge.exchange.imports.foreign_trial import (
+    Count,
     ForeignTrial,
+    NotNegative,
     Repetition,
     histogram_of_bins,
     moment,
@@ -28,13 +30,8 @@ REMEDY = "give the output of `fio --output-format=json+ --output=FILE …`"
 _LEVELS = ("rw", "bs", "iodepth", "numjobs", "ioengine", "direct", "sync", "fsync", "rate_iops")
 """Options of a job that tell cells apart, where they are given."""
 
-NotNegative = Annotated[FiniteFloat, Field(ge=0, le=2**53)]
-Count = Annotated[int, Field(ge=0, le=2**43)]  # of ms, too, which are integers of 64 bits in ns
-
 
 class _Latency(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
     min: NotNegative = 0.0
     max: NotNegative = 0.0
     mean: NotNegative = 0.0
@@ -44,8 +41,6 @@ class _Latency(BaseModel):
 
 
 class _Side(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
     iops: NotNegative
     bw_bytes: NotNegative
     runtime: Count
@@ -56,8 +51,6 @@ class _Side(BaseModel):
 
 
 class _Job(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
     jobname: str
     error: int = 0
     options: Annotated[dict[str, str], Field(alias="job options")] = {}
@@ -67,8 +60,6 @@ class _Job(BaseModel):
 
 
 class _Output(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
     version: Annotated[str, Field(alias="fio version")]
     timestamp_ms: Annotated[int, Field(ge=0, lt=1 << 45)]
     options: Annotated[dict[str, str], Field(alias="global options")] = {}

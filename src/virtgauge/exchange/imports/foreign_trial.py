@@ -8,11 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.errors import UsageError
@@ -23,6 +23,9 @@ LONGEST_BYTES = 1 << 30  # A file longer than this is refused rather than read i
 
 _LAST_MOMENT = 7_258_118_400  # The year 2200
 Model = TypeVar("Model", bound=BaseModel)
+
+NotNegative = Annotated[FiniteFloat, Field(ge=0, le=2**53)]
+Count = Annotated[int, Field(ge=0, le=2**43)]  # of ms, too, which are integers of 64 bits in ns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +86,7 @@ def read_json(path: Path, model: type[Model], remedy: str) -> tuple[Model, Sourc
 def read_document(path: Path, remedy: str) -> tuple[Any, Source]:
     """A JSON document; lines before its opening brace are a tool's warnings, and are passed over.
 
-    Raises:
-        UsageError: it cannot be read, or is not JSON.
+    Raises UsageError: it cannot be read, or is not JSON.
     """
     content, source = read_bytes(path)
     text = content.decode("utf-8", errors="replace")

@@ -17,11 +17,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, Field
 
-from virtgauge.exchange.imports.fio import Count, NotNegative
 from virtgauge.exchange.imports.foreign_trial import (
+    Count,
     ForeignTrial,
+    NotNegative,
     Repetition,
     Source,
     histogram_of_bins,
@@ -56,11 +57,7 @@ _OPTIONS = {
 _ONE_TOO_HIGH = ("2.50", "2.60")  # oslat's edges, of these versions: rt-tests 4aeacf7
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _Thread(_Part):
+class _Thread(BaseModel):
     """One of cyclictest's, oslat's or jitterdebugger's."""
 
     # oslat's bins have a fraction where they are narrower than 1 µs.
@@ -73,7 +70,7 @@ class _Thread(_Part):
     avg: NotNegative
 
 
-class _RtTests(_Part):
+class _RtTests(BaseModel):
     # rt-tests wrote these two names with a colon in them for years.
     command: Annotated[str, Field(validation_alias=AliasChoices("cmdline:", "cmdline"))] = ""
     version: Annotated[str, Field(validation_alias=AliasChoices("rt_test_version:", "rt_test_version"))] = "unknown"
@@ -87,7 +84,7 @@ class _RtTests(_Part):
 _RESOLUTION = Field(validation_alias=AliasPath("sysinfo", "resolution_in_ns"))
 
 
-class _Jitterdebugger(_Part):
+class _Jitterdebugger(BaseModel):
     resolution_in_ns: Annotated[Literal[1, 1000], _RESOLUTION] = 1000  # files of a version before 3 do not say it
     cpu: Annotated[dict[str, _Thread], Field(min_length=1)]  # by the thread's number, in spite of its name
 
@@ -156,8 +153,7 @@ class _Output:
 def read_cyclictest(path: Path) -> Repetition:
     """One output: whole microseconds, or nanoseconds with ``--nsecs``; bins with ``--histogram``.
 
-    Raises:
-        UsageError: it is none, or no thread of it woke up once.
+    Raises UsageError: it is none, or no thread of it woke up once.
     """
     found, output, levels = _of_rt_tests(path, "cyclictest")
     unit = "ns" if found.resolution_in_ns else "us"
@@ -167,8 +163,7 @@ def read_cyclictest(path: Path) -> Repetition:
 def read_oslat(path: Path) -> Repetition:
     """One output, of gaps: bins by their upper edges in µs, minimum and maximum in the tool's own unit.
 
-    Raises:
-        UsageError: it is none.
+    Raises UsageError: it is none.
     """
     found, output, levels = _of_rt_tests(path, "oslat")
     too_high = found.version in _ONE_TOO_HIGH
@@ -250,10 +245,7 @@ def read_rtla(path: Path) -> Repetition:
     """What ``rtla timerlat hist`` or ``rtla osnoise hist`` printed: bins by their lower edges.
 
     Of osnoise the extremes are lower edges, too, and the mean is that of the bins, for the first versions reckoned it
-    wrongly.
-
-    Raises:
-        UsageError: it is none, or not whole.
+    wrongly. Raises UsageError: it is none, or not whole.
     """
     content, source = read_bytes(path)
     text = content.decode("utf-8", errors="replace")
@@ -321,8 +313,7 @@ _SAMPLE = re.compile(r"^ts: [0-9.]+, inner:([0-9]{1,12}), outer:([0-9]{1,12})", 
 def read_hwlatdetect(path: Path) -> Repetition:
     """What hwlatdetect printed: gaps above its threshold, each the larger of the two that a sample has.
 
-    Raises:
-        UsageError: it is none, or samples are missing.
+    Raises UsageError: it is none, or samples are missing.
     """
     content, source = read_bytes(path)
     text = content.decode("utf-8", errors="replace")

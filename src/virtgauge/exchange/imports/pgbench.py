@@ -6,7 +6,6 @@ are microseconds, and ``skipped`` or a kind of failure stands where a transactio
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,17 +30,6 @@ _LARGEST = 2**52  # Of a column: a time in µs of a century, still an integer of
 _EPOCH = 100_000_000  # A first column at least so large is the time of an interval and not the number of a client
 
 
-@dataclasses.dataclass
-class _Transactions:
-    """What the lines of one repetition add up to; times in µs."""
-
-    times: list[int] = dataclasses.field(default_factory=list)
-    began: int | None = None
-    ended: int = 0
-    clients: set[int] = dataclasses.field(default_factory=set)
-    without_time: Counter[str] = dataclasses.field(default_factory=Counter)
-
-
 def logs_together(paths: Sequence[Path]) -> list[list[Path]]:
     """The files of each repetition: every thread but the first has a file of its own, NAME.PID.1 beside NAME.PID."""
     given = set(paths)
@@ -56,21 +44,21 @@ def logs_together(paths: Sequence[Path]) -> list[list[Path]]:
 def read_pgbench(paths: Sequence[Path]) -> Repetition:
     """One repetition of all its threads' files.
 
-    Raises:
-        UsageError: a line is none of a log, kinds of logs are mixed, or no transaction succeeded.
+    Raises UsageError: a line is none of a log, kinds of logs are mixed, or no transaction succeeded.
     """
     read = [(path, *read_bytes(path)) for path in paths]
-    sources = tuple(source for _, _, source in read)
-    lines = [(path, list(_rows(path, content))) for path, content, _ in read]
-    kinds = {rows[0][1][0] >= _EPOCH for _, rows in lines}
+    rows = [row for path, content, _ in read for row in _rows(path, content)]
+    kinds = {columns[0] >= _EPOCH for columns, _ in rows}
     if len(kinds) > 1:
         raise refused(paths[0], "logs of transactions and of intervals are mixed", "import them apart")
-    trial = _intervals(lines) if kinds == {True} else _transactions(lines)
-    return Repetition(PROBE, sources, (trial,))
+    trial = _intervals(rows) if kinds == {True} else _transactions(rows)
+    if trial is None:
+        raise refused(paths[0], "no transaction of it succeeded", "give a log with transactions")
+    return Repetition(PROBE, tuple(source for _, _, source in read), (trial,))
 
 
-Row = tuple[int, list[int], str]
-"""A line's number, its columns, with -1 for a transaction without a time, and why it has none."""
+Row = tuple[list[int], str]
+"""A line's columns, with -1 for a transaction without a time, and why it has none."""
 
 
 def _rows(path: Path, content: bytes) -> Iterator[Row]:
@@ -88,56 +76,40 @@ def _rows(path: Path, content: bytes) -> Iterator[Row]:
         beyond = max(columns, default=0) >= _LARGEST
         if len(columns) < 6 or beyond or min(columns[:2] + columns[3:]) < 0 or (columns[2] < 0 and not reason):
             raise refused(path, f"line {number} = {line[:60]!r}: is no line of a pgbench log", REMEDY)
-        yield number, columns, reason
+        yield columns, reason
 
 
-def _transactions(lines: Sequence[tuple[Path, Sequence[Row]]]) -> ForeignTrial:
-    found = _Transactions()
-    for _, rows in lines:
-        for _, (client, _, time, _, seconds, micros, *_), reason in rows:
-            end = seconds * 1_000_000 + micros
-            begin = end - max(time, 0)
-            found.began = begin if found.began is None else min(found.began, begin)
-            found.ended = max(found.ended, end)
-            found.clients.add(client)
-            if reason:
-                found.without_time[reason] += 1
-            else:
-                found.times.append(time)
-    if not found.times or found.began is None:
-        raise refused(lines[0][0], "no transaction of it succeeded", "give a log with transactions")
-    span_us = max(found.ended - found.began, 1)
-    tried = len(found.times) + sum(found.without_time.values())
+def _transactions(rows: Sequence[Row]) -> ForeignTrial | None:
+    """Of logs of transactions, in µs; None where none succeeded."""
+    times = [time for (_, _, time, *_), reason in rows if not reason]
+    if not times:
+        return None
+    ends = [1_000_000 * seconds + micros for (_, _, _, _, seconds, micros, *_), _ in rows]
+    began = min(end - max(columns[2], 0) for end, (columns, _) in zip(ends, rows, strict=True))
+    span_us = max(max(ends) - began, 1)
     result = {
-        "transactions": len(found.times),
-        "transactions_per_s": len(found.times) / (span_us / 1e6),
-        "failed_share": (tried - len(found.times)) / tried,
-        "without_time": dict(found.without_time),
+        "transactions": len(times),
+        "transactions_per_s": len(times) / (span_us / 1e6),
+        "failed_share": (len(rows) - len(times)) / len(rows),
+        "without_time": dict(Counter(reason for _, reason in rows if reason)),
     }
-    histogram = histogram_of_values(np.array(found.times, dtype=np.int64) * 1000, "ns")
-    return ForeignTrial(
-        PROBE,
-        {"clients": str(len(found.clients)), "log": "transactions"},
-        result,
-        {"transaction": histogram},
-        moment(found.began / 1e6),
-        span_us * 1000,
-    )
+    factors = {"clients": str(len({columns[0] for columns, _ in rows})), "log": "transactions"}
+    histograms = {"transaction": histogram_of_values(np.array(times, dtype=np.int64) * 1000, "ns")}
+    return ForeignTrial(PROBE, factors, result, histograms, moment(began / 1e6), span_us * 1000)
 
 
-def _intervals(lines: Sequence[tuple[Path, Sequence[Row]]]) -> ForeignTrial:
+def _intervals(rows: Sequence[Row]) -> ForeignTrial | None:
     """Of aggregated logs: no quantiles, and a rate of the whole intervals, which the first and the last are not."""
-    by_start: dict[int, int] = {}
+    by_start = Counter[int]()
     total, weighted, least, most = 0, 0, 0, 0
-    for _, rows in lines:
-        for _, (start, number, latencies, _, low, high, *_), _ in rows:
-            by_start[start] = by_start.get(start, 0) + number
-            if number:
-                least = low if not total else min(least, low)
-                most = max(most, high)
-                total, weighted = total + number, weighted + latencies
+    for (start, number, latencies, _, low, high, *_), _ in rows:
+        by_start[start] += number
+        if number:
+            least = low if not total else min(least, low)
+            most = max(most, high)
+            total, weighted = total + number, weighted + latencies
     if not total:
-        raise refused(lines[0][0], "no transaction of it succeeded", "give a log with transactions")
+        return None
     starts = sorted(by_start)
     whole = starts[1:-1]
     span_s = starts[-1] - whole[0] if whole else 0

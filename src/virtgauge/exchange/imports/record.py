@@ -10,18 +10,18 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from virtgauge import __version__
 from virtgauge.decisions.requirements import resolve
 from virtgauge.errors import UsageError
 from virtgauge.exchange.imports.fio import read_fio
-from virtgauge.exchange.imports.foreign_trial import ForeignTrial, Repetition
+from virtgauge.exchange.imports.foreign_trial import Repetition
 from virtgauge.exchange.imports.latencies import LATENCIES
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
 from virtgauge.exchange.imports.trex import read_trex
 from virtgauge.execution.run import run_to_ourselves
-from virtgauge.ledger.records import COMPLETED, ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.records import COMPLETED, ArmRecord, Flag, Histogram, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.rows import RowError, trial_row
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import explain
@@ -31,17 +31,14 @@ from virtgauge.plan.requirements import Requirement
 NAME = "imported"  # Of the plan, of its platforms' kind and of the trials' suite: nothing of it was ever started here
 
 
-class _RequirementsFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _RequirementsFile(BaseModel, extra="forbid"):
     require: tuple[Requirement, ...]
 
 
 def read_requirements(path: Path) -> str:
     """The text of a file of ``[[require]]`` tables, checked.
 
-    Raises:
-        UsageError: it is none, or requires what no imported trial has.
+    Raises UsageError: it is none, or requires what no imported trial has.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -66,15 +63,6 @@ def read_requirements(path: Path) -> str:
     return text
 
 
-def plan_text(reference: str, requirements: str) -> str:
-    """The plan as TOML, in the form of every plan."""
-    return (
-        "# Measured by other tools and imported: it says what is required, and cannot be run.\n"
-        f'name = "{NAME}"\nreference = "{reference}"\naa = false\nseed = 0\n\n'
-        f'[[platform]]\nname = "{reference}"\nkind = "{NAME}"\n\n[suite]\n{NAME} = []\n\n{requirements}'
-    )
-
-
 _FACTOR = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
@@ -90,8 +78,7 @@ class ImportedArm:
 def read_repetitions(tool: str, paths: Sequence[Path]) -> list[Repetition]:
     """Everything that the files of one tool say, in the order of the files.
 
-    Raises:
-        UsageError: a file is none of the tool's, or is given twice.
+    Raises UsageError: a file is none of the tool's, or is given twice.
     """
     if tool == "pgbench":
         found = [read_pgbench(together) for together in logs_together(paths)]
@@ -151,12 +138,11 @@ def import_into(
         known = ledger.trials()
         _refuse_known_files(known, repetitions)
         platform = _platform(ledger, arm)
-        cells = [(index, trial) for index, repetition in enumerate(repetitions) for trial in repetition.trials]
-        first = _first_block(known, arm.name, cells, conditions) if block is None else block
+        first = _first_block(known, arm.name, repetitions, conditions) if block is None else block
         records = list(_records(repetitions, arm.name, platform, conditions, first))
         _refuse_taken_blocks(known, [record for record, _ in records])
-        for record, trial in records:
-            ledger.add_trial(record, trial.histograms)
+        for record, histograms in records:
+            ledger.add_trial(record, histograms)
         names = ", ".join(source.name for repetition in repetitions for source in repetition.sources)
         ledger.add_event("imported", f"{len(records)} trials of {arm.name} from {names}")
         if new:
@@ -179,9 +165,9 @@ def _check_conditions(conditions: Mapping[str, str], repetitions: Sequence[Repet
 
 
 def _check_figures(repetitions: Sequence[Repetition], conditions: Mapping[str, str]) -> None:
-    for record, trial in _records(repetitions, NAME, NAME, conditions, 0):
+    for record, histograms in _records(repetitions, NAME, NAME, conditions, 0):
         try:
-            trial_row(record, trial.histograms)
+            trial_row(record, histograms)
         except RowError as error:
             names = ", ".join(source["name"] for source in record.result["sources"])
             raise UsageError(
@@ -191,12 +177,17 @@ def _check_figures(repetitions: Sequence[Repetition], conditions: Mapping[str, s
 
 
 def _manifest(folder: Path, arm: ArmRecord, requirements: str) -> Manifest:
+    plan_text = (
+        "# Measured by other tools and imported: it says what is required, and cannot be run.\n"
+        f'name = "{NAME}"\nreference = "{arm.name}"\naa = false\nseed = 0\n\n'
+        f'[[platform]]\nname = "{arm.name}"\nkind = "{NAME}"\n\n[suite]\n{NAME} = []\n\n{requirements}'
+    )
     return Manifest(
         run_id=folder.resolve().name,
         created_at=utc_now(),
         tool_version=__version__,
         plan_name=NAME,
-        plan_text=plan_text(arm.name, requirements),
+        plan_text=plan_text,
         seed=0,
         confidence=0.95,
         agent_sha256="",
@@ -208,28 +199,27 @@ def _manifest(folder: Path, arm: ArmRecord, requirements: str) -> Manifest:
 def _platform(ledger: Ledger, arm: ImportedArm) -> str:
     """The kind of the arm's platform; the arm is made where it may be new."""
     manifest = ledger.manifest()
-    found = next((one for one in manifest.arms if one.name == arm.name), None)
-    if found is None and manifest.plan_name == NAME:
-        found = _new_arm(arm, manifest.arms)
-        ledger.put_arm(found)
-    if found is None:
+    for found in manifest.arms:
+        if found.name == arm.name:
+            if arm.label is not None or arm.emulated:
+                raise UsageError(
+                    f"--arm {arm.name}: the run has it already, with its label {found.label!r}",
+                    "--label and --emulated are for a new one; leave them out",
+                )
+            return found.kind
+    if manifest.plan_name != NAME:
         names = ", ".join(one.name for one in manifest.arms)
         raise UsageError(
             f"--arm {arm.name}: the run {ledger.folder} has no such platform",
             f"use one of {names}; or import into a run of its own with --new FOLDER",
         )
-    elif found in manifest.arms and (arm.label is not None or arm.emulated):
-        raise UsageError(
-            f"--arm {arm.name}: the run has it already, with its label {found.label!r}",
-            "--label and --emulated are for a new one; leave them out",
-        )
-    return found.kind
+    ledger.put_arm(_new_arm(arm, manifest.arms))
+    return NAME
 
 
 def _new_arm(arm: ImportedArm, known: Sequence[ArmRecord]) -> ArmRecord:
-    reference = next((one.name for one in known if one.role == "reference"), None)
     role = "test" if known else "reference"
-    if reference is not None and arm.name == reference + AA_SUFFIX:
+    if any(one.role == "reference" and arm.name == one.name + AA_SUFFIX for one in known):
         role = "aa"
     else:
         try:
@@ -237,17 +227,7 @@ def _new_arm(arm: ImportedArm, known: Sequence[ArmRecord]) -> ArmRecord:
         except ValidationError as error:
             reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
             raise UsageError(f"--arm {arm.name}: {reason}", "choose another name") from error
-    return ArmRecord(
-        name=arm.name,
-        kind=NAME,
-        label=arm.label or arm.name,
-        role=role,
-        emulated=arm.emulated,
-        usable=True,
-        reason="",
-        fix=None,
-        settings={},
-    )
+    return ArmRecord(arm.name, NAME, arm.label or arm.name, role, arm.emulated, True, "", None, {})
 
 
 def _refuse_known_files(known: Sequence[TrialRecord], repetitions: Sequence[Repetition]) -> None:
@@ -264,9 +244,10 @@ def _refuse_known_files(known: Sequence[TrialRecord], repetitions: Sequence[Repe
 
 
 def _first_block(
-    known: Sequence[TrialRecord], arm: str, cells: Sequence[tuple[int, ForeignTrial]], conditions: Mapping[str, str]
+    known: Sequence[TrialRecord], arm: str, repetitions: Sequence[Repetition], conditions: Mapping[str, str]
 ) -> int:
-    wanted = {(trial.probe, frozenset(({**trial.factors, **conditions}).items())) for _, trial in cells}
+    trials = (trial for repetition in repetitions for trial in repetition.trials)
+    wanted = {(trial.probe, frozenset({**trial.factors, **conditions}.items())) for trial in trials}
     taken = [
         trial.block
         for trial in known
@@ -277,35 +258,34 @@ def _first_block(
 
 def _records(
     repetitions: Sequence[Repetition], arm: str, platform: str, conditions: Mapping[str, str], first: int
-) -> Iterator[tuple[TrialRecord, ForeignTrial]]:
+) -> Iterator[tuple[TrialRecord, dict[str, Histogram]]]:
+    """Trials with their histograms."""
     for block, repetition in enumerate(repetitions, start=first):
         watched = Flag("imported", f"measured by {repetition.tool}: no load, steal or clock was watched", fatal=False)
+        sources = [dataclasses.asdict(source) for source in repetition.sources]
         for trial in repetition.trials:
             factors = {**trial.factors, **conditions}
             levels = ",".join(f"{factor}={level}" for factor, level in factors.items())
-            sources = [dataclasses.asdict(source) for source in repetition.sources]
-            yield (
-                TrialRecord(
-                    trial_id=0,
-                    key=f"b{block:04d}/{arm}/{NAME}/{trial.probe}/{levels}",
-                    suite=NAME,
-                    probe=trial.probe,
-                    arm=arm,
-                    platform=platform,
-                    block=block,
-                    attempt=1,
-                    factors=factors,
-                    status=TrialStatus.FAILED if trial.error else TrialStatus.VALID,
-                    flags=(*trial.flags, watched),
-                    result={**trial.result, "tool": repetition.tool, "sources": sources},
-                    accounting={},
-                    error=trial.error,
-                    guest_id=None,
-                    started_at=trial.started_at,
-                    elapsed_ns=trial.elapsed_ns,
-                ),
-                trial,
+            record = TrialRecord(
+                trial_id=0,
+                key=f"b{block:04d}/{arm}/{NAME}/{trial.probe}/{levels}",
+                suite=NAME,
+                probe=trial.probe,
+                arm=arm,
+                platform=platform,
+                block=block,
+                attempt=1,
+                factors=factors,
+                status=TrialStatus.FAILED if trial.error else TrialStatus.VALID,
+                flags=(*trial.flags, watched),
+                result={**trial.result, "tool": repetition.tool, "sources": sources},
+                accounting={},
+                error=trial.error,
+                guest_id=None,
+                started_at=trial.started_at,
+                elapsed_ns=trial.elapsed_ns,
             )
+            yield record, trial.histograms
 
 
 def _refuse_taken_blocks(known: Sequence[TrialRecord], records: Sequence[TrialRecord]) -> None:

@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal
 
 from hdrh.codec import HdrCookieException, HdrHistogramSettingsException, HdrLengthException
 from hdrh.histogram import HdrHistogram
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
-from virtgauge.exchange.imports.fio import Count, NotNegative
 from virtgauge.exchange.imports.foreign_trial import (
+    Count,
     ForeignTrial,
+    NotNegative,
     Repetition,
     histogram_of_bins,
     moment,
@@ -40,11 +41,7 @@ def _at(*path: str) -> Any:
     return Field(validation_alias=AliasPath(*path))
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _Group(_Part):
+class _Group(BaseModel):
     """Latency of a packet group in µs: by lower edges of TRex's own bins; with ``--hdrh`` to three digits."""
 
     total_min: NotNegative
@@ -53,7 +50,7 @@ class _Group(_Part):
     hdrh: str = ""
 
 
-class _Bench(_Part):
+class _Bench(BaseModel):
     title: Annotated[str, _at("results", "title")]
     tx_pps: Annotated[NotNegative, _at("results", "tx_pps")]
     rate_percent: Annotated[NotNegative, _at("results", "rate_p")]
@@ -65,17 +62,17 @@ class _Bench(_Part):
     bi_dir: Annotated[bool, _at("config", "bi_dir")] = False
 
 
-class _GroupStats(_Part):
+class _GroupStats(BaseModel):
     latency: _Group | None = None  # the entry "global" has none
 
 
-class _Stats(_Part):
+class _Stats(BaseModel):
     sent: Annotated[int, Field(gt=0), _at("total", "opackets")]
     came: Annotated[Count, _at("total", "ipackets")]
     latency: dict[str, _GroupStats] = {}
 
 
-class _Search(_Part):
+class _Search(BaseModel):
     rate_pps: NotNegative
     elapsed_s: Annotated[NotNegative, _at("time_taken_sec")] = 0.0
     lost_percent: Annotated[NotNegative, _at("stats", "overall", "drop_percentage")]
@@ -85,7 +82,7 @@ class _Search(_Part):
     hdrh: Annotated[str | int, _at("stats", "overall", "hdrh")] = ""  # 0 where nothing was found
 
 
-class _FrameSize(_Part):
+class _FrameSize(BaseModel):
     ndr: _Search | None = None
     pdr: _Search | None = None
     offered_pps: Annotated[NotNegative | None, _at("run_config", "direction-total", "orig", "rate_pps")] = None
@@ -98,13 +95,13 @@ def _without_warning(sizes: Any) -> Any:
     return {size: one for size, one in sizes.items() if size != "warning"} if isinstance(sizes, dict) else sizes
 
 
-class _Chain(_Part):
+class _Chain(BaseModel):
     flows: Annotated[Count, _at("result", "flow_count")]
     chains: Annotated[Count, _at("result", "service_chain_count")]
     sizes: Annotated[dict[str, _FrameSize], BeforeValidator(_without_warning), _at("result", "result")]
 
 
-class _Nfvbench(_Part):
+class _Nfvbench(BaseModel):
     date: datetime.datetime
     version: Annotated[str, _at("nfvbench_version")]
     duration_s: Annotated[NotNegative, _at("config", "duration_sec")] = 0.0
@@ -112,17 +109,17 @@ class _Nfvbench(_Part):
     chains: Annotated[dict[str, _Chain], _at("benchmarks", "network", "service_chain")]
 
 
-class _Rate(_Part):
+class _Rate(BaseModel):
     value: NotNegative
     unit: Literal["pps"]
 
 
-class _Timed(_Part):
+class _Timed(BaseModel):
     hdrh: str
     unit: Literal["us"]
 
 
-class _Case(_Part):
+class _Case(BaseModel):
     version: str
     test_name_long: str
     passed: bool
