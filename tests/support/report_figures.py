@@ -229,7 +229,7 @@ def _only_exported(found: Sequence[Figure], exported: Sequence[Exported]) -> Ite
     """What the catalogue has and the report does not show, or shows otherwise: then its part is ``exported``."""
     shown = {figure.key: figure for figure in found if figure.estimate is not None}
     for one in exported:
-        cell = cell_of(one.probe, one.factors)
+        cell = cell_of(one.cell.probe, one.cell.factors)
         figure = Figure(one.measure.suite, one.measure.name, cell, one.arm.name, **_told(one.estimate))
         if figure.key not in shown:
             yield figure

@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def estimates(run):
     with Ledger.open(run) as ledger:
-        return {(one.arm.name, one.probe): one.estimate for one in read_figures(ResultTable(ledger), [P50])}
+        return {(one.arm.name, one.cell.probe): one.estimate for one in read_figures(ResultTable(ledger), [P50])}
 
 
 def families(path):

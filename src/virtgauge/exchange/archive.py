@@ -106,12 +106,16 @@ def archive_run(place: Place, ledger: Ledger, *, host: str = "") -> ArchivedRun:
                 outcome = Archived.MENDED
             # No file is overwritten: what is sound of them stays until the entry names the new ones.
             stem += hashlib.sha256(archived_at.encode()).hexdigest()[:12]
-        files, levels = _write_trials(place, table, stem, manifest.created_at[:7], host), f"levels/{stem}.parquet"
+        levels, begun = f"levels/{stem}.parquet", set[str]()
         try:
-            _write_levels(place, place.path(levels), name, table, host)
-        except OSError:
+            files = _write_trials(place, table, stem, host, begun)
+            begun.add(levels)
+            with _created(place, levels) as stream:
+                made = table_of([*_levels_of(name, table, host)], LEVELS_SCHEMA)
+                pq.write_table(made, stream, compression="zstd")
+        except BaseException:
             with contextlib.suppress(OSError):
-                _remove(place, {levels, *(one.path for one in files)})
+                _remove(place, begun)
             raise
         entry = Entry(
             version=VERSION,
@@ -183,7 +187,8 @@ def archive_name(manifest: Manifest) -> str:
 
 def _digest(table: ResultTable, *said: object) -> str:
     """A ledger only grows, so its trials' names say its state; what is said of them hangs on columns and measures."""
-    kinds = VERSION, COLUMNS, Level._fields, [*Entry.model_fields], sorted(_described())
+    described = sorted((one.full_name, one.quantity.unit) for own in MEASURES.values() for one in own.values())
+    kinds = VERSION, COLUMNS, Level._fields, [*Entry.model_fields], described
     digest = hashlib.sha256(repr((*kinds, *said)).encode())
     trials = table.trials
     for mark, attempt, status in zip(read_marks(table.ledger), trials.attempt, trials.status, strict=True):
@@ -191,44 +196,29 @@ def _digest(table: ResultTable, *said: object) -> str:
     return digest.hexdigest()
 
 
-def _described() -> Iterator[tuple[str, str]]:
-    """Every measure, and its unit."""
-    for own in MEASURES.values():
-        yield from ((one.full_name, one.quantity.unit) for one in own.values())
-
-
-def _write_trials(place: Place, table: ResultTable, name: str, month: str, host: str) -> tuple[ArchivedFile, ...]:
+def _write_trials(place: Place, table: ResultTable, name: str, host: str, begun: set[str]) -> tuple[ArchivedFile, ...]:
+    """A file for each suite; what was begun is told even where this fails."""
     writers: dict[str, pq.ParquetWriter] = {}
     gathered: defaultdict[str, list[Row]] = defaultdict(list)
     written: Counter[str] = Counter()
 
     def path(suite: str) -> str:
-        return f"trials/suite={suite}/month={month}/{name}.parquet"
-
-    begun: set[str] = set()
-
-    def give_up(kind: object, *_: object) -> None:
-        if kind is not None:
-            with contextlib.suppress(OSError):
-                _remove(place, begun)
+        return f"trials/suite={suite}/month={table.manifest.created_at[:7]}/{name}.parquet"
 
     with contextlib.ExitStack() as stack:
-        stack.push(give_up)
 
         def flush(suite: str) -> None:
             if suite not in writers:
-                whole = place.path(path(suite))
-                place.files.create_dir(whole.rpartition("/")[0], recursive=True)
                 # One that a killed command left half has a name that no entry holds until this run is archived again.
                 begun.add(path(suite))
-                stream = stack.enter_context(place.files.open_output_stream(whole))
+                stream = stack.enter_context(_created(place, path(suite)))
                 writers[suite] = stack.enter_context(pq.ParquetWriter(stream, FILE_SCHEMA, compression="zstd"))
             ordered = sorted(gathered.pop(suite), key=lambda row: (row.measure or "", row.arm))
             writers[suite].write_table(table_of(ordered).drop_columns(["suite"]), row_group_size=_GROUP_ROWS)
             written[suite] += len(ordered)
 
-        for row in read_rows(table):
-            gathered[row.suite].append(row._replace(host=host) if host else row)
+        for row in read_rows(table, host=host):
+            gathered[row.suite].append(row)
             if len(gathered[row.suite]) >= ROWS_IN_MEMORY:
                 flush(row.suite)
         for suite in list(gathered):
@@ -236,16 +226,11 @@ def _write_trials(place: Place, table: ResultTable, name: str, month: str, host:
     return tuple(ArchivedFile(path=path(suite), suite=suite, rows=rows) for suite, rows in written.items())
 
 
-def _write_levels(place: Place, path: str, name: str, table: ResultTable, host: str) -> None:
-    """The file of a run, which has that name in the archive. Raises OSError: the place refuses."""
-    levels = list(_levels_of(name, table, host))
-    columns = zip(*levels, strict=True) if levels else ([] for _ in LEVELS_SCHEMA)
-    made = pa.table(
-        [pa.array(own, field.type) for own, field in zip(columns, LEVELS_SCHEMA, strict=True)], schema=LEVELS_SCHEMA
-    )
-    place.files.create_dir(path.rpartition("/")[0], recursive=True)
-    with place.files.open_output_stream(path) as stream:
-        pq.write_table(made, stream, compression="zstd")
+def _created(place: Place, path: str) -> pa.NativeFile:
+    """A new file below the archive's root, open. Raises OSError: the place refuses."""
+    whole = place.path(path)
+    place.files.create_dir(whole.rpartition("/")[0], recursive=True)
+    return place.files.open_output_stream(whole)
 
 
 def _levels_of(name: str, table: ResultTable, host: str) -> Iterator[Level]:
@@ -253,9 +238,9 @@ def _levels_of(name: str, table: ResultTable, host: str) -> Iterator[Level]:
     settings = {} if plan is None else settings_of(plan)
     labels = row_labels(manifest.arms)
     hosts: list[tuple[HostRecord | None, tuple[str, str, str]]] = [
-        (one, host_facts(one, one.fingerprint)) for one in manifest.hosts
+        (one, host_facts(one.name, one.fingerprint)) for one in manifest.hosts
     ]
-    hosts = hosts or [(None, (host, *host_facts(None, manifest.fingerprint)[1:]))]
+    hosts = hosts or [(None, host_facts(host, manifest.fingerprint))]
     for measure in chosen_of(table, None):
         for cell in table.cells(measure.suite):
             own_settings = json.dumps(settings[cell], sort_keys=True, default=str) if cell in settings else ""

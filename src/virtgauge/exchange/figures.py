@@ -13,6 +13,7 @@ from virtgauge.errors import printable
 from virtgauge.ledger.records import ArmRecord, Manifest
 from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results import quantities
+from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 
@@ -22,16 +23,15 @@ class Figure:
     """One measure of one arm in one cell."""
 
     measure: Measure
-    probe: str
-    factors: dict[str, str]
+    cell: Cell
     arm: ArmRecord
     values: tuple[float, ...]  # one a repetition, by ascending block, in the measure's base unit
     estimate: Estimate  # the median over the repetitions
 
-    @property
-    def cell(self) -> str:
-        """The cell in words: ``timer_cost function=rdtsc load=idle``."""
-        return " ".join([self.probe, *(f"{factor}={level}" for factor, level in self.factors.items())])
+
+def cell_words(cell: Cell) -> str:
+    """A cell within its suite: ``timer_cost function=rdtsc load=idle``."""
+    return " ".join([cell.probe, *(f"{factor}={level}" for factor, level in cell.levels)])
 
 
 def chosen_of(table: ResultTable, measures: Sequence[Measure] | None) -> list[Measure]:
@@ -48,7 +48,7 @@ def read_figures(table: ResultTable, measures: Sequence[Measure] | None = None) 
     They come cell by cell, the arms within a cell in the plan's order.
     """
     return [
-        Figure(measure, cell.probe, cell.factors, arm, tuple(values.values()), table.estimate(measure, cell, arm.name))
+        Figure(measure, cell, arm, tuple(values.values()), table.estimate(measure, cell, arm.name))
         for measure in chosen_of(table, measures)
         for cell in table.cells(measure.suite)
         for arm in table.arms
@@ -73,8 +73,6 @@ _UNITS = {
 }
 """By quantity, its unit here and how many of it the base unit of the catalogue has; without one: a plain number."""
 
-_OWN = ("run", "plan", "platform", "kind", "role", "emulated", "probe")
-
 
 def openmetrics(manifest: Manifest, found: Sequence[Figure]) -> str:
     """The whole exposition.
@@ -86,9 +84,7 @@ def openmetrics(manifest: Manifest, found: Sequence[Figure]) -> str:
     by_measure: dict[str, list[Figure]] = {}
     for figure in found:
         by_measure.setdefault(figure.measure.full_name, []).append(figure)
-    lines: list[str] = []
-    for figures in by_measure.values():
-        lines += _families(manifest, figures)
+    lines = [line for figures in by_measure.values() for line in _families(manifest, figures)]
     return "".join(f"{line}\n" for line in [*lines, "# EOF"])
 
 
@@ -122,20 +118,19 @@ def _family(name: str, unit: str, about: str, samples: Iterable[tuple[str, float
 
 
 def _labels(manifest: Manifest, figure: Figure) -> str:
-    own = (
-        manifest.run_id,
-        manifest.plan_name,
-        figure.arm.name,
-        figure.arm.kind,
-        figure.arm.role,
-        "true" if figure.arm.emulated else "false",
-        figure.probe,
-    )
-    labels = dict(zip(_OWN, own, strict=True))
-    for factor, level in figure.factors.items():
-        name = _name(factor)
-        labels[f"factor_{name}" if name in _OWN or name.startswith("__") else name] = level
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    arm = figure.arm
+    own = {
+        "run": manifest.run_id,
+        "plan": manifest.plan_name,
+        "platform": arm.name,
+        "kind": arm.kind,
+        "role": arm.role,
+        "emulated": str(arm.emulated).lower(),
+        "probe": figure.cell.probe,
+    }
+    levels = {_name(factor): level for factor, level in figure.cell.levels}
+    theirs = {f"factor_{name}" if name in own or name.startswith("__") else name: of for name, of in levels.items()}
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in (own | theirs).items())
 
 
 def _name(text: str) -> str:
@@ -160,7 +155,7 @@ def bencher(_: Manifest, found: Sequence[Figure]) -> str:
             if estimate.low is not None and estimate.high is not None:
                 metric |= {"lower_value": estimate.low, "upper_value": estimate.high}
             marked = f" ({figure.arm.mark})" if figure.arm.mark else ""
-            name = f"{figure.arm.name}{marked}: {figure.measure.suite} {figure.cell}"
+            name = f"{figure.arm.name}{marked}: {figure.measure.suite} {cell_words(figure.cell)}"
             benchmarks.setdefault(_within(name, NAME_LIMIT), {})[slug(figure.measure.full_name)] = metric
     return json.dumps(benchmarks, allow_nan=False, indent=1)
 

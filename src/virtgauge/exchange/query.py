@@ -12,7 +12,6 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,7 +44,6 @@ class Limits:
 class Answer:
     """What a query found."""
 
-    # columns, rows: the table
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     cut: bool  # whether there were more rows than the limit
@@ -109,9 +107,15 @@ def open_archive(place: Place, limits: Limits) -> Iterator[Archive]:
     import duckdb
 
     entries = read_entries(place)
+    limited: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{limits.memory_mib}MiB",
+        "max_temp_directory_size": f"{limits.scratch_mib}MiB",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
     with (
         tempfile.TemporaryDirectory(prefix="virtgauge-query-") as scratch,
-        contextlib.closing(duckdb.connect(":memory:", config=_configuration(limits, Path(scratch)))) as connection,
+        contextlib.closing(duckdb.connect(":memory:", config=limited | {"temp_directory": scratch})) as connection,
     ):
         connection.register("trials", _trials(place, entries))
         connection.register("runs", _runs(entries))
@@ -121,36 +125,22 @@ def open_archive(place: Place, limits: Limits) -> Iterator[Archive]:
         yield Archive(connection, limits)
 
 
-def _configuration(limits: Limits, scratch: Path) -> dict[str, str | bool | int | float | list[str]]:
-    return {
-        "memory_limit": f"{limits.memory_mib}MiB",
-        "temp_directory": str(scratch),
-        "max_temp_directory_size": f"{limits.scratch_mib}MiB",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-    }
-
-
 def _trials(place: Place, entries: Sequence[Entry]) -> dataset.Dataset:
-    paths = [place.path(one.path) for entry in entries for one in entry.files]
-    if not paths:
+    files = [one for entry in entries for one in entry.files]
+    if not files:
         return dataset.dataset(_SCHEMA.empty_table())
     try:
-        for path in paths:
-            place.require_file(path)
+        for one in files:
+            place.require_file(place.path(one.path))
     except ValueError as error:
         raise UsageError(f"{place.name}: {error}", "archive its run anew") from error
-    keys = pa.schema([_SCHEMA.field("suite"), _SCHEMA.field("month")])
+    keys = dataset.HivePartitioning(pa.schema([_SCHEMA.field("suite"), _SCHEMA.field("month")]))
     return dataset.FileSystemDataset.from_paths(
-        paths,
+        [place.path(one.path) for one in files],
         schema=_SCHEMA,
         format=dataset.ParquetFileFormat(),
         filesystem=place.files,
-        partitions=[
-            dataset.HivePartitioning(keys).parse(one.path.removeprefix("trials/"))
-            for entry in entries
-            for one in entry.files
-        ],
+        partitions=[keys.parse(one.path.removeprefix("trials/")) for one in files],
     )
 
 
@@ -178,13 +168,9 @@ def summary_sql(suite: str, measure: str, by: Sequence[str], where: Sequence[tup
 
     Raises UsageError: there is no such column.
     """
-    groups = [(_column(name), name) for name in by]
-    parameters = [suite, measure]
     conditions = ["suite = ?", "measure = ?", "value IS NOT NULL"]
-    for name, text in where:
-        conditions.append(f"CAST({_column(name)} AS VARCHAR) = ?")
-        parameters.append(text)
-    shown = [f'{expression} AS "{name}"' for expression, name in groups]
+    conditions += [f"CAST({_column(name)} AS VARCHAR) = ?" for name, _ in where]
+    shown = [f'{_column(name)} AS "{name}"' for name in by]
     figures = [
         "count(*) AS trials",
         "quantile_cont(value, 0.05) AS p5",
@@ -196,10 +182,10 @@ def summary_sql(suite: str, measure: str, by: Sequence[str], where: Sequence[tup
         "bool_or(emulated) AS emulated",
     ]
     sql = f"SELECT {', '.join([*shown, *figures])} FROM trials WHERE {' AND '.join(conditions)}"
-    if groups:
-        numbers = ", ".join(str(number) for number in range(1, len(groups) + 1))
+    if by:
+        numbers = ", ".join(str(number) for number in range(1, len(by) + 1))
         sql += f" GROUP BY {numbers} ORDER BY {numbers}"
-    return sql, parameters
+    return sql, [suite, measure, *(text for _, text in where)]
 
 
 def _column(name: str) -> str:

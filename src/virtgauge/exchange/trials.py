@@ -116,16 +116,16 @@ def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]
         )
 
 
-def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None) -> Iterator[Row]:
-    """Every trial of a run, in the order of the ledger.
+def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None, host: str = "") -> Iterator[Row]:
+    """Every trial of a run, in the order of the ledger; ``host`` is what a single one is called.
 
     With ``measures`` only these; then trials that have none of them are left out.
     """
     manifest = table.manifest
     arms = {arm.name: arm for arm in manifest.arms}
     levels = [json.dumps(cell.factors, ensure_ascii=False) for cell in table.trials.cells]
-    hosts = {host.name: host_facts(host, host.fingerprint) for host in manifest.hosts}
-    alone = host_facts(None, manifest.fingerprint)
+    hosts = {one.name: host_facts(one.name, one.fingerprint) for one in manifest.hosts}
+    alone = host_facts(host, manifest.fingerprint)
     for one in trials_of(table, chosen_of(table, measures)):
         cell, arm = table.trials.cells[one.cell], arms.get(one.arm)
         row = Row(
@@ -163,11 +163,11 @@ def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None) -> 
             yield row
 
 
-def host_facts(host: HostRecord | None, fingerprint: Mapping[str, Any]) -> tuple[str, str, str]:
+def host_facts(host: str, fingerprint: Mapping[str, Any]) -> tuple[str, str, str]:
     """Name, processor and kernel."""
     identity = fingerprint.get("identity")
     known = identity if isinstance(identity, Mapping) else {}
-    return host.name if host else "", str(known.get("cpu_model") or ""), str(known.get("kernel_release") or "")
+    return host, str(known.get("cpu_model") or ""), str(known.get("kernel_release") or "")
 
 
 _ROWS_AT_ONCE = 50_000
@@ -193,11 +193,11 @@ FILE_SCHEMA = SCHEMA.remove(SCHEMA.get_field_index("suite"))  # Of an archive's 
 """Of the Parquet form: :class:`~virtgauge.exchange.trials.Row` by columns; texts that repeat are dictionaries."""
 
 
-def table_of(rows: Sequence[Row]) -> pa.Table:
-    """Rows, one at least, as an Arrow table of :data:`SCHEMA`."""
-    columns = zip(*rows, strict=True)
+def table_of(rows: Sequence[tuple[object, ...]], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Rows as an Arrow table."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from virtgauge import __version__
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.errors import UsageError, printable
-from virtgauge.exchange.figures import Figure
+from virtgauge.exchange.figures import Figure, cell_words
 from virtgauge.exchange.trials import reason_of
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
 from virtgauge.report.requirements import Decisions, ReportedRequirement, conditions_text, margin_text, more_text
@@ -194,7 +194,7 @@ def _trial_case(table: ResultTable, arm: ArmRecord, label: str, cell: Cell, elap
     return Case(
         suite=label,
         classname=f"virtgauge.{cell.suite}.{cell.probe}",
-        name=" ".join([cell.probe, *(f"{factor}={level}" for factor, level in cell.levels)]),
+        name=cell_words(cell),
         outcome=Outcome.PASS if not lacking else Outcome.ERROR if failed else Outcome.SKIPPED,
         message=f"{counted}: {_why([*lacking.values()][-1][1])}" if lacking else counted,
         seconds=sum(elapsed[number] for number in table.trials.number[rows].tolist()) / 1e9,
@@ -233,7 +233,7 @@ def phoronix(manifest: Manifest, found: Sequence[Figure]) -> str:
     for arm in manifest.arms:
         if arm.name in used:
             _system(root, arm, manifest)
-    by_result: dict[tuple[str, str], list[Figure]] = {}
+    by_result: dict[tuple[str, Cell], list[Figure]] = {}
     for figure in figures:
         by_result.setdefault((figure.measure.full_name, figure.cell), []).append(figure)
     for own in by_result.values():
@@ -255,14 +255,13 @@ def _system(root: ElementTree.Element, arm: ArmRecord, manifest: Manifest) -> No
 
 
 def _result(root: ElementTree.Element, figures: list[Figure]) -> None:
-    first = figures[0]
-    measure = first.measure
+    measure, cell = figures[0].measure, cell_words(figures[0].cell)
     result = child(root, "Result")
     child(result, "Identifier", "")  # no test profile of theirs stands behind it
     child(result, "Title", measure.full_name[:_RESULT_TITLE_LIMIT])
     child(result, "AppVersion", __version__)
-    child(result, "Arguments", first.cell)
-    child(result, "Description", f"{measure.meaning}: {first.cell}")
+    child(result, "Arguments", cell)
+    child(result, "Description", f"{measure.meaning}: {cell}")
     child(result, "Scale", measure.quantity.unit)
     child(result, "Proportion", "HIB" if measure.better is Better.HIGHER else "LIB")
     child(result, "DisplayFormat", "BAR_GRAPH")
