@@ -16,7 +16,7 @@ from virtgauge.plan.schedule import schedule_block
 
 @pytest.fixture(scope="module")
 def asked(simulated_machine, tmp_path_factory):
-    """A batch of a fleet, its arms' kinds, the worker's real answer, and an empty ledger of the same run."""
+    """A batch of a fleet, the worker's real answer, and an empty ledger of the same run."""
     folder = tmp_path_factory.mktemp("asked")
     answers, cluster = [], FakeCluster()
     cluster.faults = {"north": [lambda answer: answers.append(answer) or answer]}
@@ -28,12 +28,12 @@ def asked(simulated_machine, tmp_path_factory):
         manifest = ledger.manifest()
     batch = next(iter(schedule_block(plan.seed, 0, ["a", "b"], check_plan(plan, "test").cells, lambda *_: True)))
     with Ledger.create(folder / "empty", manifest) as ledger:
-        yield batch, {"a": "simulated", "b": "simulated"}, answers[0], ledger
+        yield batch, answers[0], ledger
 
 
 @pytest.fixture
 def own_ledger(asked, tmp_path):
-    with Ledger.create(tmp_path / "own", asked[3].manifest()) as ledger:
+    with Ledger.create(tmp_path / "own", asked[2].manifest()) as ledger:
         yield ledger
 
 
@@ -54,19 +54,19 @@ def changed(answer, *path, to):
 
 
 def test_an_answer_that_comes_twice_is_counted_once(asked, own_ledger):
-    batch, kinds, answer, _ = asked
+    batch, answer, _ = asked
     merger = Merger(own_ledger)
-    assert len(merger.merge(batch, kinds, read(answer))) == 2
+    assert len(merger.merge(batch, read(answer))) == 2
     trials, guests = own_ledger.trials(), own_ledger.guests()
-    assert merger.merge(batch, kinds, read(answer)) == []
-    assert Merger(own_ledger).merge(batch, kinds, read(answer)) == []  # nor after the coordinator was started again
+    assert merger.merge(batch, read(answer)) == []
+    assert Merger(own_ledger).merge(batch, read(answer)) == []  # nor after the coordinator was started again
     assert (own_ledger.trials(), own_ledger.guests()) == (trials, guests)
 
 
 def test_everything_that_the_worker_kept_of_a_trial_arrives(asked, own_ledger):
-    batch, kinds, answer, _ = asked
+    batch, answer, _ = asked
     sent = read(answer)
-    Merger(own_ledger).merge(batch, kinds, sent)
+    Merger(own_ledger).merge(batch, sent)
     for packed, trial in zip(sent.trials, own_ledger.trials(), strict=True):
         ignored = {"trial_id": 0, "guest_id": None}
         assert dataclasses.replace(trial, **ignored) == dataclasses.replace(packed.record, **ignored)
@@ -80,7 +80,7 @@ def test_everything_that_the_worker_kept_of_a_trial_arrives(asked, own_ledger):
 
 
 def test_a_batch_is_recorded_whole_or_not_at_all(asked, own_ledger, monkeypatch):
-    batch, kinds, answer, _ = asked
+    batch, answer, _ = asked
     merger, real, calls = Merger(own_ledger), own_ledger.add_trial, []
 
     def full_at_the_second(*arguments):
@@ -91,11 +91,11 @@ def test_a_batch_is_recorded_whole_or_not_at_all(asked, own_ledger, monkeypatch)
 
     monkeypatch.setattr(own_ledger, "add_trial", full_at_the_second)
     with pytest.raises(LedgerWriteError):
-        merger.merge(batch, kinds, read(answer))
+        merger.merge(batch, read(answer))
     with Ledger.open(own_ledger.folder) as afresh:
         assert (afresh.trials(), afresh.guests()) == ([], [])
     monkeypatch.undo()
-    assert len(merger.merge(batch, kinds, read(answer))) == 2
+    assert len(merger.merge(batch, read(answer))) == 2
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_a_batch_is_recorded_whole_or_not_at_all(asked, own_ledger, monkeypatch)
     ],
 )
 def test_an_answer_that_is_none_leaves_no_trace_in_the_ledger(asked, spoil, words):
-    batch, kinds, answer, ledger = asked
+    batch, answer, ledger = asked
     merger = Merger(ledger)
     with pytest.raises(ForeignMessageError, match=words):
-        merger.merge(batch, kinds, unpack(spoil(answer), [BatchAnswer, Refusal], "the worker of host 'north'"))
+        merger.merge(batch, unpack(spoil(answer), [BatchAnswer, Refusal], "the worker of host 'north'"))
     assert ledger.trials() == []
     assert ledger.guests() == []
 
@@ -128,7 +128,7 @@ def test_a_refusal_comes_in_place_of_an_answer():
 
 
 def test_what_a_guest_tells_of_emulation_on_one_host_marks_the_arm_of_the_fleet(asked, own_ledger):
-    batch, kinds, answer, _ = asked
+    batch, answer, _ = asked
     told = changed(answer, "emulated", to=["b"])
-    Merger(own_ledger).merge(batch, kinds, read(told))
+    Merger(own_ledger).merge(batch, read(told))
     assert {arm.name: arm.emulated for arm in own_ledger.manifest().arms} == {"a": False, "b": True}

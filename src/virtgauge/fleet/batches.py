@@ -120,9 +120,6 @@ class BatchProgress(Progress):
         """Cells of a batch that need no more."""
         return sum(self.is_done(placed.batch.trial_key(cell)) for cell in placed.batch.cells)
 
-    def is_complete(self, placed: Placed) -> bool:
-        return self.done(placed) == len(placed.batch.cells)
-
     def of(self, placed: Placed) -> tuple[tuple[str, int, str], ...]:
         """Key, attempt and status of what is known of a batch."""
         keys = [placed.batch.trial_key(cell) for cell in placed.batch.cells]

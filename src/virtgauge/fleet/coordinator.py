@@ -21,7 +21,7 @@ from virtgauge.execution.runner import said_open
 from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
 from virtgauge.fleet.cluster import SchedulerLostError, WorkerLostError
 from virtgauge.fleet.messages import Assignment, Assistance, Assisting, BatchAnswer, ForeignMessageError, Tester
-from virtgauge.fleet.roster import HostEnrolment, HostLostError
+from virtgauge.fleet.roster import HostEnrolment
 from virtgauge.ledger.records import (
     BLOCKS_PER_HOST,
     COMPLETED,
@@ -51,18 +51,19 @@ class Merger:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._kinds = {arm.name: arm.kind for arm in ledger.manifest().arms}
         self._trials = {(trial.key, trial.attempt) for trial in ledger.trials()}
         self._guests = {_guest_key(guest): guest.guest_id for guest in ledger.guests()}
 
-    def merge(self, batch: Batch[Cell], kinds: dict[str, str], answer: BatchAnswer) -> list[TrialRecord]:
-        """Record what is new of a believed answer to a batch, by the kinds of the arms' platforms; the new trials.
+    def merge(self, batch: Batch[Cell], answer: BatchAnswer) -> list[TrialRecord]:
+        """Record what is new of a believed answer to a batch; the new trials.
 
         Raises:
             ForeignMessageError: the answer is not one to this batch; nothing of it is recorded.
             UnfitError: it is beyond what a ledger can hold; likewise.
             LedgerWriteError: nor is anything when the disk is full.
         """
-        _check(batch, kinds, answer)
+        _check(batch, self._kinds[batch.arm], answer)
         new = [packed for packed in answer.trials if (packed.record.key, packed.record.attempt) not in self._trials]
         try:
             prepared = [packed.unpacked() for packed in new]
@@ -95,10 +96,10 @@ def _guest_key(guest: GuestRecord) -> _GuestKey:
     return guest.arm, guest.block, guest.launched_at
 
 
-def _check(batch: Batch[Cell], kinds: dict[str, str], answer: BatchAnswer) -> None:
+def _check(batch: Batch[Cell], kind: str, answer: BatchAnswer) -> None:
     """Refuse what was not asked for: an answer must not touch the trials of another batch."""
     cells = {batch.trial_key(cell): cell for cell in batch.cells}
-    place = (batch.arm, kinds[batch.arm], batch.block)
+    place = (batch.arm, kind, batch.block)
     guests = {guest.guest_id for guest in answer.guests}
     seen = set()
     for trial in (packed.record for packed in answer.trials):
@@ -133,7 +134,6 @@ class Coordinator:
         self._cluster, self._display = enrolment.cluster, enrolment.display
         manifest = ledger.manifest()
         self._arms = {arm.name: arm for arm in manifest.arms}
-        self._kinds = {arm.name: arm.kind for arm in manifest.arms}
         self._plan_text, self._token = manifest.plan_text, enrolment.token
         self._hosts = hosts
         self._batches = {host.name: list(placed_batches(plan, design, host, self._arms)) for host in manifest.hosts}
@@ -262,29 +262,23 @@ class Coordinator:
         self._display.show(Notice(text, warning=warning))
 
     def _is_open(self, placed: Placed) -> bool:
-        return not self._progress.is_complete(placed)
+        return self._progress.done(placed) < len(placed.batch.cells)
 
     async def _drive(self, host: HostRecord, batches: Sequence[Placed]) -> None:
-        """A host through batches; words where it has to be set aside."""
-        try:
-            for placed in batches:
-                if self._is_open(placed):
-                    async with self._slots.claim(*placed.slots):
-                        await self._measure_here(host, placed)
-        except HostLostError:
-            pass  # which was told
-
-    async def _measure_here(self, host: HostRecord, placed: Placed) -> None:
-        """A batch while its slots are claimed. Raises HostLostError: the host was set aside."""
-        try:
-            await self._measure(host, placed)
-        except LedgerWriteError:
-            raise
-        except VirtgaugeError as error:
-            text = f"host {host.name} is set aside with {self._left[host.name]} batches to do: {error.message}"
-            self._tell("host-set-aside", text)
-            await self._stop([self._settings[host.name].worker])  # while it cannot be another's tester
-            raise HostLostError(text) from error
+        """A host through batches, until it has to be set aside: nothing more is measured on it in this execution."""
+        for placed in batches:
+            if not self._is_open(placed):
+                continue
+            async with self._slots.claim(*placed.slots):
+                try:
+                    await self._measure(host, placed)
+                except LedgerWriteError:
+                    raise
+                except VirtgaugeError as error:
+                    left = f"{self._left[host.name]} batches to do"
+                    self._tell("host-set-aside", f"host {host.name} is set aside with {left}: {error.message}")
+                    await self._stop([self._settings[host.name].worker])  # while it cannot be another's tester
+                    return
 
     async def _measure(self, host: HostRecord, placed: Placed) -> None:
         batch, began = placed.batch, time.monotonic()
@@ -293,7 +287,7 @@ class Coordinator:
         answer = await self._answer(host, placed)
         for words in answer.notices:
             self._display.show(Notice(f"host {host.name}: {words}"))
-        new = self._merger.merge(batch, self._kinds, answer)
+        new = self._merger.merge(batch, answer)
         self._seconds[host.name].append(time.monotonic() - began)
         done = [self._progress.add(trial.key, trial.attempt, trial.status) for trial in new]
         self._left[host.name] -= not self._is_open(placed)
@@ -372,7 +366,7 @@ class Coordinator:
 
     def _lost(self, losses: int, message: str) -> int:
         if losses == self._fleet.losses:
-            raise HostLostError(f"{message} {losses + 1} times in one batch")
+            raise UnavailableError(f"{message} {losses + 1} times in one batch")
         return losses + 1
 
     def _tell(self, kind: str, text: str, *, warning: bool = True) -> None:

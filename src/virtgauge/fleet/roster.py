@@ -116,10 +116,6 @@ FAILURES_OF_A_HOST = (UnavailableError, DistrustError, ForeignMessageError)
 """What keeps one host from taking part, and none of the others."""
 
 
-class HostLostError(VirtgaugeError):
-    """A host is set aside: nothing more is measured on it in this run, until it is resumed."""
-
-
 _Answer = TypeVar("_Answer", Enrolment, Assisting, BatchAnswer)
 _Found = TypeVar("_Found")
 

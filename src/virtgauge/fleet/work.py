@@ -47,11 +47,12 @@ class StartedAnewError(VirtgaugeError):
     """The machine is in another boot than was enrolled."""
 
 
+@dataclasses.dataclass
 class Assistant:
     """The machine's lock, a scope, and a server of peers."""
 
-    def __init__(self, server: PeerServer, opened: contextlib.ExitStack) -> None:
-        self._server, self._opened = server, opened
+    server: PeerServer
+    opened: contextlib.ExitStack
 
     @classmethod
     async def open(cls, address: str, context: ssl.SSLContext) -> Self:
@@ -69,17 +70,12 @@ class Assistant:
             await server.listen(address, context)
             return cls(server, stack.pop_all())
 
-    def answer(self, signature: Signature) -> Assisting:
-        """For whoever asked."""
-        cpus = tuple(sorted(os.sched_getaffinity(0)))
-        return Assisting(signature, self._server.address, self._server.port, self._server.secret, cpus)
-
     async def close(self) -> None:
         """End all peers, and give the machine back."""
         try:
-            await asyncio.shield(self._server.close())
+            await asyncio.shield(self.server.close())
         finally:
-            self._opened.close()
+            self.opened.close()
 
 
 _IDLE_S = 30.0  # After so long without a batch the machine is free for others again
@@ -237,7 +233,8 @@ async def _assist(request: Assistance) -> Assisting:
         _state.assistant = await Assistant.open(address, context)
     except OSError as error:
         raise VirtgaugeError(f"no tester can be asked for at {address}: {error}") from error
-    return _state.assistant.answer(_signature())
+    server, cpus = _state.assistant.server, tuple(sorted(os.sched_getaffinity(0)))
+    return Assisting(_signature(), server.address, server.port, server.secret, cpus)
 
 
 def _close_soon() -> None:

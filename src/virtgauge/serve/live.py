@@ -115,11 +115,8 @@ class RunWatch:
         self._run, self._overviews = run, overviews
         self._seen: LiveRun | None = None
         self._stamp: Stamp = ()
-        self._restart()
-
-    def _restart(self) -> None:
+        self._figures: RunningFigures | None = None  # None where nothing of the ledger was taken in
         self._newest = 0
-        self._figures: RunningFigures | None = None
 
     def look(self) -> LiveRun:
         """What is known by now; reads nothing when nothing was written since the last look."""
@@ -131,7 +128,7 @@ class RunWatch:
                 self._seen = dataclasses.replace(self._seen, overview=overview)
             return self._seen
         if not same_ledger(self._stamp, stamp):
-            self._restart()
+            self._figures = None
         self._stamp = stamp
         self._seen = self._read(overview)
         return self._seen
@@ -141,16 +138,16 @@ class RunWatch:
             return LiveRun(overview, problem=overview.problem)
         found = read_or_say(self._run.folder, functools.partial(self._read_ledger, overview, overview.tally))
         if isinstance(found, str):
-            self._restart()
+            self._figures = None
             return LiveRun(overview, problem=found)
         return found
 
     def _read_ledger(self, overview: Overview, tally: Tally, ledger: ReadOnlyLedger) -> LiveRun:
         manifest, events = ledger.manifest(), ledger.events()
         labels = {arm.name: plain(arm.label) for arm in manifest.arms}
-        trials = ledger.trials(self._newest, _GENTLY if self._overviews.measuring else -1)
         if self._figures is None:
-            self._figures = RunningFigures(overview.confidence)
+            self._figures, self._newest = RunningFigures(overview.confidence), 0
+        trials = ledger.trials(self._newest, _GENTLY if self._overviews.measuring else -1)
         self._figures.add(ledger, trials)
         self._newest = trials[-1].trial_id if trials else self._newest
         running = overview.state is State.RUNNING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
+import re
 import time
 import tomllib
 from collections import Counter, deque
@@ -138,10 +138,9 @@ def _count_verdicts(run: FoundRun) -> Mapping[str, int]:
     from virtgauge.results.table import ResultTable
 
     decisions = read_or_say(run.folder, lambda ledger: decisions_of(ResultTable(ledger)))
-    verdicts = (
-        () if isinstance(decisions, str) else decisions.verdicts
-    )  # the line of the run says why, where it matters
-    return Counter("not judged" if one.outcome is None else one.outcome.value for one in verdicts)
+    if isinstance(decisions, str):  # the line of the run says why, where it matters
+        return {}
+    return Counter("not judged" if one.outcome is None else one.outcome.value for one in decisions.verdicts)
 
 
 def _read_overview(run: FoundRun, tally: Tally | None) -> Overview:
@@ -171,5 +170,5 @@ def _of_plan(manifest: Manifest) -> tuple[int, int | None]:
 
 def _scheduled(events: Sequence[EventRecord]) -> int | None:
     last = next((event.detail for event in reversed(events) if event.kind == SCHEDULED), "")
-    digits = "".join(itertools.takewhile(str.isdecimal, last))
-    return int(digits) if 0 < len(digits) < 10 else None
+    digits = re.match(r"\d{1,9}(?!\d)", last)
+    return int(digits[0]) if digits else None
