@@ -145,10 +145,9 @@ def _peak_mib() -> float:
 
 def _from_archive(name: str, place: str) -> list[list[Any]]:
     from virtgauge.exchange.place import open_place
-    from virtgauge.exchange.query import Limits, open_archive
+    from virtgauge.exchange.query import Limits, ask
 
-    with open_archive(open_place(place), Limits()) as archive:
-        return [list(row) for row in archive.ask(QUESTIONS[name]).rows]
+    return [list(row) for row in ask(open_place(place), Limits(), QUESTIONS[name]).rows]
 
 
 def _report(place: str) -> dict[str, int]:

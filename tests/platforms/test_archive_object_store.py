@@ -18,7 +18,7 @@ from virtgauge.exchange import archive
 from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.exchange.place import open_place
-from virtgauge.exchange.query import Limits, open_archive
+from virtgauge.exchange.query import Limits, ask
 from virtgauge.ledger.store import Ledger
 from virtgauge.provision.registries import OBJECT_STORE
 
@@ -67,8 +67,7 @@ def run(tmp_path):
 
 
 def counted(place):
-    with open_archive(place, Limits()) as archive:
-        return archive.ask("SELECT count(DISTINCT trial_id), count(*), max(month) FROM trials").rows[0]
+    return ask(place, Limits(), "SELECT count(DISTINCT trial_id), count(*), max(month) FROM trials").rows[0]
 
 
 def test_a_run_is_archived_once_and_asked_in_an_object_store(store, run):
@@ -110,5 +109,5 @@ def test_wrong_keys_and_a_bucket_that_is_not_there_are_said(store, run, monkeypa
     with Ledger.open(run) as ledger, pytest.raises(ArchiveWriteError):
         archive_run(open_place("s3://no-such-bucket/x"), ledger)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(UsageError, match="cannot be read"), open_archive(open_place("s3://bucket/x"), Limits()):
-        pass
+    with pytest.raises(UsageError, match="cannot be read"):
+        ask(open_place("s3://bucket/x"), Limits(), "SELECT 1")

@@ -17,7 +17,7 @@ from virtgauge.exchange import archive
 from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run
 from virtgauge.exchange.entries import read_entries
 from virtgauge.exchange.place import open_place
-from virtgauge.exchange.query import Limits, QueryError, open_archive, summary_sql
+from virtgauge.exchange.query import Limits, QueryError, ask, summary_sql
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
@@ -49,8 +49,7 @@ def archived(place, folder):
 
 
 def asked(place, sql, parameters=(), limits=None):
-    with open_archive(place, limits or Limits()) as archive:
-        return archive.ask(sql, parameters).rows
+    return ask(place, limits or Limits(), sql, parameters).rows
 
 
 def test_a_run_is_there_once(place, tmp_path):
@@ -210,10 +209,9 @@ def _nine_ns():
 def test_a_question_reads_the_archive_and_does_nothing_beside(place, tmp_path, sql):
     archived(place, make_run(tmp_path, blocks=1))
     target = tmp_path / "written"
-    with open_archive(place, Limits()) as archive:
-        with pytest.raises(QueryError):
-            archive.ask(sql.format(target))
-        assert archive.ask("SELECT count(*) > 0 FROM trials").rows == [(True,)]
+    with pytest.raises(QueryError):
+        asked(place, sql.format(target))
+    assert asked(place, "SELECT count(*) > 0 FROM trials") == [(True,)]
     assert not target.exists()
 
 
@@ -224,8 +222,7 @@ def test_a_question_has_limits(place, tmp_path):
         asked(place, endless, limits=Limits(seconds=0.2))
     with pytest.raises(QueryError, match="more than 64 MiB"):
         asked(place, "SELECT list(range) FROM range(100000000)", limits=Limits(memory_mib=64, scratch_mib=1))
-    with open_archive(place, Limits(rows=3)) as archive:
-        answer = archive.ask("SELECT trial_id FROM trials ORDER BY 1")
+    answer = ask(place, Limits(rows=3), "SELECT trial_id FROM trials ORDER BY 1")
     assert (len(answer.rows), answer.cut) == (3, True)
 
 

@@ -184,7 +184,7 @@ def query(
 ) -> None:
     """Ask an archive, without loading it: the figures of a measure in groups, or any SELECT."""
     from virtgauge.exchange.place import open_place
-    from virtgauge.exchange.query import Limits, open_archive, summary_sql
+    from virtgauge.exchange.query import Limits, ask, summary_sql
     from virtgauge.measures.catalogue import named_measures
 
     parameters: list[str] = []
@@ -198,12 +198,8 @@ def query(
         raise UsageError("--where goes with --measure", "put the condition into the SELECT")
     assert sql is not None
     limits = Limits(memory_mib=memory, seconds=seconds, rows=limit)
-    with (
-        Console(stderr=True).status("asking"),
-        _bounded_memory(memory),
-        open_archive(open_place(place, endpoint=endpoint, region=region), limits) as opened,
-    ):
-        answer = opened.ask(sql, parameters)
+    with Console(stderr=True).status("asking"), _bounded_memory(memory):
+        answer = ask(open_place(place, endpoint=endpoint, region=region), limits, sql, parameters)
     _print(answer, format)
     if answer.cut:
         print(f"only the first {limit} rows are shown; --limit shows more", file=sys.stderr)

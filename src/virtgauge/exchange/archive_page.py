@@ -51,10 +51,11 @@ def archive_document(found: ArchiveSeries) -> Document:
     arms = {(one.arm, one.emulated): None for one in found.series}
     groups = [Text((words,), between, "finding") for between, words in _groups(found)]
     drawn, apart = _drawn(found), _told_apart(found)
+    panels = _panels(found, drawn, apart)
     sections = (
-        Section("charts", "Charts", tuple(_charts(found, drawn, apart))),
+        Section("charts", "Charts", tuple(_charts(found, len(drawn), panels))),
         Section("all", "Figures", tuple(_tables(found, apart))),
-        Section("runs", "Figures by run", tuple(_by_run(found, drawn, apart)), folded=True),
+        Section("runs", "Figures by run", tuple(_by_run(found, panels)), folded=True),
     )
     runs = f"{_count(len(found.runs), 'run')} from {found.runs[0].date} to {found.runs[-1].date}"
     return Document(
@@ -340,10 +341,11 @@ def _drawn(found: ArchiveSeries) -> list[Series]:
     return [*chosen, *(one for one in beside if one not in chosen)]
 
 
-def _panels(
-    found: ArchiveSeries, drawn: Sequence[Series], apart: Mapping[int, str]
-) -> dict[str, dict[str, list[Series]]]:
-    """By measure and panel: one for each cell and host."""
+_Panels = Mapping[str, Mapping[str, Sequence[Series]]]
+"""By measure, those of each cell and host by what they are called."""
+
+
+def _panels(found: ArchiveSeries, drawn: Sequence[Series], apart: Mapping[int, str]) -> _Panels:
     panels = dict[str, dict[str, list[Series]]]()
     for one in drawn:
         host = f", {one.host}" if len(found.hosts) > 1 else ""
@@ -352,14 +354,14 @@ def _panels(
     return panels
 
 
-def _charts(found: ArchiveSeries, drawn: Sequence[Series], apart: Mapping[int, str]) -> Iterator[Block]:
+def _charts(found: ArchiveSeries, drawn: int, all_panels: _Panels) -> Iterator[Block]:
     begin = max(len(found.runs) - _MOST_RUNS, 0)
     dates = {number + 1: run.date for number, run in enumerate(found.runs) if number >= begin}
     which = "those that change, with" if found.steps else "the first, with"
     if drawn:
-        yield Text((f"Drawn: {len(drawn):,} of {len(found.series):,} series: {which} all platforms beside them.",))
+        yield Text((f"Drawn: {drawn:,} of {len(found.series):,} series: {which} all platforms beside them.",))
     more = f" The latest {_MOST_RUNS} runs." if begin else ""
-    for name, panels in _panels(found, drawn, apart).items():
+    for name, panels in all_panels.items():
         rows = {panel: [row for one in own for row in _course(found, one, begin)] for panel, own in panels.items()}
         first = next(iter(panels.values()))[0]
         told = f" {_confidences(one for own in panels.values() for one in own)}{more}"
@@ -374,17 +376,15 @@ def _course(found: ArchiveSeries, one: Series, begin: int) -> Iterator[Mapping[s
     return level_rows(one.arm, levels, [step for step in steps if step[0] > begin], one.measure.quantity)
 
 
-def _by_run(found: ArchiveSeries, drawn: Sequence[Series], apart: Mapping[int, str]) -> Iterator[Table]:
+def _by_run(found: ArchiveSeries, all_panels: _Panels) -> Iterator[Table]:
     """The levels of each panel."""
     begin = max(len(found.runs) - _MOST_RUNS, 0)
-    for name, panels in _panels(found, drawn, apart).items():
+    for name, panels in all_panels.items():
         for panel, own in panels.items():
-            at = [dict(zip(one.runs, range(len(one.runs)), strict=True)) for one in own]
+            at = [{run: one.level(place) for place, run in enumerate(one.runs) if run >= begin} for one in own]
             rows = list[Row]()
-            for run in sorted({run for one in own for run in one.runs if run >= begin}):
-                levels = [
-                    one.level(places[run]) if run in places else None for one, places in zip(own, at, strict=True)
-                ]
+            for run in sorted({run for by_run in at for run in by_run}):
+                levels = [by_run.get(run) for by_run in at]
                 known = dict.fromkeys(formatting.confidence(one.confidence) for one in levels if one is not None)
                 cells = (
                     None if level is None else Value(one.measure.name, _place(one), level, one.measure.quantity)

@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import dataset
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from virtgauge.errors import UsageError
 from virtgauge.exchange.place import Place
@@ -28,10 +28,8 @@ VERSION = 1  # Of the archive's layout
 _RUNS = "runs"
 
 
-class ArchivedFile(BaseModel):
+class ArchivedFile(BaseModel, extra="forbid", frozen=True):
     """A file of trials."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     # below the archive's root
     path: Annotated[str, Field(pattern=r"^trials/suite=[a-z]+/month=\d{4}-\d{2}/[A-Za-z0-9._-]+\.parquet$")]
@@ -39,10 +37,8 @@ class ArchivedFile(BaseModel):
     rows: Annotated[int, Field(ge=0)]  # in it
 
 
-class Entry(BaseModel):
+class Entry(BaseModel, extra="forbid", frozen=True):
     """One archived run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: int  # of the layout
     archive: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]  # the run's name in the archive, unique

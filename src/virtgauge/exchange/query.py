@@ -11,8 +11,8 @@ import dataclasses
 import re
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import dataset
@@ -22,9 +22,6 @@ from virtgauge.exchange.entries import Entry, read_entries
 from virtgauge.exchange.place import Place
 from virtgauge.exchange.trials import COLUMNS, FILE_SCHEMA
 from virtgauge.extras import require
-
-if TYPE_CHECKING:
-    import duckdb
 
 _SCHEMA = pa.schema([*FILE_SCHEMA, ("suite", pa.string()), ("month", pa.string())])
 _FACTOR = re.compile(r"factor\.([A-Za-z0-9_. -]{1,60})")
@@ -53,55 +50,16 @@ class QueryError(VirtgaugeError):
     """A query that is wrong, not allowed, or takes too much."""
 
 
-class Archive:
-    """An archive that is open for questions.
+def ask(place: Place, limits: Limits, sql: str, parameters: Sequence[Any] = ()) -> Answer:
+    """What an archive, with the runs that it holds at this moment, answers to one SELECT.
 
     Its tables: ``runs``, and ``trials`` with a row for each trial and measure: :class:`virtgauge.exchange.trials.Row`,
     and ``month``.
-    """
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
-        self._connection = connection
-        self._limits = limits
-
-    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Answer:
-        """The answer to one SELECT. Raises QueryError: it is none, is wrong, or goes beyond the limits."""
-        import duckdb
-
-        limits = self._limits
-        timer = threading.Timer(limits.seconds, self._connection.interrupt)
-        try:
-            _require_select(sql)
-            timer.start()
-            cursor = self._connection.execute(sql, list(parameters))
-            rows = cursor.fetchmany(limits.rows + 1)
-        except duckdb.InterruptException:
-            raise QueryError(
-                f"the query took longer than {limits.seconds:g} s", "ask for less, or give it more with --seconds"
-            ) from None
-        except duckdb.OutOfMemoryException as error:
-            raise QueryError(
-                f"the query needs more than {limits.memory_mib} MiB: {_first_line(error)}",
-                "ask for less, or give it more with --memory",
-            ) from error
-        except duckdb.Error as error:
-            raise QueryError(
-                f"the query is refused: {_first_line(error)}",
-                "tables: trials, runs; `virtgauge query ARCHIVE --sql 'DESCRIBE trials'` names columns",
-            ) from error
-        finally:
-            timer.cancel()
-        columns = tuple(column[0] for column in cursor.description or ())
-        return Answer(columns, rows[: limits.rows], len(rows) > limits.rows)
-
-
-@contextlib.contextmanager
-def open_archive(place: Place, limits: Limits) -> Iterator[Archive]:
-    """An archive for questions; it shows the runs that it held at this moment.
 
     Raises:
         UsageError: there is no archive.
         UnavailableError: DuckDB is not installed.
+        QueryError: the SELECT is none, is wrong, or goes beyond the limits.
     """
     require("query", "asking an archive")
     import duckdb
@@ -122,7 +80,30 @@ def open_archive(place: Place, limits: Limits) -> Iterator[Archive]:
         for setting in ("python_enable_replacements = false", "enable_external_access = false"):
             connection.execute(f"SET {setting}")
         connection.execute("SET lock_configuration = true")
-        yield Archive(connection, limits)
+        timer = threading.Timer(limits.seconds, connection.interrupt)
+        try:
+            _require_select(sql)
+            timer.start()
+            cursor = connection.execute(sql, list(parameters))
+            rows = cursor.fetchmany(limits.rows + 1)
+        except duckdb.InterruptException:
+            raise QueryError(
+                f"the query took longer than {limits.seconds:g} s", "ask for less, or give it more with --seconds"
+            ) from None
+        except duckdb.OutOfMemoryException as error:
+            raise QueryError(
+                f"the query needs more than {limits.memory_mib} MiB: {_first_line(error)}",
+                "ask for less, or give it more with --memory",
+            ) from error
+        except duckdb.Error as error:
+            raise QueryError(
+                f"the query is refused: {_first_line(error)}",
+                "tables: trials, runs; `virtgauge query ARCHIVE --sql 'DESCRIBE trials'` names columns",
+            ) from error
+        finally:
+            timer.cancel()
+        columns = tuple(column[0] for column in cursor.description or ())
+        return Answer(columns, rows[: limits.rows], len(rows) > limits.rows)
 
 
 def _trials(place: Place, entries: Sequence[Entry]) -> dataset.Dataset:
