@@ -49,11 +49,12 @@ def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) 
                 own.append(_own(base, other, nominal))
                 relative.append(_relative(base, other, nominal))
     changes = []
-    for place, effect, beside in zip(places, _judged(own, criteria), _judged(relative, criteria), strict=True):
+    beside_reference = iter(_judged([one for one in relative if one is not None], criteria))
+    for place, effect, one in zip(places, _judged(own, criteria), relative, strict=True):
         number, cell, arm, base, other = place
-        assert effect is not None
+        beside = None if one is None else next(beside_reference)
         name, unit, better = base.measure.full_name, base.measure.quantity.unit, base.measure.better.value
-        before, after = (median_estimate([*one.blocks.values()], unit, nominal) for one in (base, other))
+        before, after = (median_estimate([*side.blocks.values()], unit, nominal) for side in (base, other))
         changes.append(Change(number, cell, arm, name, unit, better, before, after, effect, beside))
     return tuple(sorted(changes, key=_rank))
 
@@ -98,16 +99,13 @@ def finding_of(outcome: Outcome, better: Better) -> Finding:
     return Finding(outcome.value)
 
 
-def _judged(found: Sequence[_Found | None], criteria: Criteria) -> list[Effect | None]:
+def _judged(found: Sequence[_Found], criteria: Criteria) -> list[Effect]:
     """Every change held against all of its kind."""
-    raw = [one.shifted.p for one in found if one is not None and one.shifted.p is not None]
+    raw = [one.shifted.p for one in found if one.shifted.p is not None]
     adjusted = benjamini_hochberg(raw)
     held, following = sum(p <= criteria.level for p in adjusted), iter(adjusted)
-    effects: list[Effect | None] = []
+    effects = []
     for one in found:
-        if one is None:
-            effects.append(None)
-            continue
         p = None if one.shifted.p is None else next(following)
         bounds = Bounds(one.band, criteria.equivalent, one.base, criteria.level, max(len(raw), 1), held)
         verdict = judge(one.shifted, p, bounds)

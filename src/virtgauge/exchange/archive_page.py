@@ -168,7 +168,10 @@ def _groups(found: ArchiveSeries) -> list[tuple[str, str]]:
 def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
     if groups > _MOST_GROUPS:
         yield f"Older steps, at {_count(groups - _MOST_GROUPS, 'place')}, stand in the table."
-    yield from _turn_texts(found)
+    for turn, number in [*found.turns.items()][:_MOST_TURNS]:
+        yield _turn_text(found, turn, number)
+    if len(found.turns) > _MOST_TURNS:
+        yield f"Series end or begin at {_count(len(found.turns) - _MOST_TURNS, 'older place')}, too."
     drifts = [one for one in found.series if one.drift]
     for one in drifts[:_MOST_NAMED]:
         yield f"{series_text(one)}: in steps of the same direction, {_drift_text(one)} in all: a drift?"
@@ -193,13 +196,6 @@ def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
         )
     if short:
         yield "`virtgauge compare --series RUNS` looks closer at a few runs."
-
-
-def _turn_texts(found: ArchiveSeries) -> Iterator[str]:
-    for turn, number in [*found.turns.items()][:_MOST_TURNS]:
-        yield _turn_text(found, turn, number)
-    if len(found.turns) > _MOST_TURNS:
-        yield f"Series end or begin at {_count(len(found.turns) - _MOST_TURNS, 'older place')}, too."
 
 
 def _turn_text(found: ArchiveSeries, turn: Turn, number: int) -> str:

@@ -270,16 +270,12 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _course(one: Series, row: Mapping[str, Any], entries: Sequence[Entry]) -> Course:
-    told = zip(one.runs, row["kernel_list"], row["version_list"], strict=True)
-    facts = [
-        {"kernel": kernel, "virtgauge": version, **_kept(entries[run], row["host"])} for run, kernel, version in told
-    ]
+    facts = list[Facts]()
+    for run, kernel, version in zip(one.runs, row["kernel_list"], row["version_list"], strict=True):
+        kept = dict(entries[run].facts.get(row["host"], {}))
+        kept.pop("kernel release", None)  # the levels say it themselves
+        facts.append({"kernel": kernel, "virtgauge": version} | kept)
     return Course(one.measure, row["arm"], one.levels, [entries[run].created_at[:10] for run in one.runs], facts)
-
-
-def _kept(entry: Entry, host: str) -> Facts:
-    """What was recorded of a run's host, but for what the levels say themselves."""
-    return {name: value for name, value in entry.facts.get(host, {}).items() if name != "kernel release"}
 
 
 def _with_steps(one: Series, course: Course, found: Sequence[int], equivalent: float) -> Series:

@@ -89,8 +89,7 @@ def junit(cases: Iterable[Case], name: str, timestamp: str = "", properties: Map
         counts = _count(suite, title, own)
         suite.set("skipped", str(counts["skipped"]))
         if timestamp:
-            # Without fraction and zone, as Surefire writes it.
-            suite.set("timestamp", timestamp[:19])
+            suite.set("timestamp", timestamp[:19])  # without fraction and zone, as Surefire writes it
         if properties:
             listed = child(suite, "properties")
             for key, value in properties.items():
@@ -210,7 +209,6 @@ def _why(one: Tried) -> str:
 
 
 _TITLE_LIMIT, _RESULT_TITLE_LIMIT, _SYSTEM_LIMIT = 126, 50, 128
-_CLIENT = f"virtgauge {__version__}"
 
 
 def phoronix(manifest: Manifest, found: Sequence[Figure]) -> str:
@@ -227,7 +225,7 @@ def phoronix(manifest: Manifest, found: Sequence[Figure]) -> str:
     generated = child(root, "Generated")
     child(generated, "Title", f"{manifest.plan_name} ({manifest.run_id})"[:_TITLE_LIMIT])
     child(generated, "LastModified", _time(manifest))
-    child(generated, "TestClient", _CLIENT)
+    child(generated, "TestClient", f"virtgauge {__version__}")
     child(generated, "Description", f"virtgauge run {manifest.run_id} of the plan {manifest.plan_name}"[:2048])
     used = {figure.arm.name for figure in figures}
     for arm in manifest.arms:

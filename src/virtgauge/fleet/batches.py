@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 
 from virtgauge.decisions.verdicts import Needed
 from virtgauge.errors import UsageError
@@ -70,12 +70,9 @@ def placed_batches(
         for batch in batches:  # chosen from what the worker has, too
             cells = tuple(cell for cell in batch.cells if needed(batch.arm, cell.figures_key))
             if cells:
-                yield Placed(dataclasses.replace(batch, cells=cells), host.name, _pair(batch, host.name, pairs))
-
-
-def _pair(batch: Batch[Cell], host: str, pairs: Sequence[FleetPair]) -> FleetPair | None:
-    suite = batch.cells[0].suite
-    return next((pair for pair in pairs if (pair.suite, pair.guests) == (suite, host)), None)
+                place = batch.cells[0].suite, host.name
+                pair = next((one for one in pairs if (one.suite, one.guests) == place), None)
+                yield Placed(dataclasses.replace(batch, cells=cells), host.name, pair)
 
 
 class Slots:

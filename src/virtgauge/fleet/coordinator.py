@@ -39,8 +39,6 @@ from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch
 from virtgauge.suites.base import Cell
 
-_GuestKey = tuple[str, int, str]
-
 
 class Merger:
     """The only writer of a fleet's ledger.
@@ -92,7 +90,7 @@ class Merger:
         return [record for record, _, _ in prepared]
 
 
-def _guest_key(guest: GuestRecord) -> _GuestKey:
+def _guest_key(guest: GuestRecord) -> tuple[str, int, str]:
     return guest.arm, guest.block, guest.launched_at
 
 

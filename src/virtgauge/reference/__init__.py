@@ -13,7 +13,7 @@ import re
 from importlib import resources
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +94,8 @@ def table(name: str) -> Table:
 # -- what the papers state, as figures -------------------------------------------------------------------
 
 
-class _Row(BaseModel):
+class _Row(BaseModel, frozen=True):
     """A row of a table; an alias is the column's name."""
-
-    model_config = ConfigDict(frozen=True)
 
     @classmethod
     @functools.cache

@@ -71,7 +71,13 @@ def access_for(address: str, token_file: Path | None, allowed: Collection[str]) 
             f"--address {address}: not an address of this machine", "give one: 127.0.0.1, ::1, 0.0.0.0 for all"
         )
     names = frozenset(name.lower() for name in ("localhost", socket.gethostname(), socket.getfqdn(), *allowed) if name)
-    token, source = _given_token(token_file)
+    token, source = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
+    if token_file is not None:
+        source = f"--token-file {token_file}"
+        try:
+            token = token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{source} cannot be read: {error}", "check the path") from error
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
         raise UsageError(
             f"{source}: a token has at least {SHORTEST_TOKEN} printable ASCII characters",
@@ -80,12 +86,3 @@ def access_for(address: str, token_file: Path | None, allowed: Collection[str]) 
     if token is None and not ipaddress.ip_address(address).is_loopback:
         return Access(secrets.token_urlsafe(24), names), True
     return Access(token, names), False
-
-
-def _given_token(token_file: Path | None) -> tuple[str | None, str]:
-    if token_file is not None:
-        try:
-            return token_file.read_text(encoding="utf-8").strip(), f"--token-file {token_file}"
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--token-file {token_file} cannot be read: {error}", "check the path") from error
-    return os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
