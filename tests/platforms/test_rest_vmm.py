@@ -154,7 +154,7 @@ async def test_a_failure_is_the_probes_reason_with_a_remedy(monitor: Monitor, ki
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_without_the_program_doctor_says_where_it_is_had(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("virtgauge.platforms.rest_vmm.platform.find_program", lambda name: None)
+    monkeypatch.setattr("virtgauge.platforms.boot_probe.find_program", lambda name: None)
     found = await create(kind, {}).probe()
     assert "is not installed" in found.reason
     assert found.fix is not None and f"`{kind}`" in found.fix

@@ -171,11 +171,11 @@ class Accelerated(AcceleratedPlatform):
         super().__init__(accelerator)
         self.verdicts = verdicts
 
-    async def probe(self) -> Availability:
+    async def _examine(self, details: dict[str, str]) -> Availability:
         async def judged(accelerator: str) -> Availability:
             return self.verdicts[accelerator]
 
-        return await self._choose(judged, {})
+        return await self._choose(judged, details)
 
     async def launch(self, spec: GuestSpec) -> Guest:
         raise NotImplementedError

@@ -133,6 +133,6 @@ async def test_a_machine_without_it_is_told_how_to_have_it(
     assert (found.usable, found.reason) == (False, "User Mode Linux is not installed")
     assert found.fix == "apt install user-mode-linux"
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with pytest.raises(LaunchError, match="not installed: apt install user-mode-linux"):
+    with pytest.raises(LaunchError, match=r"not installed\n  → apt install user-mode-linux"):
         await UmlPlatform().launch(spec)
     assert not (spec.scope.folder / spec.name).exists()

@@ -8,6 +8,7 @@ written for it.  The duration of a system call in the guest tells.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import dataclasses
@@ -24,7 +25,8 @@ from pydantic import TypeAdapter
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.host.process import boot_id
+from virtgauge.errors import UnavailableError, VirtgaugeError
+from virtgauge.host.process import boot_id, find_program
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import write_whole
@@ -48,6 +50,21 @@ async def said_version(program: Path) -> str | None:
         await process.wait()
         return None
     return output.decode(errors="replace").strip() or None if process.returncode == 0 else None
+
+
+def installed(program: str, title: str, remedy: str) -> Path:
+    """Where a program is.  Raises UnavailableError: nowhere on PATH."""
+    if (found := find_program(program)) is None:
+        raise UnavailableError(f"{title} is not installed", remedy)
+    return found
+
+
+async def version_of(program: Path, pattern: str, remedy: str) -> str:
+    """What a pattern, or its group, finds in what a program says of its version.  Raises UnavailableError: nothing."""
+    found = re.search(pattern, await said_version(program) or "")
+    if found is None:
+        raise UnavailableError(f"`{program} --version` fails: it does not run here", remedy)
+    return found[found.lastindex or 0]
 
 
 KVM_BOUND_S = 5.0  # A guest with hardware virtualization boots in a fraction of this; one that has not by then hangs
@@ -170,7 +187,30 @@ def usual_vcpus() -> int:
     return min(2, os.cpu_count() or 1)
 
 
-class AcceleratedPlatform(Platform):
+class BootedPlatform(Platform):
+    """A platform that is probed by booting a guest."""
+
+    async def probe(self) -> Availability:
+        details: dict[str, str] = {}
+        try:
+            return await self._examine(details)
+        except VirtgaugeError as error:
+            return Availability(False, error.message, error.remedy, details)
+
+    @abc.abstractmethod
+    async def _examine(self, details: dict[str, str]) -> Availability:
+        """Boot a guest, or remember that one booted; what is known before goes into ``details``.
+
+        Raises VirtgaugeError: something is missing.
+        """
+
+    async def _require_guests(self) -> None:
+        """Raises LaunchError: none boots."""
+        if not (found := await self.probe()).usable:
+            raise LaunchError("probe", found.reason)
+
+
+class AcceleratedPlatform(BootedPlatform):
     """Virtual machines with hardware virtualization (kvm) or without (tcg, labelled "emulated").
 
     Which of them is known after :meth:`probe`, where a plan says ``auto``; and only then, whether KVM is a functional

@@ -18,12 +18,12 @@ from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
+from virtgauge.host.process import LIBC, checked, wait_for_exit
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, stage
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import RootPart, agent_words, initramfs_with, require_short
-from virtgauge.platforms.boot_probe import boots, judge, said_version
+from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed, judge, version_of
 from virtgauge.platforms.disk_image import OwnDiskImage
 from virtgauge.platforms.guest_kernel import REAL_TIME, BootedKernel, kernel_of
 from virtgauge.platforms.local import KernelGuest, Tap, guest_place, loop_devices, start_kernel
@@ -120,7 +120,6 @@ class HostView:
 _EXIT_S = 1.0
 _DEFAULT_MEMORY_MIB = 512
 _PACKAGE = "user-mode-linux"
-_FIX = f"apt install {_PACKAGE}"
 _POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
 """What root's kernel needs to serve files of the host as root's, and no more."""
 _CONFINEMENT = (
@@ -149,7 +148,7 @@ def find_registers() -> Path:
     return find_native("libuml_registers.so", "VIRTGAUGE_UML_REGISTERS", what, "a built one", "uml_registers")
 
 
-class UmlPlatform(Platform):
+class UmlPlatform(BootedPlatform):
     """The agent as the first process of a kernel that is a program of the host, on a serial line of its.
 
     A guest has one processor.  Every system call in it is caught by its kernel through ptrace, reading a clock among
@@ -201,17 +200,12 @@ class UmlPlatform(Platform):
     def needs(self) -> tuple[str, ...]:
         return (*(() if self.settings.kernel else ("uml",)), "uml_registers", *self.settings.image_parts)
 
-    async def probe(self) -> Availability:
-        """Boot a guest, or remember that one booted."""
-        try:
-            self._program()
-            if os.geteuid() != 0:
-                return Availability(False, _NEEDS_ROOT + lacking("CAP_SYS_ADMIN"), AS_ROOT)
-            agent, _, kernel = find_agent(), find_registers(), await self._kernel()
-            await self.settings.raw_image()
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy)
-
+    async def _examine(self, details: dict[str, str]) -> Availability:
+        self._program()
+        if os.geteuid() != 0:
+            raise UnavailableError(_NEEDS_ROOT + lacking("CAP_SYS_ADMIN"), AS_ROOT)
+        agent, _, kernel = find_agent(), find_registers(), await self._kernel()
+        await self.settings.raw_image()
         boot = functools.partial(boots, self.launch, "probe", agent)
         key = (*kernel.key, self.settings.image_key, agent.sha256)
         verdict = await judge(self.kind, key, boot, bound_s=self.settings.boot_timeout_s)
@@ -263,10 +257,8 @@ class UmlPlatform(Platform):
             )
 
     async def _boot(self, spec: GuestSpec, folder: Path, disks: Sequence[Path], root: Sequence[RootPart]) -> UmlBoot:
-        try:
+        with stage("start", UnavailableError):
             kernel = await self._kernel()
-        except UnavailableError as error:
-            raise LaunchError("start", f"{error.message}: {error.remedy}") from error
         names = ("overlay",) if root else ()
         initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
         with stage("initramfs", OSError):
@@ -284,18 +276,13 @@ class UmlPlatform(Platform):
 
     def _program(self) -> Path:
         """The plan's own kernel, else the distribution's.  Raises UnavailableError: there is none."""
-        binary = self.settings.kernel or find_program("linux.uml")
-        if binary is None:
-            raise UnavailableError("User Mode Linux is not installed", _FIX)
-        return binary
+        return self.settings.kernel or installed("linux.uml", "User Mode Linux", f"apt install {_PACKAGE}")
 
     async def _kernel(self) -> BootedKernel:
         """What guests boot.  Raises UnavailableError: there is none, or it fails."""
         binary = self._program()
-        version = await _version(binary)
-        if version is None:
-            fix = f"apt install --reinstall {_PACKAGE}" if self.settings.kernel is None else "give one that runs here"
-            raise UnavailableError(f"`{binary} --version` fails", fix)
+        fix = f"apt install --reinstall {_PACKAGE}" if self.settings.kernel is None else "give one that runs here"
+        version = await version_of(binary, r"\S+", fix)  # the release, as its modules' folder is named
         # The modules are beside the program's own folder: ``/usr/lib/uml/modules/6.1.176`` for ``/usr/bin``.
         beside = binary.resolve().parent.parent / "lib" / "uml" / "modules" / version
         modules = self.settings.kernel_modules or (beside if beside.is_dir() else None)
@@ -340,9 +327,3 @@ def _environment(spec: GuestSpec) -> dict[str, str]:
     """The scope's, less the folder for temporary files: the guest's memory would become a file on its disk."""
     kept = {name: value for name, value in spec.scope.environment().items() if name != "TMPDIR"}
     return kept | {"LD_PRELOAD": str(find_registers())}
-
-
-async def _version(binary: Path) -> str | None:
-    """The release of the kernel, as its modules' folder is named; None when it does not say."""
-    said = await said_version(binary)
-    return None if said is None else said.split()[0]

@@ -69,53 +69,37 @@ class LibvirtPlatform(AcceleratedPlatform):
     def needs(self) -> tuple[str, ...]:
         return self.settings.image_parts
 
-    async def probe(self) -> Availability:
-        """Connect, and with QEMU boot a guest (or remember that one booted), with KVM first where libvirt offers it."""
-        driver = self.target.driver
-        try:
-            agent = find_agent()
-            details = await called(f"cannot open {self.target.uri}", self._look)
-        except (UnavailableError, LibvirtError) as error:
-            return Availability(False, error.message, error.remedy)
+    async def _examine(self, details: dict[str, str]) -> Availability:
+        """Connect, and boot a guest with QEMU alone."""
+        driver, agent = self.target.driver, find_agent()
+        details |= await called(f"cannot open {self.target.uri}", self._look)
         if self.settings.image is None and not driver.kernel_boot and driver.channel is not ChannelKind.SOCKET:
             where = " on another machine" if self.target.remote else ""
-            return Availability(
-                False,
+            raise UnavailableError(
                 f"{driver.title}{where} boots an image, and image is not set",
                 f"`virtgauge image build --out guest.{driver.image_format}`, then set image to where that is",
-                details=details,
             )
         kernel: BootedKernel | None = None
         if self._from_kernel:
-            try:
-                kernel = kernel_of(self.settings)
-                await self.settings.raw_image()
-            except UnavailableError as error:
-                return Availability(False, error.message, error.remedy, details=details)
+            kernel = kernel_of(self.settings)
+            await self.settings.raw_image()
             details |= kernel.record()
         if self._channel_kind() is ChannelKind.DIAL_IN and self.settings.listen is None:
-            return Availability(
-                False,
+            raise UnavailableError(
                 f"a guest of {driver.title} has no line to this machine but the network, and listen is not set",
                 "set listen to an address and port of this machine, credentials to those of the image, and management "
                 "to the hypervisor's network by which it calls",
-                details=details,
             )
         if driver.scheme != "qemu":
             return Availability(True, f"{self.target.uri} answers", details=details)
-        try:
-            return await self._choose(lambda accelerator: self._judge(accelerator, agent, kernel, details), details)
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy, details=details)
+        return await self._choose(lambda accelerator: self._judge(accelerator, agent, kernel, details), details)
 
     def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
         return None if self._accelerator is not None else emulation_told(facts)
 
     async def launch(self, spec: GuestSpec) -> Guest:
         if self._security is None or (self.target.driver.scheme == "qemu" and self._accelerator is None):
-            availability = await self.probe()
-            if not availability.usable:
-                raise LaunchError("probe", availability.reason)
+            await self._require_guests()
         return await self._launch(spec, self._accelerator)
 
     def _look(self) -> dict[str, str]:

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,13 +19,12 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
-from virtgauge.host.process import find_program
 from virtgauge.network.links import open_macvtap
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, require_short
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, said_version, usual_vcpus
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, installed, judge, usual_vcpus, version_of
 from virtgauge.platforms.disk_image import OwnDiskImage
 from virtgauge.platforms.guest_kernel import files_to_boot, kernel_of
 from virtgauge.platforms.local import (
@@ -128,21 +126,11 @@ class QemuPlatform(AcceleratedPlatform):
     def needs(self) -> tuple[str, ...]:
         return ("qemu", *self.settings.parts, *self.settings.image_parts)
 
-    async def probe(self) -> Availability:
-        """Boot a guest (or remember that one booted), with KVM first where that may be used."""
-        binary = find_program("qemu-system-x86_64")
-        if binary is None:
-            return Availability(False, "QEMU is not installed", "apt install qemu-system-x86")
-        try:
-            kernel, agent = kernel_of(self.settings), find_agent()
-            await self.settings.raw_image()
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy)
-        version = await _version(binary)
-        if version is None:
-            return Availability(False, f"`{binary} --version` fails", "apt install --reinstall qemu-system-x86")
-        details = {"qemu": version, "machine": self.settings.machine, **kernel.record()}
-
+    async def _examine(self, details: dict[str, str]) -> Availability:
+        binary, kernel, agent = _binary(), kernel_of(self.settings), find_agent()
+        await self.settings.raw_image()
+        version = await version_of(binary, r"version (\S+)", "apt install --reinstall qemu-system-x86")
+        details.update(qemu=version, machine=self.settings.machine, **kernel.record())
         tuning = self.settings.tuning
         tuned = (tuning.model_dump_json(exclude_defaults=True),) if tuning.given() else ()
 
@@ -172,9 +160,7 @@ class QemuPlatform(AcceleratedPlatform):
 
     async def launch(self, spec: GuestSpec) -> Guest:
         if self._accelerator is None or (self._accelerator == "kvm" and self._without is None):
-            availability = await self.probe()
-            if not availability.usable:
-                raise LaunchError("probe", availability.reason)
+            await self._require_guests()
         return await self._begin(self.settings.patient(spec), self._accelerator or "tcg", self._without or ())
 
     async def _begin(self, spec: GuestSpec, accelerator: str, without: Sequence[str] = ()) -> Guest:
@@ -255,9 +241,8 @@ class QemuPlatform(AcceleratedPlatform):
         tsc_khz: int | None,
         root: tuple[RootPart, ...],
     ) -> Boot:
-        binary = find_program("qemu-system-x86_64")
-        if binary is None:
-            raise LaunchError("start", "QEMU is not installed; `virtgauge doctor` prints what installs it")
+        with stage("start", UnavailableError):
+            binary = _binary()
         names = (
             *MACHINES[self.settings.machine].modules,
             *((NIC_MODULES[self.settings.nic_model],) if spec.nics else ()),
@@ -397,6 +382,5 @@ async def host_tsc_khz(spec: GuestSpec) -> int | None:
     return _tsc_khz[spec.agent.sha256]
 
 
-async def _version(binary: Path) -> str | None:
-    found = re.search(r"version (\S+)", await said_version(binary) or "")
-    return found[1] if found else None
+def _binary() -> Path:
+    return installed("qemu-system-x86_64", "QEMU", "apt install qemu-system-x86")

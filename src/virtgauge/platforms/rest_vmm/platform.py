@@ -14,18 +14,19 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import find_program, wait_for_exit
+from virtgauge.host.process import wait_for_exit
 from virtgauge.network.links import disable_all
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, TerminalPair
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import DISK_MODULES, agent_words, require_short
 from virtgauge.platforms.boot_probe import (
     AcceleratedPlatform,
     boots,
+    installed,
     is_functional,
     judge,
-    said_version,
     usual_vcpus,
+    version_of,
 )
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.local import (
@@ -80,21 +81,10 @@ class RestVmmPlatform(AcceleratedPlatform):
     def needs(self) -> tuple[str, ...]:
         return () if self.settings.kernel is not None else ("kernel",)
 
-    async def probe(self) -> Availability:
-        """Boot a guest, or remember whether one booted."""
+    async def _examine(self, details: dict[str, str]) -> Availability:
         monitor = self.monitor
-        program = find_program(monitor.kind)
-        if program is None:
-            return Availability(False, f"{monitor.title} is not installed", monitor.fix)
-        version = await said_version(program)
-        if version is None:
-            return Availability(False, f"`{program} --version` fails: it does not run here", monitor.fix)
-        version = version.splitlines()[0].strip()
-        try:
-            agent, kernel = find_agent(), kernel_of(self.settings)
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy)
-
+        version = (await version_of(self._program(), ".+", monitor.fix)).strip()
+        agent, kernel = find_agent(), kernel_of(self.settings)
         boot = functools.partial(boots, self._launch, f"probe-{monitor.kind}", agent, system_calls=True)
         key = (monitor.kind, version, *kernel.key, agent.sha256)
         found = await judge("kvm", key, boot, bound_s=self.settings.boot_timeout_s)
@@ -111,15 +101,14 @@ class RestVmmPlatform(AcceleratedPlatform):
             raise LaunchError(
                 "start", f"the host's programs: {self.monitor.title} shows a guest no folder; use QEMU for that"
             )
-        if not self._judged and not (found := await self.probe()).usable:
-            raise LaunchError("probe", found.reason)
+        if not self._judged:
+            await self._require_guests()
         return await self._launch(self.settings.patient(spec))
 
     async def _launch(self, spec: GuestSpec) -> Guest:
         monitor = self.monitor
-        program = find_program(monitor.kind)
-        if program is None:
-            raise LaunchError("start", f"{monitor.title} is not installed: {monitor.fix}")
+        with stage("start", UnavailableError):
+            program = self._program()
         with contextlib.ExitStack() as removal:
             folder, cgroup = guest_place(spec, removal)
             messages = folder / f"{monitor.kind}.log"
@@ -172,6 +161,9 @@ class RestVmmPlatform(AcceleratedPlatform):
                 disk_place=disks[0] if disks else None,
                 disk_bypass=monitor.disk_bypass,
             )
+
+    def _program(self) -> Path:
+        return installed(self.monitor.kind, self.monitor.title, self.monitor.fix)
 
     def _machine(self, spec: GuestSpec, disks: Sequence[Path]) -> Machine:
         monitor, settings = self.monitor, self.settings

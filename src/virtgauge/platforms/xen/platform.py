@@ -29,11 +29,10 @@ from virtgauge.platforms.base import (
     Guest,
     GuestSpec,
     LaunchError,
-    Platform,
     stage,
 )
 from virtgauge.platforms.boot_files import xen_command_line
-from virtgauge.platforms.boot_probe import boots
+from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed
 from virtgauge.platforms.disk_image import NO_FOLDERS
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.xen.dom0 import Dom0, XenError
@@ -171,7 +170,7 @@ _DEFAULT_MEMORY_MIB = 256
 _MODULES = ("xen-netfront",)
 
 
-class XenPlatform(Platform):
+class XenPlatform(BootedPlatform):
     """The agent as the first process of a domain, on its console."""
 
     kind: ClassVar[str] = "xen"
@@ -208,31 +207,24 @@ class XenPlatform(Platform):
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, **self.settings.described()}
 
-    async def probe(self) -> Availability:
-        """Start a domain."""
+    async def _examine(self, details: dict[str, str]) -> Availability:
         if not is_xen_host():
-            return Availability(
-                False,
-                "this machine is no Xen host: it does not run as Xen's privileged domain",
-                "apt install xen-system-amd64, and boot Xen",
-            )
+            what = "this machine is no Xen host: it does not run as Xen's privileged domain"
+            raise UnavailableError(what, "apt install xen-system-amd64, and boot Xen")
         if os.geteuid() != 0:
-            return Availability(False, "Xen's toolstack needs root" + lacking("CAP_SYS_ADMIN"), AS_ROOT)
-        if shutil.which("xl") is None:
-            return Availability(False, "Xen's toolstack xl is not installed", "apt install xen-utils")
+            raise UnavailableError("Xen's toolstack needs root" + lacking("CAP_SYS_ADMIN"), AS_ROOT)
+        installed("xl", "Xen's toolstack xl", "apt install xen-utils")
+        agent, kernel = find_agent(), kernel_of(self.settings)
         try:
-            agent, kernel = find_agent(), kernel_of(self.settings)
             with Scope() as scope:
                 told = facts(await Dom0(scope, scope.folder).check(["xl", "info"]))
             await boots(self.launch, "probe", agent, _PROBE_S)
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy)
         except XenError as error:
             return Availability(False, str(error), "start Xen's services: systemctl start xen")
         except LaunchError as error:
             return Availability(False, f"a domain does not start: {str(error).splitlines()[0]}")
         version = told.get("xen_version", "unknown")
-        details = {"xen": version, "scheduler": told.get("xen_scheduler", "unknown")} | kernel.record()
+        details.update(xen=version, scheduler=told.get("xen_scheduler", "unknown"), **kernel.record())
         return Availability(True, f"Xen {version}: a {self.settings.type.upper()} domain starts", details=details)
 
     async def launch(self, spec: GuestSpec) -> Guest:
