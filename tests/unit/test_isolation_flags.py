@@ -31,9 +31,12 @@ def guest(
     return GuestConditions(name=name, applied=applied, counts=GuestCounts(throttling, kills), **known)
 
 
+PAIR = (guest(), guest("loading"))
+
+
 def found_flags(
     *,
-    guests=(guest(), guest("loading")),
+    guests=PAIR,
     asked=(),
     load=None,
     steal=QUIET,

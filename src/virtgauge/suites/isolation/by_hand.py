@@ -63,8 +63,7 @@ async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Loo
 
     Without a policy it is the tested guest that is looked at.
 
-    Raises:
-        AgentError, ChannelClosedError, ProtocolError: one of them cannot be asked.
+    Raises AgentError, ChannelClosedError, ProtocolError: one of them cannot be asked.
     """
     where, threads = testbed.spec.where, testbed.spec.where.capacity
     guest, other = (testbed.tested, testbed.loading) if on != LOADING else (testbed.loading, testbed.tested)

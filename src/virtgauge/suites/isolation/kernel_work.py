@@ -29,8 +29,7 @@ def work_of(
 
     The block is of memory, by its name; the folder on the guest's disk, None where it has none.
 
-    Raises:
-        AgentError: ``unsupported``: a block of so many caches, on a host that does not tell the size of one.
+    Raises AgentError: ``unsupported``: a block of so many caches, on a host that does not tell the size of one.
     """
     params: dict[str, Any] = {**kind.kernel, "threads": threads, "seed": seed}
     if kind.family == "disk":
@@ -116,8 +115,7 @@ def slices_of(threads: Sequence[Mapping[str, Any]], elapsed_ns: int, slice_ns: i
 def in_nanoseconds(histogram: Histogram) -> Histogram:
     """The same histogram of picoseconds in nanoseconds; bins that become one are added up.
 
-    Raises:
-        ValueError: it is of something else.
+    Raises ValueError: it is of something else.
     """
     if histogram.unit != "ps":
         raise ValueError(f"a latency in {histogram.unit!r}")

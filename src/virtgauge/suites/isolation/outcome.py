@@ -183,7 +183,8 @@ class Trial:
             },
             "policy_applied": {guest.name: self._policy(guest.applied) for guest in guests},
             "throttling": {
-                guest.name: (told := guest.counts.throttling) and dataclasses.asdict(told) for guest in guests
+                guest.name: None if guest.counts.throttling is None else dataclasses.asdict(guest.counts.throttling)
+                for guest in guests
             },
             "frequency": {"before_hz": answer.frequency_before_hz, "after_hz": answer.frequency_after_hz},
             "io_wait_share": self.outside.io_wait_share,

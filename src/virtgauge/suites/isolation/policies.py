@@ -96,8 +96,7 @@ def given(
         disk_full_bps: bytes a second that a share of 1 is of.
         as_is: of machines that exist already, whose CPUs are those of another host.
 
-    Raises:
-        UsageError: a value that no kernel accepts.
+    Raises UsageError: a value that no kernel accepts.
     """
     changes: dict[str, Any] = {}
     notes = []

@@ -276,8 +276,7 @@ async def _loaded(
 async def _explained(testbed: IsolationTestbed, before: Outside) -> AsyncIterator[None]:
     """Tell why a guest was lost during the block, where that is known.
 
-    Raises:
-        AgentError: ``out-of-memory`` or ``lost``.
+    Raises AgentError: ``out-of-memory`` or ``lost``.
     """
     try:
         yield

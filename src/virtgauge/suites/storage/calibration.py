@@ -45,9 +45,8 @@ async def client_limit_per_s(
         return None
     if stream.operation in QUERIES:  # their answers are as long as that of a single read, and null servers find nothing
         stream = dataclasses.replace(stream, operation="read", values=1)
-    store = target.client.store or {}
-    options = () if target.embedded else tuple(sorted((store.get("options") or {}).items()))
-    driver = "none" if target.embedded else store.get("driver")
+    store: Mapping[str, Any] = {"driver": "none", "options": {}} if target.embedded else target.client.store
+    driver, options = store["driver"], tuple(sorted(store["options"].items()))
     key = (testbed.client_place, driver, options, stream.operation, stream.values, stream.clients, stream.pipeline)
     known = _known.setdefault(testbed.stage.scope, {})
     doubted = near_the_limit(reached_per_s, known.get(key)) and key not in testbed.calibrated

@@ -26,8 +26,7 @@ UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
 def find_sensorstore() -> Path:
     """Find the executable: ``$VIRTGAUGE_SENSORSTORE``, then the one inside the installed package.
 
-    Raises:
-        UnavailableError: neither exists.
+    Raises UnavailableError: neither exists.
     """
     what = "the load generator for databases"
     return find_native("sensorstore", ENVIRONMENT_VARIABLE, what, "a built sensorstore", "sensorstore")
@@ -167,7 +166,7 @@ class Sensorstore:
 
     channel: Channel
     program: Path  # the executable, as that agent sees it
-    store: Mapping[str, Any] | None  # of the specifications: what it talks to; None for commands that need no database
+    store: Mapping[str, Any]  # of the specifications: what it talks to; empty for commands that need no database
     prefix: Sequence[str] = ()  # a launcher and its arguments, for what writes to a disk itself
     timeout_factor: float = 1.0  # how many times longer than on the host things may take there
 
@@ -247,7 +246,7 @@ class Sensorstore:
     async def _call(self, command: str, fields: Mapping[str, Any], within_s: float) -> dict[str, Any]:
         """What a command tells, with ``finished_ns``: when that had come, by the controller's clock."""
         within_s *= self.timeout_factor
-        specification = fields if self.store is None else {"store": self.store, **fields}
+        specification = {"store": self.store, **fields} if self.store else fields
         argv = [*self.prefix, str(self.program), command]
         env = {_SPECIFICATION: json.dumps(specification)}  # arguments are for everybody to see
         reply = await run(self.channel, argv, within_s, env)
@@ -267,5 +266,5 @@ class Sensorstore:
         return value | {"finished_ns": reply.finished_ns}
 
     def _without_secrets(self, text: str) -> str:
-        password = str((self.store or {}).get("password") or "")
+        password = str(self.store.get("password") or "")
         return text.replace(password, "…") if password else text

@@ -31,8 +31,7 @@ async def measure_crash(
 ) -> Measurement:
     """Crash a server or machine that is being written to, and audit what it had acknowledged.
 
-    Raises:
-        StoreError: it could not be crashed, or did not come up again.
+    Raises StoreError: it could not be crashed, or did not come up again.
     """
     params, data, what = cell.params, data_of(settings, cell.params), cell.params["crash"]
     simulated = testbed.stage.platform.simulated  # whose client notes nothing in a file

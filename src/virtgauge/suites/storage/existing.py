@@ -119,8 +119,6 @@ class ExistingServer(BaseModel):
             "user": urllib.parse.unquote(parts.username or "virtgauge"),
             "password": password,
             "database": urllib.parse.unquote(parts.path.lstrip("/")) or "virtgauge",
-            "path": None,
-            "library": None,
             "table": self.table,
             "timeout_ms": timeout_ms,
             "options": {},

@@ -58,8 +58,7 @@ def launcher_prefix(counters: Path, profile: str, *, static: bool = False) -> li
         static: count by the kernel, for a static or Go program that a dynamic one starts; one that is named itself, or
             by `setpriv` and its like, is known without.
 
-    Raises:
-        UnavailableError: the laboratory is missing.
+    Raises UnavailableError: the laboratory is missing.
     """
     how = ["--static"] if static else []
     return [str(find_launcher()), "--counters", str(counters), "--profile", profile, *how, "--"]

@@ -117,7 +117,7 @@ class GuestTestbed(StorageTestbed):
         return Instance(place, profile, config, data, GUEST_ADDRESS, _PORT, password, self._account, *log)
 
     def _inside(self) -> Sensorstore:
-        return Sensorstore(self.guest.channel, self._sensorstore, None, timeout_factor=self._factor)
+        return Sensorstore(self.guest.channel, self._sensorstore, {}, timeout_factor=self._factor)
 
     def _target(self, label: str, client: Sensorstore, name: str, **known: Any) -> Target:
         inside = self._inside()
@@ -164,9 +164,11 @@ class EmbeddedTestbed(GuestTestbed):
         self._pid = self._shared / "client.pid"
         self._reported: dict[tuple[str, str], dict[str, Any]] = {}
         products = [product for product in DATABASES.values() if product.embedded]
-        places = [place for product in products if isinstance(place := found(product.name), Found)]
+        places = [found(product.name) for product in products]
         memory_mib = max(product.memory_mib for product in products)
-        await self._launch(memory_mib, [share for place in places for share in place.shares])
+        await self._launch(
+            memory_mib, [share for place in places if isinstance(place, Found) for share in place.shares]
+        )
         self.client_place = (self.stage.platform, self.spec.settings.vcpus, self.spec.settings.memory_mib)
 
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
@@ -183,7 +185,7 @@ class EmbeddedTestbed(GuestTestbed):
         label, counters = str(reported["version"]), self._counters
         return self._target(label, client, name, reported=reported, profile=profile, counters=counters, embedded=True)
 
-    def _client(self, store: Mapping[str, Any] | None) -> Sensorstore:
+    def _client(self, store: Mapping[str, Any]) -> Sensorstore:
         # The shell notes the process's number, so that it can be killed.
         prefix = [*noted(self._pid), *launcher_prefix(self._counters, self._profile)]
         return dataclasses.replace(self._inside(), store=store, prefix=prefix)
@@ -303,7 +305,7 @@ class ServedTestbed(GuestTestbed):
         if protocol is None:
             return None
         place = {"address": PEER_ADDRESS, "port": _NULL_PORT}
-        client = target.client.on({**(target.client.store or {}), **place, "uri": None})
+        client = target.client.on({**target.client.store, **place, "uri": None})
         if self._null is not None and data == self._null_data:
             return client
         try:

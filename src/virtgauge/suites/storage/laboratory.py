@@ -16,7 +16,7 @@ from typing import Any
 
 from virtgauge.suites.storage.client import Held, Sensorstore, StoreError
 from virtgauge.suites.storage.databases import database
-from virtgauge.suites.storage.databases.base import Database, Durability, Found, Missing, Profile
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Profile
 from virtgauge.suites.storage.existing import ExistingServer
 from virtgauge.suites.storage.server import run_well
 from virtgauge.suites.storage.settings import StorageSettings
@@ -118,9 +118,9 @@ class StorageTestbed(Testbed, abc.ABC):
         Raises StoreError: it cannot be measured here (``unsupported``), or did not come up.
         """
         found = await self.plain_target(params)
-        store = dict(found.client.store or {})
-        store["options"] = {**(store.get("options") or {}), **params["options"]}
-        return dataclasses.replace(found, client=found.client.on(store))
+        store = found.client.store
+        client = found.client.on({**store, "options": {**store["options"], **params["options"]}})
+        return dataclasses.replace(found, client=client)
 
     @abc.abstractmethod
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
@@ -163,16 +163,11 @@ class NoTestbed(StorageTestbed):
 
 
 @functools.cache
-def found(name: str) -> Found | Missing:
-    """Where a database is; looked for once in a run."""
-    return database(name).find()
-
-
-def missing_prerequisite(name: str) -> str | None:
-    """Why a database cannot be started here and what would help, in words; None where it can."""
-    place = found(name)
+def found(name: str) -> Found | str:
+    """Where a database is, looked for once in a run; or why it is not here and what would help, in words."""
+    place = database(name).find()
     if isinstance(place, Found):
-        return None
+        return place
     fix = f" (to enable it: {place.fix})" if place.fix else ""
     return f"{database(name).title} is not here: {place.reason}{fix}"
 
@@ -180,8 +175,8 @@ def missing_prerequisite(name: str) -> str | None:
 def level_of(name: str, durability: Durability, period_ms: int, *, separate_log: bool) -> tuple[Found, Profile]:
     """Where a database is, and its settings of a level. Raises StoreError: as below, or where it is not here."""
     place = found(name)
-    if isinstance(place, Missing):
-        raise StoreError("unsupported", missing_prerequisite(name) or place.reason)
+    if isinstance(place, str):
+        raise StoreError("unsupported", place)
     return place, profile_of(name, durability, period_ms, separate_log=separate_log)
 
 

@@ -101,8 +101,7 @@ class ServerProcess:
     async def start(self, client: Sensorstore) -> dict[str, Any]:
         """Start it, and wait until it serves this client: what it says of itself.
 
-        Raises:
-            StoreError: it ended, or did not serve in time; with what it printed last.
+        Raises StoreError: it ended, or did not serve in time; with what it printed last.
         """
         self._pid.unlink(missing_ok=True)
         argv = ["/bin/sh", "-c", _LOGGED, "sh", str(self._pid), str(self._log), *self._launcher]

@@ -32,7 +32,7 @@ from virtgauge.suites.storage.databases.base import Missing
 from virtgauge.suites.storage.existing import refuse_passwords
 from virtgauge.suites.storage.knee import measure_knee
 from virtgauge.suites.storage.laboratories import set_up_testbed
-from virtgauge.suites.storage.laboratory import NoTestbed, StorageTestbed, TestbedSpec, missing_prerequisite
+from virtgauge.suites.storage.laboratory import NoTestbed, StorageTestbed, TestbedSpec, found
 from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, measure_load, values_of
 from virtgauge.suites.testbed import Stage, Testbed
@@ -41,7 +41,6 @@ AS_CONFIGURED = "as-configured"
 """Level and flush profile of a server that is there already: nothing here decides about them."""
 _STARTS_BEFORE_GIVING_UP = 3
 _EACH_CELL_S = 120.0
-_PLAIN = (*WRITES, *READS)
 
 
 class StorageSuite(Suite):
@@ -70,13 +69,11 @@ class StorageSuite(Suite):
         return ("sensorstore", *(["flushes", *missing] if started else []))
 
     def missing_prerequisites(self) -> list[str]:
-        asked = [
-            *map(missing_prerequisite, self._settings.databases),
-            *(server.missing_prerequisite() for server in self._settings.server),
-        ]
+        missing = [place for name in self._settings.databases if isinstance(place := found(name), str)]
+        passwords = [server.missing_prerequisite() for server in self._settings.server]
         served = ", ".join(name for name in self._settings.databases if not database(name).embedded)
         lacking = refusals(f"the suite storage: {served}", *NETWORK) if served else []
-        return [*lacking, *(words for words in asked if words is not None)]
+        return [*lacking, *missing, *(words for words in passwords if words is not None)]
 
     def refusal(self, cell: Cell, platform: Platform) -> str | None:
         if platform.simulated or self._testbeds[cell.testbed].database is None:
@@ -85,7 +82,7 @@ class StorageSuite(Suite):
         return lacking[0] if lacking else None
 
     def cells(self) -> list[Cell]:
-        s, found = self._settings, list[Cell]()
+        s, cells = self._settings, list[Cell]()
         for name, durability, flushes, log, operation in itertools.product(
             s.databases, s.durability, s.flushes, s.commit_log, s.operations
         ):
@@ -94,12 +91,12 @@ class StorageSuite(Suite):
             testbed = TestbedSpec(s, name, durability, flushes, log == "separate")
             if database(name).embedded:
                 testbed = TestbedSpec(s, None, flushes=flushes)
-            found += self._cells_of(testbed, where, operation)
+            cells += self._cells_of(testbed, where, operation)
         for server, operation in itertools.product(s.server, s.operations):
             if operation != "crash":  # never of what was not started here
                 where = {"database": server.name, "durability": AS_CONFIGURED, "flushes": AS_CONFIGURED}
-                found += self._cells_of(TestbedSpec(s, server.database, existing=server), where, operation)
-        return found
+                cells += self._cells_of(TestbedSpec(s, server.database, existing=server), where, operation)
+        return cells
 
     def _cells_of(self, testbed: TestbedSpec, where: Mapping[str, str], operation: str) -> Iterator[Cell]:
         s = self._settings
@@ -109,16 +106,18 @@ class StorageSuite(Suite):
         # Generous: of what hangs, an operation's own time-out tells sooner.
         each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + _EACH_CELL_S
         timeout_s = PREPARE_S + measures * each_s + s.crash_after_s
-        plain = operation in _PLAIN
-        kinds = {"knee": s.knee_of, "crash": s.crash}.get(operation, ("",))
-        loops = s.loops if plain else ({"knee": "search", "crash": "closed"}.get(operation, "mixed"),)
+        # The factor that it has beside the others, the levels of that, and its loops.
+        special, kinds, loops = {
+            "knee": ("of", s.knee_of, ("search",)),
+            "crash": ("crash", s.crash, ("closed",)),
+            "mixed": ("", ("",), ("mixed",)),
+        }.get(operation, ("", ("",), s.loops))
         product = testbed.existing.database if testbed.existing else where["database"]
         modes = s.write_modes_of(product, operation)
         for clients, index, loop, mode, late, kind in itertools.product(
             s.clients, s.index, loops, modes, s.late_share, kinds
         ):
-            of = kind if operation == "knee" else "single-write" if operation == "crash" else operation
-            special = {"knee": {"of": kind}, "crash": {"crash": kind}}.get(operation, {})
+            of = {"knee": kind, "crash": "single-write"}.get(operation, operation)
             factors = {
                 **where,
                 "operation": operation,
@@ -128,7 +127,7 @@ class StorageSuite(Suite):
                 "loop": loop,
                 "write_mode": mode,
                 **({"late": f"{late:g}:{s.late_by}:{s.late_run}"} if late else {}),
-                **special,
+                **({special: kind} if special else {}),
             }
             params = {
                 **{"of": "", "crash": "", "commit_log": "same"},
@@ -139,7 +138,7 @@ class StorageSuite(Suite):
                 "late_share": late,
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
             }
-            probe = "operations" if plain else operation
+            probe = "operations" if operation in (*WRITES, *READS) else operation
             server = "" if testbed.existing is None else "server"
             yield Cell(self.name, probe, factors, params, timeout_s, testbed.name, expected_s, server)
 

@@ -168,8 +168,7 @@ async def measure_load(
 ) -> Measurement:
     """Measure a cell of plain operations, or the mixed load.
 
-    Raises:
-        StoreError: there is no figure: the database is not there, full, stuck, or not ours to write to.
+    Raises StoreError: there is no figure: the database is not there, full, stuck, or not ours to write to.
     """
     params, data, streams = cell.params, data_of(settings, cell.params), streams_of(settings, cell.params)
     target = await testbed.target(params)
@@ -225,8 +224,7 @@ async def filled(
     What is only read stays as it is: such a table is kept for the next trial, unless the server is somebody else's.
     Any other is made for the block and dropped in its end.
 
-    Raises:
-        StoreError: ``exists`` where there is a table already that is not ours; it has not been touched.
+    Raises StoreError: ``exists`` where there is a table already that is not ours; it has not been touched.
     """
     data, index, preload = data_of(settings, params), params["index"], preload_of(settings, params)
     kept = testbed.keeps_tables and (params["of"] or params["operation"]) in READS

@@ -38,8 +38,7 @@ def database(name: str) -> Database:
 def account() -> Account:
     """Whom a root's servers run as: ``postgres`` where the machine has it, else ``nobody``.
 
-    Raises:
-        UsageError: it has neither.
+    Raises UsageError: it has neither.
     """
     for name in ("postgres", "nobody"):
         try:
