@@ -174,6 +174,7 @@ def synthetic_ledger(
     reads: int = 1_000_000,
     run: Mapping[str, Any] | None = None,
     reservoir: int = 0,
+    loaded_spread: float | None = None,
 ) -> Ledger:
     """Write a run of which the truth is known.
 
@@ -189,6 +190,7 @@ def synthetic_ledger(
         reads: of the clock in one trial.
         run: fields of the manifest to set.
         reservoir: raw values to keep of each trial.
+        loaded_spread: the spread of sleeps beside a load; that of all others when not given.
     """
     rng = np.random.default_rng(seed)
     arms = usual_arms() if arms is None else arms
@@ -220,7 +222,9 @@ def synthetic_ledger(
                         status=TrialStatus.INVALID if invalid else TrialStatus.VALID,
                         flags=(Flag("foreign-load", "9.1 % of the machine, more than 3 %"),) if invalid else (),
                     )
-                    histogram = _histogram(rng, arm, probe, factors, spread, reads)
+                    apart = probe == "sleep_lateness" and factors["load"] != "idle"
+                    own = loaded_spread if apart and loaded_spread is not None else spread
+                    histogram = _histogram(rng, arm, probe, factors, own, reads)
                     ledger.add_trial(record, {probe: histogram}, _raw_values(rng, histogram, reservoir))
     if finished:
         ledger.add_event("completed", "")

@@ -74,8 +74,18 @@ def test_emulated_figures_are_labelled_and_not_compared(usual: dict[str, Answer]
 
 def test_what_could_not_be_resolved_says_why(tmp_path: Path) -> None:
     found = answers_of(tmp_path / "run", spread=0.5)
-    assert found["runc"].sentence.startswith("no difference shown (even chance to see ")
+    assert found["runc"].sentence == "unresolved: clock_gettime, clock_gettime under CPU load, usleep"
     assert any("usleep: even chance to see " in clause for clause in found["runc"].unresolved)
+
+
+def test_a_figure_under_load_that_resolves_nothing_limits_the_answer(tmp_path: Path) -> None:
+    found = answers_of(tmp_path / "run", loaded_spread=1.5)
+    same, slower = found["runc"], found["gvisor"]
+    assert re.fullmatch(r"no difference shown in [23] of [34] figures \(even chance to see 1\.\d+×\)", same.clauses[0])
+    assert same.clauses[1:] == ("unresolved: usleep under CPU load",)
+    for one in (same, slower):
+        assert re.match(r"usleep under CPU load: even chance to see [\d.]+× ", *one.unresolved)
+    assert slower.clauses[-1] == "unresolved: usleep under CPU load"
 
 
 def test_one_repetition_gives_figures_that_are_called_unproven(tmp_path: Path) -> None:

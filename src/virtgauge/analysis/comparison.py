@@ -117,6 +117,11 @@ class Resolution:
         """In the direction in which it resolves more."""
         return None if self.higher is None or self.lower is None else min(self.higher, self.lower)
 
+    @property
+    def widest(self) -> float:
+        """In the other direction; without bound where no difference could be shown."""
+        return math.inf if self.higher is None or self.lower is None else max(self.higher, self.lower)
+
 
 def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nominal: float) -> Estimate:
     """The ratio test / reference over the blocks that have both."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from virtgauge.analysis.comparison import COARSE, Resolution
 from virtgauge.report.model import Report
@@ -149,16 +149,15 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
     decisive = None
     if compared:  # what differs most; where nothing does, what was resolved least
         shown = [] if same_first else [figure for figure in compared if figure.shown]
-        decisive = shown[0] if shown else max((one for one in compared if not one.shown), key=_coarseness)
+        decisive = shown[0] if shown else max((one for one in compared if not one.shown), key=_widest)
     return Answer(headline.arm, suite, headline.tone, clauses, tuple(_unresolved(figures)), decisive)
 
 
-def _coarseness(figure: HeadlineFigure) -> float:
-    """The smallest difference of which there was an even chance; without bound where none is known."""
-    found = figure.resolution
-    return math.inf if found is None or found.smallest is None else found.smallest
+def _widest(figure: HeadlineFigure) -> float:
+    return math.inf if figure.resolution is None else figure.resolution.widest
 
 
+_MOST_NAMES = 2  # Of figures of which no difference was shown; of more, how many they are
 _KINDS = {Tone.ELSEWHERE: "on another computer: ", Tone.REFERENCE: "reference: "}
 
 
@@ -173,15 +172,21 @@ def _clauses(
     differing = [f"{figure.name} {figure.change}" for figure in compared if figure.shown]
     yield from () if same_first else differing
     same = [figure for figure in compared if not figure.shown]
-    resolved = [one for one in same if one.resolution and one.resolution.smallest is not None]
-    if len(resolved) < len(same):  # one repetition, or no A/A arm: of a first look at least the figures
+    resolved = [one for one in same if not one.unresolved]
+    if same and all(one.resolution is None or one.resolution.smallest is None for one in same):
+        # One repetition, or no A/A arm: of a first look at least the figures.
         told = [f"{figure.name} {figure.change}" for figure in same if figure.change]
         yield f"not proven: {told[0]}" if told else f"no difference shown in {_listed(same)}"
         yield from told[1:]
-    elif len(same) == len(compared):
-        yield f"no difference shown ({EVEN_CHANCE} {even_chance(_least(same), same[0].unit)})"
-    elif same:
-        yield f"no difference shown in {_listed(same)}"
+    elif same:  # the smallest difference is of those that it is told of
+        if resolved:
+            told_of = (
+                _listed(resolved) if len(resolved) <= _MOST_NAMES else f"{len(resolved)} of {len(compared)} figures"
+            )
+            where = "" if len(resolved) == len(compared) else f" in {told_of}"
+            yield f"no difference shown{where} ({EVEN_CHANCE} {even_chance(_least(resolved), resolved[0].unit)})"
+        if coarse := [one for one in same if one.unresolved]:
+            yield f"unresolved: {_listed(coarse)}"
     yield from differing if same_first else ()
 
 
@@ -189,14 +194,10 @@ def _listed(found: Sequence[HeadlineFigure]) -> str:
     return ", ".join(dict.fromkeys(figure.name.rstrip(":") for figure in found))
 
 
-def _unresolved(figures: Sequence[HeadlineFigure]) -> Iterator[str]:
-    """Figures of which no difference was shown, and one of :data:`COARSE` had less than an even chance."""
+def _unresolved(figures: Iterable[HeadlineFigure]) -> Iterator[str]:
+    """Those of which no difference was shown, and one of :data:`COARSE` had less than an even chance."""
     for figure in figures:
-        found = figure.resolution
-        if found is None or figure.shown or figure.judgement is None:
-            continue
-        name = printable(figure.name.rstrip(":"))
-        if found.smallest is None:
-            yield f"{name} ({printable(found.reason)})"
-        elif figure.unit == "ratio" and found.smallest > COARSE:
-            yield f"{name}: {EVEN_CHANCE} {even_chance(found)} ({found.reason})"
+        if figure.unresolved and (found := figure.resolution) is not None:
+            reason = f"({printable(found.reason)})"
+            size = "" if found.smallest is None else f": {EVEN_CHANCE} {even_chance(found)}"
+            yield f"{printable(figure.name.rstrip(':'))}{size} {reason}"

@@ -7,7 +7,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from virtgauge.analysis.comparison import Comparison, Difference, Judgement, Resolution, resolution
+from virtgauge.analysis.comparison import COARSE, Comparison, Difference, Judgement, Resolution, resolution
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.formatting import ratio, ratio_interval
 from virtgauge.results.measure import Better
@@ -42,6 +42,14 @@ class HeadlineFigure:
     def shown(self) -> bool:
         """Whether a difference from the reference was shown."""
         return self.judgement not in (None, Judgement.INCONCLUSIVE)
+
+    @property
+    def unresolved(self) -> bool:
+        """Whether no difference was shown, and one of :data:`COARSE` had less than an even chance."""
+        if self.judgement is not Judgement.INCONCLUSIVE or self.resolution is None:
+            return False
+        smallest = self.resolution.smallest
+        return smallest is None or (self.unit == "ratio" and smallest > COARSE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from virtgauge.analysis.comparison import Comparison
+from virtgauge.analysis.comparison import Comparison, resolution
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.statistics import TAILS
@@ -31,7 +32,7 @@ FIRST_CHOICE = {
 COMPARED = ("p50", "p99", "p99.9")  # Statistics that stand beside the reference's
 USUAL = {"slack": ("default", "own"), "policy": ("other",), "idle_states": ("default",)}
 """As a program has them that does nothing about them; HPTSleep sees to its own slack."""
-_NEWS = 1.5  # A ratio under load is worth telling when it differs from that without by this factor
+_NEWS = 1.5  # A ratio under load is worth telling when it differs from that without by more than this factor
 
 
 def function_label(levels: Mapping[str, str]) -> str:
@@ -147,26 +148,25 @@ def highlights(context: Context) -> list[tuple[str, Cell]]:
 
 
 def news(context: Context, arm: str, measured: list[tuple[str, Cell]]) -> list[tuple[str, Cell]]:
-    """Of each probe the first, and under other loads what says something new."""
-    kept, first = [], dict[str, tuple[Cell, Comparison]]()
+    """Of each probe the first, and under other loads what says something new, or could have shown less."""
+    kept, first = [], dict[str, Comparison]()
     apart = arm == context.table.reference or not context.ranked(arm)
     for name, cell in measured:
         found = context.table.compared(context.spec.measure(name), cell, arm)
-        if name not in first:
-            first[name] = cell, found
+        usual = first.get(name)
+        if usual is None or (not apart and _is_news(found, usual)):
             kept.append((name, cell))
-        elif not apart and found.distinguishable:
-            usual = first[name][1]
-            if found.judgement is not usual.judgement or _factor_between(found, usual) > _NEWS:
-                kept.append((name, cell))
+        first.setdefault(name, found)
     return kept
 
 
-def _factor_between(one: Comparison, other: Comparison) -> float:
-    if one.ratio.point is None or other.ratio.point is None:
-        return 1.0
-    factor = one.ratio.point / other.ratio.point
-    return max(factor, 1 / factor)
+def _is_news(found: Comparison, usual: Comparison) -> bool:
+    if found.judgement is not usual.judgement:
+        return True
+    if not found.distinguishable:
+        return resolution(found).widest > resolution(usual).widest
+    assert found.ratio.point is not None and usual.ratio.point is not None
+    return abs(math.log(found.ratio.point / usual.ratio.point)) > math.log(_NEWS)
 
 
 def glance(context: Context) -> Iterator[Block]:
