@@ -13,11 +13,13 @@ from synthetic import synthetic_ledger
 
 from virtgauge import report
 from virtgauge.analysis.bounds import Outcome
-from virtgauge.analysis.comparison import Agreement, Judgement, Resolution
+from virtgauge.analysis.comparison import Agreement, Comparison, Judgement, Resolution
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.report.answers import Answer, IdenticalArms, answers, identical_arms
 from virtgauge.report.requirements import ReportedRequirement
 from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
+from virtgauge.specs.headline import figure as headline_figure
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +43,25 @@ def test_the_figure_that_differs_most_comes_first_with_its_interval(usual: dict[
     assert usual["gvisor"].clauses[0].startswith("clock_gettime reads 53× slower (")
     assert usual["gvisor"].clauses[1].startswith("usleep wakes ")
     assert usual["gvisor"].tone is Tone.SLOWER
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [((11, 12.5, 14), (48, 59, 3280)), ((48, 59, 3280), (1.008, 1.009, 1.01)), ((0.2, 0.25, 0.3), (1.4, 2, 3))],
+)
+def test_what_surely_differs_leads_not_what_is_least_certain(first: tuple[float, ...], then: tuple[float, ...]) -> None:
+    def weight(low: float, point: float, high: float) -> float:
+        ratio = Estimate(point, low, high, 0.95, 6, "ratio", "")
+        judged = Judgement.HIGHER if point > 1 else Judgement.LOWER
+        return headline_figure("usleep", "", Comparison(ratio, 1.01, judged, "", Estimate.missing("ns", ""))).weight
+
+    assert weight(*first) > weight(*then) > 0
+
+
+def test_that_ratios_are_formed_in_pairs_is_said_once_below_the_answers(built: report.Report) -> None:
+    page = report.render_html(built)
+    assert page.count("median of these ratios") == 1
+    assert 'class="answers"' in page.partition("median of these ratios")[0]
 
 
 @pytest.mark.parametrize("failing", ["sleep", "timer"])

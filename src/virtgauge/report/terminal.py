@@ -74,7 +74,8 @@ def _validity(report: Report, console: Console) -> None:
     line = f"{statuses.get('valid', 0)} of {len(report.trials)} trials valid{because}"
     if agreement.ok is not None and agreement.widest is not None:
         line += f"; {identical_arms(report).text} (widest band of all cells: {band(agreement.widest)})"
-    line += f"; intervals at {confidence(report.run.confidence)} where the repetitions allow"
+    line += f"; intervals at {confidence(report.run.confidence)} where the repetitions allow; "
+    line += "ratios to the reference are medians of those within each repetition"
     console.print(Line(line))
 
 

@@ -29,14 +29,14 @@ class Tone(enum.StrEnum):
 class HeadlineFigure:
     """One figure that a headline rests on, in words for a line of its own."""
 
-    name: str  # ``usleep wakes``
-    value: str  # with its unit: ``62.1 µs late``
-    change: str = ""  # beside the reference: ``12.6× later (11.3–14.1×)``; empty where it is not compared
+    name: str  # ``usleep``
+    value: str  # with its unit: ``wakes 62.1 µs``
+    change: str = ""  # beside the reference: ``wakes 12.6× later (11.3–14.1×)``; empty where it is not compared
     judgement: Judgement | None = None  # of the comparison; None where there is none
     resolution: Resolution | None = None  # what the comparison could have shown; None where there is none
     unit: str = "ratio"  # of the resolution: ``ratio``, or that of a difference
     probe: str = ""  # that measured it, where a suite's figures are of several
-    size: float = 0.0  # of a difference that was shown; 0 of any other
+    weight: float = 0.0  # what leads: how large a difference that was shown surely is, and how certain; 0 of any other
 
     @property
     def shown(self) -> bool:
@@ -54,7 +54,7 @@ class HeadlineFigure:
 
 @dataclasses.dataclass(frozen=True)
 class Headline:
-    """One arm in one sentence, and the figures that it rests on: what differs most first."""
+    """One arm in one sentence, and the figures that it rests on: what differs most, and surely, first."""
 
     arm: str
     label: str
@@ -86,10 +86,21 @@ def figure(
     """One figure of a headline, ``found`` beside the reference; ``known`` is the resolution beside anything else."""
     if found is None:
         return HeadlineFigure(name, value, resolution=known, probe=probe)
-    estimate = found.estimate
-    size = abs(math.log(estimate.point or 1.0) if isinstance(found, Comparison) else estimate.point or 0.0)
-    told, size = "" if estimate.point is None else change, size if found.distinguishable else 0.0
-    return HeadlineFigure(name, value, told, found.judgement, resolution(found), estimate.unit, probe, size)
+    told, unit = "" if found.estimate.point is None else change, found.estimate.unit
+    return HeadlineFigure(name, value, told, found.judgement, resolution(found), unit, probe, _weight(found))
+
+
+def _weight(found: Difference) -> float:
+    """Of a difference that was shown: the end of its interval nearest to none, the less the wider that interval is.
+
+    Of ratios on a logarithmic scale: 12.5× (11 to 14×) leads 59× (48 to 3280×), and that leads 1.009× (1.008 to 1.01×).
+    """
+    low, high = found.estimate.low, found.estimate.high
+    if not found.distinguishable or low is None or high is None:
+        return 0.0
+    if isinstance(found, Comparison):
+        low, high = math.log(low), math.log(high)
+    return min(abs(low), abs(high)) / (1 + high - low)
 
 
 def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Said]) -> tuple[Headline, ...]:
@@ -120,7 +131,7 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
         tone, text = Tone.EMULATED, f"not ranked: {text}"
     elif elsewhere:
         tone, text = Tone.ELSEWHERE, f"on another computer: {text}"
-    own = sorted(said.figures, key=lambda one: -one.size)
+    own = sorted(said.figures, key=lambda one: -one.weight)
     if apart:
         own = [dataclasses.replace(one, change="", judgement=None, resolution=None) for one in own]
     return Headline(arm.name, arm.label, tone, f"{text}.", tuple(own), arm.mark)
