@@ -121,6 +121,18 @@ def test_names_cannot_leave_their_place(tmp_path: Path) -> None:
     assert "49" not in re.findall(r"<title>(.*?)</title>", text)[0]
 
 
+def test_the_colour_of_a_ratio_is_pale_where_it_is_slight(tmp_path: Path) -> None:
+    host = SyntheticArm(arm_record("host", "host", "Host", "reference"))
+    aa = SyntheticArm(arm_record("host-aa", "host", "Host (A/A)", "aa"))
+    slight = SyntheticArm(arm_record("slight", "oci", "slight"), 1.04, 1.04)
+    large = SyntheticArm(arm_record("large", "oci", "large"), 1.3, 1.3)
+    text = report.render_html(report.build(synthetic_ledger(tmp_path / "run", [host, aa, slight, large], spread=0.002)))
+    glance = text[text.index("<h2>Timing") : text.index("Each platform in one sentence")]
+    assert re.findall(r'class="ratio worse slight"[^>]*>(1\.0\d)', glance)
+    assert re.findall(r'class="ratio worse"[^>]*>(1\.[23]\d)', glance)
+    assert not re.findall(r'class="ratio worse slight"[^>]*>1\.[1-9]', glance)
+
+
 def test_a_run_without_figures_still_has_a_page_and_a_summary(tmp_path: Path) -> None:
     built = report.build(Ledger.create(tmp_path / "run", manifest([arm.record for arm in usual_arms()])))
     text = report.render_html(built)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from virtgauge import report
 from virtgauge.analysis.storage import Limit
 from virtgauge.claims.verdicts import Verdict
 from virtgauge.ledger.records import Flag
+from virtgauge.report.answers import answers
 from virtgauge.report.drawing import specification
 from virtgauge.results.formatting import interval_text, point_text
 from virtgauge.specs.blocks import Chart, Finding, Text, Value
@@ -77,6 +79,16 @@ def test_the_share_of_durability_in_the_papers_ranking_is_nearly_all_on_a_turnin
     assert "PostgreSQL flushed, Cassandra periodic, MongoDB none" in sentence.paragraphs[0]
     assert "durability is 99" in sentence.paragraphs[0]
     assert not shown(usual, "storage", "durability_share.spread", "qemu")
+
+
+def test_an_answer_says_whether_it_is_of_stores_or_reads_and_in_which_direction(usual: report.Report) -> None:
+    clauses = [clause for answer in answers(usual) for clause in answer.clauses]
+    changes = [clause for clause in clauses if "×" in clause and "even chance" not in clause]
+    assert changes
+    for clause in changes:
+        assert re.match(r"(\w+: )?\w+ (stores|reads) [\d.]+(×| %) (slower|faster) \(", clause), clause
+    figures = [figure for one in usual.suite("storage").headlines for figure in one.figures]
+    assert figures and all(figure.name.endswith((" stores", " reads")) for figure in figures)
 
 
 def test_the_causes_that_results_were_made_with_are_found(usual: report.Report) -> None:

@@ -155,7 +155,6 @@ def _shown(one: Shown) -> Line:
     if one.note:
         text.append(f" ({printable(one.note)})", style="yellow")
     if one.compared is not None:
-        text.append(
-            f" {formatting.beside(one.compared, one.quantity, short=True)}", style=f"not bold {_STYLES[one.judged]}"
-        )
+        beside, strength = formatting.beside(one.compared, one.quantity, short=True), " dim" * one.slight
+        text.append(f" {beside}", style=f"not bold {_STYLES[one.judged]}{strength}")
     return text

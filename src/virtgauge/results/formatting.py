@@ -95,11 +95,18 @@ def factor(value: float) -> str:
 
 
 def change_phrase(comparison: Comparison, higher: str, lower: str) -> str:
-    """``12.6× later (11.3–14.1×)``, ``32 % later (28–35 %)``; the bare ratio of a difference that was not shown."""
+    """``12.6× later (11.3–14.1×)``, ``32 % later (28–35 %)``; not shown ``1.05× the reference (0.9–1.2×)``."""
     if not comparison.distinguishable:
-        return ratio_with_interval(comparison.ratio)
+        found = comparison.ratio
+        return f"{ratio(found)} the reference{f' ({ratio_interval(found)})' if found.has_interval else ''}"
     amount, interval = _amount(comparison)
     return f"{amount} {higher if comparison.judgement is Judgement.HIGHER else lower} {interval}"
+
+
+def is_slight(found: Difference) -> bool:
+    """Whether a ratio that was shown to differ does so by less than a tenth."""
+    point = found.estimate.point if isinstance(found, Comparison) and found.distinguishable else None
+    return point is not None and abs(math.log(point)) < math.log(_MATERIAL)
 
 
 def ratio_with_interval(estimate: Estimate) -> str:
@@ -132,7 +139,7 @@ def even_chance(found: Resolution, unit: str = "ratio") -> str:
     return f"{text(found.higher)} up, {text(found.lower)} down" if apart else text(wide)
 
 
-_MATERIAL = 1.1  # Below that, one factor is told for both directions: the larger one
+_MATERIAL = 1.1  # A factor below is slight, and one is told for both directions: the larger one
 
 
 def _unresolved(comparison: Comparison) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from virtgauge.analysis.comparison import Difference, Judgement
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.results.formatting import is_slight
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import COUNT, Quantity
 
@@ -60,6 +61,11 @@ class Value:
             return "plain"
         higher = found.judgement is Judgement.HIGHER
         return "better" if higher == (self.better is Better.HIGHER) else "worse"
+
+    @property
+    def slight(self) -> bool:
+        """Whether it was shown to differ by a factor so near to 1 that it seldom matters."""
+        return self.compared is not None and is_slight(self.compared)
 
 
 @dataclasses.dataclass(frozen=True)

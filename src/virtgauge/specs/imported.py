@@ -9,7 +9,7 @@ from virtgauge.analysis.comparison import Difference
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import ratio_with_interval
+from virtgauge.results.formatting import change_phrase
 from virtgauge.results.measure import Better, Measure, Statistic, durations, field, measures
 from virtgauge.specs import headline
 from virtgauge.specs.blocks import Block, Row, Text, table_of
@@ -90,7 +90,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         if against and change is not None and len(parts) < _MOST_FIGURES:
             told, name = f", {headline.compared(change, name)}", ""  # once is enough
         parts.append(f"{measure.name} {point} ({_levels(cell)}{told})")
-        said = ratio_with_interval(change.ratio) if change is not None else ""
+        said = change_phrase(change, "higher", "lower") if change is not None else ""
         found.append(headline.figure(measure.name, point, change, said))
     more = len(parts) - _MOST_FIGURES
     parts[_MOST_FIGURES:] = [f"{more} more figure{'s' * (more > 1)} below"] if more > 0 else []

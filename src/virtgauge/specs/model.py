@@ -128,6 +128,8 @@ class HeadlineSpec:
     # by measure what a platform does, of what, and what leads to the figure: ``("stores", "single values", "at")``,
     # in the sentence's order
     says: Mapping[str, tuple[str, str, str]]
+    # by measure what is said of a higher figure than the reference's, and of a lower one: ``later``, ``earlier``
+    more: Mapping[str, tuple[str, str]]
     cells: Callable[[Context], list[tuple[str, Cell]]]  # that the sentence is about, each with its measure
     name: Callable[[Context, Cell], str]  # of a cell within the sentence
     # the conditions that these cells share, in words
@@ -135,9 +137,6 @@ class HeadlineSpec:
     most: int = 2  # of cells by name; of more, the least and the most are told
     # what is added of an arm; empty for nothing
     remark: Callable[[Context, list[Cell], str], str] = lambda context, cells, arm: ""
-    # by measure what is said of a higher figure than the reference's, and of a lower one: ``later``, ``earlier``; of
-    # others the bare ratio is
-    more: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     # which of the measured cells an arm's sentence is about
     told: Callable[[Context, str, list[tuple[str, Cell]]], list[tuple[str, Cell]]] = lambda context, arm, cells: cells
 

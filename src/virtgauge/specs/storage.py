@@ -281,7 +281,12 @@ STORAGE = SuiteSpec(
     words.FACTORS,
     tuple(storage_measures()),
     HeadlineSpec(
-        _SAYS, _highlights, lambda context, cell: context.words(cell, "database"), _conditions, remark=_remark
+        _SAYS,
+        dict.fromkeys(_SAYS, ("faster", "slower")),
+        _highlights,
+        lambda context, cell: context.words(cell, "database"),
+        _conditions,
+        remark=_remark,
     ),
     summary=(paper.first_ranking, GLANCE),
     sections=(

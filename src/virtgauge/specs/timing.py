@@ -209,14 +209,14 @@ TIMING = SuiteSpec(
             "sleep_lateness.p50": ("wakes", "late", "by"),
             "cycle.p50": ("begins", "a cycle late", "by"),
         },
-        insights.highlights,
-        _name,
-        most=8,
-        more={
+        {
             "timer_cost.p50": ("slower", "faster"),
             "sleep_lateness.p50": ("later", "earlier"),
             "cycle.p50": ("later", "earlier"),
         },
+        insights.highlights,
+        _name,
+        most=8,
         told=insights.news,
     ),
     summary=(insights.glance,),

@@ -181,8 +181,9 @@ def glance(context: Context) -> Iterator[Block]:
             for arm in (context.arms if chosen else ())
         ),
         "Of reading a clock, and of how late a sleep wakes, with the ratio to the reference in the same block. "
-        "Coloured ratios differ by more than identical arms (A/A) do; grey ones were not shown to. An emulated "
-        "processor shows that the method works, not what the platform can do on hardware, and is never ranked.",
+        "Coloured ratios differ by more than identical arms (A/A) do, pale ones by less than a tenth; grey ones were "
+        "not shown to. An emulated processor shows that the method works, not what the platform can do on hardware, "
+        "and is never ranked.",
     )
 
 
