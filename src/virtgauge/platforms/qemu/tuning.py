@@ -6,7 +6,7 @@ back (``read_back.py``), what cannot be here is refused (``refusals.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -158,8 +158,9 @@ class Tuning(BaseModel):
 
     def machine(self, usual: str) -> str:
         """The machine type with its properties."""
-        switches = [f"{name}={_switch(on)}" for name in ("hpet", "pit") if (on := getattr(self, name)) is not None]
-        return ",".join([usual, *switches, *([f"memory-backend={MEMORY}"] if self._has_backend else [])])
+        return usual + _options(
+            {"hpet": self.hpet, "pit": self.pit, "memory-backend": MEMORY if self._has_backend else None}
+        )
 
     def processors(self, vcpus: int) -> str:
         """Of ``-smp``."""
@@ -182,12 +183,16 @@ class Tuning(BaseModel):
         made = []
         if self._has_backend:
             shared = bool(self.vhost_user)
+            properties = {
+                "share": shared,
+                "hugetlb": True if self.hugepages else None,
+                "hugetlbsize": self.hugepages,
+                "prealloc": self.memory_prealloc,
+                "host-nodes": self.numa_node,
+                "policy": None if self.numa_node is None else "bind",
+            }
             kind = "memfd" if self.hugepages or shared else "ram"
-            parts = [f"memory-backend-{kind},id={MEMORY},size={memory_mib}M,share={_switch(shared)}"]
-            parts += [f"hugetlb=on,hugetlbsize={self.hugepages}"] if self.hugepages else []
-            parts += [] if self.memory_prealloc is None else [f"prealloc={_switch(self.memory_prealloc)}"]
-            parts += [] if self.numa_node is None else [f"host-nodes={self.numa_node},policy=bind"]
-            made += ["-object", ",".join(parts)]
+            made += ["-object", f"memory-backend-{kind},id={MEMORY},size={memory_mib}M{_options(properties)}"]
         if self.disk_iothread:
             made += ["-object", f"iothread,id={IOTHREAD}"]
         for name, on in (("mem-lock", self.memory_locked), ("cpu-pm", self.cpu_pm)):
@@ -204,18 +209,14 @@ class Tuning(BaseModel):
 
     def drive(self) -> str:
         """What ``-drive`` of a data disk has besides."""
-        made = f",aio={self.disk_aio}" if self.disk_aio else ""
-        return made + (
-            f",discard={'unmap' if self.disk_discard else 'ignore'}" if self.disk_discard is not None else ""
-        )
+        discard = None if self.disk_discard is None else "unmap" if self.disk_discard else "ignore"
+        return _options({"aio": self.disk_aio, "discard": discard})
 
     def disk_device(self, name: str) -> str:
         """What the device of a data disk has besides; with an id, by which it is read back."""
-        made = f",iothread={IOTHREAD}" if self.disk_iothread else ""
-        made += f",num-queues={self.disk_queues}" if self.disk_queues else ""
-        made += f",discard={_switch(self.disk_discard)}" if self.disk_discard is not None else ""
-        given = made or self.disk_iothread is not None
-        return f",id={name}-device{made}" if given else ""
+        thread = IOTHREAD if self.disk_iothread else None
+        made = _options({"iothread": thread, "num-queues": self.disk_queues, "discard": self.disk_discard})
+        return f",id={name}-device{made}" if made or self.disk_iothread is not None else ""
 
     def netdev(self, number: int, descriptors: tuple[int, ...]) -> str:
         """What is behind an interface."""
@@ -228,12 +229,21 @@ class Tuning(BaseModel):
         """What an interface's device has besides; with an id, by which it is read back."""
         if not self.of_nics:
             return ""
-        made = f",id=nic{number}"
-        if self.nic_queues is not None:
-            made += f",mq={_switch(self.nic_queues > 1)}" + (f",vectors={2 * self.nic_queues + 2}" if pci else "")
-        made += f",mrg_rxbuf={_switch(self.nic_mergeable)}" if self.nic_mergeable is not None else ""
-        return made + (f",tx={self.nic_tx}" if self.nic_tx else "")
+        queues = self.nic_queues
+        properties = {
+            "mq": None if queues is None else queues > 1,
+            "vectors": 2 * queues + 2 if queues is not None and pci else None,
+            "mrg_rxbuf": self.nic_mergeable,
+            "tx": self.nic_tx,
+        }
+        return f",id=nic{number}{_options(properties)}"
 
 
 def _switch(on: bool) -> str:
     return "on" if on else "off"
+
+
+def _options(properties: Mapping[str, str | int | None]) -> str:
+    """Those that something is said of, as QEMU's command line has them behind a device or an object."""
+    said = {name: _switch(value) if isinstance(value, bool) else value for name, value in properties.items()}
+    return "".join(f",{name}={value}" for name, value in said.items() if value is not None)
