@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import re
 import struct
@@ -17,7 +16,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
-from virtgauge.provision.cache import cache_root
+from virtgauge.provision.cache import cache_root, sha256_of
 from virtgauge.provision.kernel import find_kernel
 
 REAL_TIME = Path("rt")  # In place of a kernel's path
@@ -137,7 +136,7 @@ def kernel_of(settings: OwnKernel) -> BootedKernel:
     Raises UnavailableError: the plan names none, and none is in the cache; or a file cannot be read any more.
     """
     try:
-        initrd_sha256 = None if settings.initrd is None else _sha256(settings.initrd)
+        initrd_sha256 = None if settings.initrd is None else sha256_of(settings.initrd)
         if settings.kernel is not None and settings.kernel != REAL_TIME:
             release = release_of(settings.kernel)
             installed = None if release is None else _MODULES / release
@@ -151,7 +150,7 @@ def kernel_of(settings: OwnKernel) -> BootedKernel:
                 raise UnavailableError(words, f"virtgauge provision kernel{flavour}")
             image, release, modules, source = found.image, found.release, found.modules, found.package
         return BootedKernel(
-            image, _sha256(image), release, modules, source, settings.initrd, initrd_sha256, settings.kernel_words
+            image, sha256_of(image), release, modules, source, settings.initrd, initrd_sha256, settings.kernel_words
         )
     except OSError as error:
         raise UnavailableError(
@@ -184,8 +183,3 @@ def release_of(image: Path) -> str | None:
     else:
         found = re.search(rb"Linux version (\d[^\s%]*) ", content)
     return found[1].decode(errors="replace") if found else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

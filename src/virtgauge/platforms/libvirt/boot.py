@@ -49,7 +49,6 @@ class DomainAttempt(LaunchAttempt):
     def __init__(self, spec: GuestSpec, handle: DomainHandle, console: Path) -> None:
         super().__init__(spec, console)
         self.handle = handle
-        self.console = console
 
     def end_of_process(self) -> str | None:
         try:

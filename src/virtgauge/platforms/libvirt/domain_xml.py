@@ -41,14 +41,6 @@ class Interface:
     # its name one of libvirt's own
     network: str | None = None
 
-    def place(self) -> tuple[str, str | None]:
-        """What libvirt calls this type of interface, and the network it is on; None where it is on a device."""
-        if self.network is None:
-            return "ethernet", None
-        if self.network.startswith(LIBVIRTS_OWN):
-            return "network", self.network.removeprefix(LIBVIRTS_OWN)
-        return "bridge", self.network
-
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
@@ -171,11 +163,12 @@ class Domain:
                 yield _folder(part.source, f"root{number}", readonly, multidevs="remap")
 
     def _interface(self, nic: Interface) -> Element:
-        kind, name = nic.place()
-        if name is not None:
-            end = _element("source", **{kind: name})
-        else:
+        if nic.network is None:
+            kind = "ethernet"
             end = _element("target", dev=nic.device or "", **({"managed": "no"} if self._qemu else {}))
+        else:
+            kind = "network" if nic.network.startswith(LIBVIRTS_OWN) else "bridge"
+            end = _element("source", **{kind: nic.network.removeprefix(LIBVIRTS_OWN)})
         return _element(
             "interface",
             _element("mac", address=nic.mac),

@@ -142,9 +142,10 @@ class LibvirtPlatform(AcceleratedPlatform):
 
     def _offered(self, accelerator: str) -> str | None:
         """Why libvirt does not offer an accelerator; None where it does."""
+        domain_type = "kvm" if accelerator == "kvm" else "qemu"
         with contextlib.closing(open_connection(self.target.uri)) as connection:
             try:
-                connection.getDomainCapabilities(None, "x86_64", self._machine(), _domain_type(accelerator), 0)
+                connection.getDomainCapabilities(None, "x86_64", self._machine(), domain_type, 0)
             except library().libvirtError as error:
                 return f"libvirt does not offer it: {error.get_error_message()}"
         return None
@@ -254,7 +255,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         ]
         return Domain(
             driver=driver,
-            domain_type=_domain_type(accelerator) if driver.scheme == "qemu" else driver.domain_type,
+            domain_type="kvm" if accelerator == "kvm" else driver.domain_type,
             name=name,
             uuid=str(uuid.uuid4()),
             description=f"A guest of virtgauge, of the run {spec.scope.tag}; `virtgauge clean` removes what it left.",
@@ -310,10 +311,6 @@ class LibvirtPlatform(AcceleratedPlatform):
 
     def _vcpus(self) -> int:
         return self.settings.vcpus or usual_vcpus()
-
-
-def _domain_type(accelerator: str | None) -> str:
-    return "kvm" if accelerator == "kvm" else "qemu"
 
 
 def _version(number: int) -> str:

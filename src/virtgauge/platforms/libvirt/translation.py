@@ -314,22 +314,21 @@ def _memory(domain: Description) -> Iterator[Finding]:
 
 def _disks(domain: Description) -> Iterator[Finding]:
     disks = [one for one in domain.root.findall("devices/disk") if one.get("device", "disk") == "disk"]
-    for attribute, key, values in (
-        ("cache", "tuning.disk_cache", None),
-        ("io", "tuning.disk_aio", None),
-        ("iothread", "tuning.disk_iothread", None),
-        ("discard", "tuning.disk_discard", {"unmap": True, "ignore": False}),
-        ("queues", "tuning.disk_queues", None),
-    ):
+    for attribute in ("cache", "io", "iothread", "discard", "queues"):
         facts, value = _alike(disks, "driver", attribute)
         if not value or value == "default":
             continue
-        if attribute == "queues":
-            yield Finding({key: domain.number(facts[0])}, facts)
-        elif attribute == "iothread":
-            yield from _iothread(domain, facts)
-        else:
-            yield Finding({key: values.get(value, value) if values else value}, facts)
+        match attribute:
+            case "iothread":
+                yield from _iothread(domain, facts)
+            case "queues":
+                yield Finding({"tuning.disk_queues": domain.number(facts[0])}, facts)
+            case "discard":
+                yield Finding({"tuning.disk_discard": {"unmap": True, "ignore": False}.get(value, value)}, facts)
+            case "io":
+                yield Finding({"tuning.disk_aio": value}, facts)
+            case "cache":
+                yield Finding({"tuning.disk_cache": value}, facts)
 
 
 def _iothread(domain: Description, facts: tuple[Fact, ...]) -> Iterator[Finding]:

@@ -234,12 +234,7 @@ class QemuPlatform(AcceleratedPlatform):
         return Asked(own.tuning, accelerator, own.machine, vcpus, memory_mib)
 
     def _boot(
-        self,
-        spec: GuestSpec,
-        accelerator: str,
-        without: Sequence[str],
-        tsc_khz: int | None,
-        root: tuple[RootPart, ...],
+        self, spec: GuestSpec, accelerator: str, without: Sequence[str], tsc_khz: int | None, root: tuple[RootPart, ...]
     ) -> Boot:
         with stage("start", UnavailableError):
             binary = _binary()

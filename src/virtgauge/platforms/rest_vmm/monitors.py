@@ -67,12 +67,7 @@ def _firecracker(machine: Machine) -> list[Call]:
         for number, device in enumerate(machine.disks)
     )
     interfaces = (
-        put(
-            f"/network-interfaces/eth{number}",
-            iface_id=f"eth{number}",
-            host_dev_name=nic.port,
-            guest_mac=nic.mac,
-        )
+        put(f"/network-interfaces/eth{number}", iface_id=f"eth{number}", host_dev_name=nic.port, guest_mac=nic.mac)
         for number, nic in enumerate(machine.nics)
     )
     return [

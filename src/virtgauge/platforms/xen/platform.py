@@ -22,15 +22,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
-from virtgauge.platforms.base import (
-    Accounting,
-    Availability,
-    Confinement,
-    Guest,
-    GuestSpec,
-    LaunchError,
-    stage,
-)
+from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import xen_command_line
 from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed
 from virtgauge.platforms.disk_image import NO_FOLDERS
@@ -107,24 +99,21 @@ class XenGuest(LaunchedGuest):
     async def _apply(self, policy: Policy) -> Applied:
         name, in_force, no_effect = self.config.name, dict[str, str](), list[str]()
         cap = 0 if policy.cpu_limit is None else self._possible_cap(policy.cpu_limit, no_effect)
-        weight = XEN_WEIGHT if policy.weight is None else xen_weight(policy.weight)
-        share = Share(weight, cap)
+        share = Share(XEN_WEIGHT if policy.weight is None else xen_weight(policy.weight), cap)
         await self._xl.set_share(name, share)
         self._cap = share.cap or None
-        if policy.cpu_limit is not None:
-            in_force["credit2 cap"] = f"{share.cap} %" if share.cap else "none"
-        if policy.weight is not None:
-            in_force["credit2 weight"] = str(share.weight)
-        if policy.reservation is not None and policy.weight is None:
-            no_effect.append("reservation: credit2 has none; give a weight")
-        await self._place(policy.cores, in_force, no_effect)
         notes = list[str]()
         if policy.cpu_limit is not None:
+            in_force["credit2 cap"] = f"{share.cap} %"
             notes.append(
                 "cpu_limit: of its vCPUs together; what dom0 does for its interfaces is neither bounded nor charged"
             )
         if policy.weight is not None:
+            in_force["credit2 weight"] = str(share.weight)
             notes.append("weight: 256 is everybody's in credit2, as 100 is here")
+        if policy.reservation is not None and policy.weight is None:
+            no_effect.append("reservation: credit2 has none; give a weight")
+        await self._place(policy.cores, in_force, no_effect)
         return Applied(policy, in_force, tuple(no_effect), tuple(notes))
 
     def _possible_cap(self, cpu_limit: float, no_effect: list[str]) -> int:
