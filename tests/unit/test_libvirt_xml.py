@@ -176,7 +176,7 @@ async def test_a_kernel_of_the_plan_with_initrd_and_words_is_in_a_valid_descript
         guest = GuestSpec(name="g", scope=scope, agent=AgentBinary(any_agent, "0" * 64))
         for uri in (LOCAL["qemu"], LOCAL["xen"]):
             settings = LibvirtSettings(uri=uri, **own)
-            boot = await kernel_boot(guest, settings, settings.target.driver, "kvm", None, ())
+            boot = await kernel_boot(guest, settings, settings.target.driver, "kvm", "virtio", ())
             tree = etree.fromstring(domain(settings.target.driver.scheme, boot=boot).xml())
             assert schema.validate(tree), schema.error_log
             assert tree.findtext("os/kernel") == str(tmp_path / "kernel")

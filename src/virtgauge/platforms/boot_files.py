@@ -29,8 +29,10 @@ from virtgauge.platforms.base import GuestSpec, LaunchError, stage
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import ModuleError, module_closure, module_name
 
-DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
+_NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000", "xen": "xen_netfront"}  # By model
+_DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 """Of a data disk.  ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
+_ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 _KEPT = 8
 _ALIGNED = 4  # Where the kernel looks for the beginning of an archive that is not compressed
@@ -70,6 +72,15 @@ def initramfs_with(
         modules = [] if folder is None else module_closure(folder, names)
         archive = build_initramfs(agent, modules, cache_root() / "initramfs", under)
         return archive, [module_name(path) for path in modules]
+
+
+def device_modules(spec: GuestSpec, nic_model: str = "virtio", root: Sequence[RootPart] = ()) -> tuple[str, ...]:
+    """The guest's drivers of its interfaces, of its data disks, and of the folders that its root consists of."""
+    return (
+        *((_NIC_MODULES[nic_model],) if spec.nics else ()),
+        *(_DISK_MODULES if spec.disks else ()),
+        *(_ROOT_MODULES if root else ()),
+    )
 
 
 def require_short(command_line: str, longest: int) -> None:

@@ -28,6 +28,7 @@ from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import (
     LONGEST_COMMAND_LINE,
     RootPart,
+    device_modules,
     initramfs_with,
     require_short,
     xen_command_line,
@@ -36,7 +37,7 @@ from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, waited
 from virtgauge.platforms.libvirt.domain_xml import AGENT_IN_CONTAINER, Interface, KernelBoot
 from virtgauge.platforms.libvirt.settings import Driver, LibvirtSettings
-from virtgauge.platforms.qemu.command import NIC_MODULES, Boot, drives_of, extra_modules
+from virtgauge.platforms.qemu.command import Boot, drives_of
 from virtgauge.platforms.qemu.platform import host_tsc_khz
 
 _STATE_S = 5.0
@@ -75,15 +76,12 @@ def container_root(folder: Path, agent: AgentBinary) -> Path:
     return root
 
 
-_XEN_NIC_MODULES = {"xen": "xen_netfront"}
-
-
 async def kernel_boot(
     spec: GuestSpec,
     settings: OwnKernel,
     driver: Driver,
     accelerator: str | None,
-    nic_model: str | None,
+    nic_model: str,
     root: tuple[RootPart, ...],
 ) -> KernelBoot:
     """Kernel, initramfs and command line of a guest, with a model of its interfaces by the plan's name.
@@ -92,11 +90,7 @@ async def kernel_boot(
     """
     with stage("start", UnavailableError):
         kernel = kernel_of(settings)
-    names = (
-        *driver.kernel_modules,
-        *(((NIC_MODULES | _XEN_NIC_MODULES)[nic_model],) if nic_model else ()),
-        *extra_modules(spec, root=bool(root)),
-    )
+    names = (*driver.kernel_modules, *device_modules(spec, nic_model, root))
     initramfs, loaded = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
     if driver.scheme == "qemu":
         line = Boot(
@@ -109,7 +103,7 @@ async def kernel_boot(
             initramfs=initramfs,
             modules=loaded,
             tsc_khz=await host_tsc_khz(spec) if accelerator == "tcg" else None,
-            nic_model=nic_model,
+            nic_model=nic_model if spec.nics else None,
             drives=drives_of(spec),
             root=root,
             words=kernel.words,

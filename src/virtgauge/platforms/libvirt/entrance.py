@@ -18,7 +18,7 @@ from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.attached.dial_in import Listener, RefusedCallers
 from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.attempt import Streams, terminal_streams
-from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms.base import LaunchError, stage
 from virtgauge.platforms.libvirt.boot import DomainAttempt
 from virtgauge.platforms.libvirt.connection import called
 
@@ -112,10 +112,8 @@ class CallIn(Entrance):
         self._endpoint = endpoint
         self._refused_callers = RefusedCallers()
         self._listener: Listener  # there while it listens
-        try:
+        with stage("dial-in", VirtgaugeError):
             self._credentials = Credentials.load(credentials.expanduser())
-        except VirtgaugeError as error:
-            raise LaunchError("dial-in", str(error)) from error
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:

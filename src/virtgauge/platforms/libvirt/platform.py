@@ -242,7 +242,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         model: str = settings.nic_model or next(iter(driver.nic_models))
         boot = None
         if self._from_kernel:
-            boot = await kernel_boot(spec, settings, driver, accelerator, model if spec.nics else None, parts)
+            boot = await kernel_boot(spec, settings, driver, accelerator, model, parts)
         management = management_interface(settings, driver.nic_models[model])
         nics = [
             Interface(

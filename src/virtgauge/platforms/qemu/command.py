@@ -13,16 +13,9 @@ from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.host.policy import DiskLimits, PolicyError
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import DISK_MODULES, RootPart, agent_words
+from virtgauge.platforms.boot_files import RootPart, agent_words
 from virtgauge.platforms.local import Tap
 from virtgauge.platforms.qemu.tuning import Tuning
-
-_ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
-
-
-def extra_modules(spec: GuestSpec, *, root: bool = False) -> tuple[str, ...]:
-    """What is needed beside the machine's own for a data disk, and for the host's ``root`` or one like it."""
-    return (*(DISK_MODULES if spec.disks else ()), *(_ROOT_MODULES if spec.host_root or root else ()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +81,6 @@ class Machine:
 
 # No boot ROM: nothing boots from a network here, and the files of the ROMs are a package of their own.
 _PCI_NICS = {"virtio": "virtio-net-pci,romfile=", "e1000": "e1000,romfile="}
-
-NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000"}  # The guest's driver, by model
 
 # microvm: the distributions' kernels cannot be told of virtio devices on the command line, so ACPI describes them.
 # Those that can (CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES), QEMU tells of them where there is no ACPI.

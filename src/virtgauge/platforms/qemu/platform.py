@@ -23,7 +23,7 @@ from virtgauge.network.links import open_macvtap
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError, stage
-from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, require_short
+from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, device_modules, require_short
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, installed, judge, usual_vcpus, version_of
 from virtgauge.platforms.disk_image import OwnDiskImage
 from virtgauge.platforms.guest_kernel import files_to_boot, kernel_of
@@ -39,10 +39,8 @@ from virtgauge.platforms.local import (
 )
 from virtgauge.platforms.qemu.command import (
     MACHINES,
-    NIC_MODULES,
     Boot,
     drives_of,
-    extra_modules,
     reached_by,
     refused_feature,
     throttle_disk,
@@ -238,11 +236,7 @@ class QemuPlatform(AcceleratedPlatform):
     ) -> Boot:
         with stage("start", UnavailableError):
             binary = _binary()
-        names = (
-            *MACHINES[self.settings.machine].modules,
-            *((NIC_MODULES[self.settings.nic_model],) if spec.nics else ()),
-            *extra_modules(spec, root=bool(root)),
-        )
+        names = (*MACHINES[self.settings.machine].modules, *device_modules(spec, self.settings.nic_model, root))
         kernel, image, initramfs, modules = files_to_boot(self.settings, spec.agent, names)
         boot = Boot(
             binary=binary,

@@ -18,7 +18,7 @@ from virtgauge.host.process import wait_for_exit
 from virtgauge.network.links import disable_all
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, TerminalPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
-from virtgauge.platforms.boot_files import DISK_MODULES, agent_words, require_short
+from virtgauge.platforms.boot_files import agent_words, device_modules, require_short
 from virtgauge.platforms.boot_probe import (
     AcceleratedPlatform,
     boots,
@@ -167,7 +167,7 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     def _machine(self, spec: GuestSpec, disks: Sequence[Path]) -> Machine:
         monitor, settings = self.monitor, self.settings
-        names = (*monitor.modules, *(("virtio_net",) if spec.nics else ()), *(DISK_MODULES if disks else ()))
+        names = (*monitor.modules, *device_modules(spec))
         kernel, image, initramfs, modules = files_to_boot(settings, spec.agent, names)
         folders = [disk.folder for disk in spec.disks]
         words = [
