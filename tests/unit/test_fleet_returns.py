@@ -24,7 +24,7 @@ from virtgauge.fleet.messages import (
     pack,
     unpack,
 )
-from virtgauge.fleet.roster import HostEnrolment, Roster
+from virtgauge.fleet.roster import HostEnrolment
 from virtgauge.ledger.records import BLOCKS_PER_HOST
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 
@@ -366,8 +366,8 @@ async def test_what_a_killed_command_left_under_way_is_ended_by_who_resumes_its_
         cluster._now = "north"
         left = asyncio.ensure_future(work.answer(pack(assignment())))
         await begun.wait()
-        roster = Roster(plan.fleet, cluster.signature().agent_sha256)
-        enrolment = HostEnrolment(plan.fleet, roster, cluster, Recorder(), plan.to_toml())
+        agent_sha256 = cluster.signature().agent_sha256
+        enrolment = HostEnrolment(plan.fleet, agent_sha256, cluster, Recorder(), plan.to_toml())
         enrolment.token = TOKEN
         await asyncio.wait_for(enrolment.enrol(host), 10)
         assert unpack(await left, [Refusal], "the worker").message == "the batch was stopped"

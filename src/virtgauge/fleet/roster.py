@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from virtgauge import __version__
 from virtgauge.errors import UnavailableError, VirtgaugeError
@@ -26,6 +26,7 @@ from virtgauge.fleet.messages import (
     pack,
     unpack,
 )
+from virtgauge.ledger.records import HostRecord
 from virtgauge.plan.fleet import FleetHost, FleetSection
 
 
@@ -123,7 +124,7 @@ _Found = TypeVar("_Found")
 class HostEnrolment:
     """Asks workers: who they are, until all are there or the time is up, and from then on for what they can do.
 
-    The fingerprints of hosts that are known, those of a run that is resumed, are what theirs must still be.
+    Hosts that are known, those of a run that is resumed, must still be what they were.
 
     Attributes:
         token: of the run, when it has one: what a host that is asked has under way for it, nobody waits for.
@@ -132,16 +133,17 @@ class HostEnrolment:
     def __init__(
         self,
         fleet: FleetSection,
-        roster: Roster,
+        agent_sha256: str,
         cluster: Cluster,
         display: ProgressDisplay,
         plan_text: str,
-        known: Mapping[str, Mapping[str, Any]] | None = None,
+        known: Sequence[HostRecord] = (),
     ) -> None:
-        self.fleet, self.roster, self.cluster, self.display = fleet, roster, cluster, display
+        self.fleet, self.cluster, self.display = fleet, cluster, display
         self.token = ""
+        self._roster = Roster(fleet, agent_sha256, {host.name: MachineIdentity(**host.machine) for host in known})
         self._plan_text = plan_text
-        self._fingerprints = dict(known or {})
+        self._fingerprints = {host.name: host.fingerprint for host in known}
         self._taken_on: set[str] = set()  # hosts
 
     async def ask(self, host: FleetHost, request: Request, kind: type[_Answer]) -> _Answer | Refusal:
@@ -159,7 +161,7 @@ class HostEnrolment:
             if not isinstance(request, Enlistment):
                 if host.name not in self._taken_on:
                     await self.enrol(host)
-                request = dataclasses.replace(request, boot_id=self.roster.boot_of(host))
+                request = dataclasses.replace(request, boot_id=self._roster.boot_of(host))
             data = await self.cluster.call(host.worker, pack(request))
             answer: _Answer | Refusal = unpack(data, (kind, Refusal), f"the worker of host {host.name!r}")
             if isinstance(answer, Refusal):
@@ -172,10 +174,10 @@ class HostEnrolment:
             if isinstance(answer, Enrolment):
                 self._taken_on.discard(host.name)
                 self._check_facts(host, answer)
-                self.roster.enrol(host, answer)
+                self._roster.enrol(host, answer)
                 self._taken_on.add(host.name)
             else:
-                self.roster.check(host, answer.signature)
+                self._roster.check(host, answer.signature)
             return answer
         raise DistrustError(
             f"host {host.name!r}: the worker lies about its identity: it tells two boots of its machine"

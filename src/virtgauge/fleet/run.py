@@ -19,8 +19,8 @@ from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ou
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
 from virtgauge.fleet.coordinator import Coordinator
-from virtgauge.fleet.messages import Enrolment, MachineIdentity
-from virtgauge.fleet.roster import FAILURES_OF_A_HOST, HostEnrolment, Roster
+from virtgauge.fleet.messages import Enrolment
+from virtgauge.fleet.roster import FAILURES_OF_A_HOST, HostEnrolment
 from virtgauge.fleet.workers import local_workers, ssh_workers
 from virtgauge.ledger.records import ONE_MACHINE, TESTER, ArmRecord, HostRecord, Manifest
 from virtgauge.ledger.store import Ledger
@@ -56,7 +56,7 @@ def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay)
 
     async def work() -> bool:
         async with _cluster(fleet, display) as cluster:
-            enrolment = HostEnrolment(fleet, Roster(fleet, agent.sha256), cluster, display, plan.to_toml())
+            enrolment = HostEnrolment(fleet, agent.sha256, cluster, display, plan.to_toml())
             enrolled = {host.name: await enrolment.enrol(host) for host in fleet.hosts}
             measured = {host.name for host in fleet.hosts if host.measured}
             arms = merged_arms({name: enrolment for name, enrolment in enrolled.items() if name in measured})
@@ -100,8 +100,6 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
                 "install that version again, or start a new run",
             )
         design = check_plan(plan, source)
-        known = {host.name: MachineIdentity(**host.machine) for host in manifest.hosts}
-        fingerprints = {host.name: host.fingerprint for host in manifest.hosts}
         settings = {host.name: host for host in fleet.hosts}
 
         async def returning(host: HostRecord, enrolment: HostEnrolment) -> HostRecord | None:
@@ -115,8 +113,7 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
 
         async def work() -> bool:
             async with _cluster(fleet, display) as cluster:
-                roster = Roster(fleet, agent.sha256, known)
-                enrolment = HostEnrolment(fleet, roster, cluster, display, manifest.plan_text, fingerprints)
+                enrolment = HostEnrolment(fleet, agent.sha256, cluster, display, manifest.plan_text, manifest.hosts)
                 enrolment.token = _token(manifest)
                 found = await asyncio.gather(*(returning(host, enrolment) for host in manifest.hosts))
                 hosts = [host for host in found if host is not None]
