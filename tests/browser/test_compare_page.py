@@ -11,7 +11,8 @@ from compared_runs import MEDIAN, ledger_of
 from playwright.sync_api import Browser, Route, sync_playwright
 from synthetic import arm_record
 
-from virtgauge.compare import Wanted, compare_runs, compare_series, document
+from virtgauge.compare.comparison import Wanted, compare_runs, compare_series
+from virtgauge.compare.document import document
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,9 @@ from compared_runs import MEDIAN, ledger_of
 from rich.console import Console
 from synthetic import arm_record
 
-from virtgauge.compare import Comparison, SeriesComparison, Wanted, compare_runs, compare_series, document
+from virtgauge.compare.comparison import Wanted, compare_runs, compare_series
+from virtgauge.compare.document import document
+from virtgauge.compare.model import Comparison, SeriesComparison
 from virtgauge.report.drawing import specification
 from virtgauge.specs.blocks import Chart
 

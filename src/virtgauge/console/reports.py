@@ -164,7 +164,8 @@ def compare(
     A change is called one where its interval excludes no change, all comparisons together are taken into account, and
     it exceeds what identical arms (A/A) differ by. That nothing changed is a finding of its own.
     """
-    from virtgauge.compare import Wanted, compare_runs, compare_series, document, render_json
+    from virtgauge.compare.comparison import Wanted, compare_runs, compare_series, render_json
+    from virtgauge.compare.document import document
     from virtgauge.compare.runs import run_folders
     from virtgauge.measures.catalogue import headline_measures, named_measures
 
