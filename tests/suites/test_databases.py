@@ -40,7 +40,7 @@ def test_a_server_runs_as_its_own_user_and_listens_only_where_it_was_told(server
     whom = server.layout.account
     status = Path(f"/proc/{server.processes()[0]}/status").read_text()
     if whom is not None:
-        assert f"Uid:\t{whom.uid}\t{whom.uid}\t{whom.uid}" in status
+        assert f"Uid:\t{whom.pw_uid}\t{whom.pw_uid}\t{whom.pw_uid}" in status
     listening = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True, check=True).stdout
     own = [line for line in listening.splitlines() if f"pid={server.processes()[0]}," in line]
     assert own

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 from pathlib import Path
+from pwd import getpwuid, struct_passwd
 
 import pytest
 
@@ -11,7 +12,6 @@ from virtgauge.errors import UsageError
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.databases import DATABASES, account, database
 from virtgauge.suites.storage.databases.base import (
-    Account,
     Database,
     Durability,
     Found,
@@ -24,7 +24,7 @@ from virtgauge.suites.storage.databases.base import (
 )
 from virtgauge.suites.storage.laboratory import profile_of
 
-ACCOUNT = Account("somebody", 4711, 4712)
+ACCOUNT = struct_passwd(("somebody", "x", 4711, 4712, "", "/", "/bin/sh"))
 SERVERS = [product for product in DATABASES.values() if not product.embedded]
 LEVELS = [
     pytest.param(product, profile, id=f"{product.name}-{durability}")
@@ -42,7 +42,7 @@ def found(folder: Path) -> Found:
 
 
 def instance(
-    product: Database, folder: Path, profile: Profile | None = None, account: Account | None = ACCOUNT
+    product: Database, folder: Path, profile: Profile | None = None, account: struct_passwd | None = ACCOUNT
 ) -> Instance:
     """By default at the first level that it has."""
     profile = profile or next(level for level in product.levels().values() if isinstance(level, Profile))
@@ -50,7 +50,7 @@ def instance(
     return Instance(found(folder), profile, folder / "config", data, "10.212.0.1", 5400, "secret", account)
 
 
-def a_server(product: Database, folder: Path, account: Account | None = ACCOUNT) -> Server:
+def a_server(product: Database, folder: Path, account: struct_passwd | None = ACCOUNT) -> Server:
     return product.server(instance(product, folder, account=account))
 
 
@@ -166,7 +166,7 @@ def test_a_server_that_would_report_to_its_makers_is_told_not_to(name: str, tell
     assert telling in everything_told(a_server(database(name), tmp_path))
 
 
-def make(folder: Path, account: Account | None = None) -> subprocess.CompletedProcess[str]:
+def make(folder: Path, account: struct_passwd | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(make_empty(folder, account), capture_output=True, text=True, timeout=20, check=False)
 
 
@@ -184,7 +184,7 @@ def test_a_data_folder_that_holds_something_is_refused_and_left_as_it_is(name: s
     folder.mkdir(mode=0o755)
     (folder / name).write_text("precious")
     before = folder.stat()
-    done = make(folder, Account("other", os.getuid(), os.getgid()))
+    done = make(folder, getpwuid(os.getuid()))
     assert done.returncode == 1
     assert done.stderr == f"{folder} already holds something; it is left as it is\n"
     assert (folder / name).read_text() == "precious"
@@ -202,7 +202,7 @@ def test_an_account_reaches_a_program_in_a_folder_that_only_its_owner_passes_thr
     before, folder = reaching(programs, whom)
     argv = [*before, *as_account(whom, ["/bin/sh", str(folder / "whoami")])]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
-    assert int(done.stdout) == (whom.uid if whom else os.geteuid())
+    assert int(done.stdout) == (whom.pw_uid if whom else os.geteuid())
 
 
 def test_a_folder_that_everybody_reaches_is_used_as_it_is() -> None:

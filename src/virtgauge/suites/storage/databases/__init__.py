@@ -6,11 +6,12 @@ to run is handed out as argument vectors and files.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import pwd
 
 from virtgauge.errors import UsageError
-from virtgauge.suites.storage.databases.base import Account, Database
+from virtgauge.suites.storage.databases.base import Database
 from virtgauge.suites.storage.databases.cassandra import Cassandra
 from virtgauge.suites.storage.databases.embedded import DuckDB, SQLite
 from virtgauge.suites.storage.databases.influxdb import InfluxDB
@@ -35,15 +36,9 @@ def database(name: str) -> Database:
     return DATABASES[name]
 
 
-def account() -> Account:
-    """Whom a root's servers run as: ``postgres`` where the machine has it, else ``nobody``.
-
-    Raises UsageError: it has neither.
-    """
+def account() -> pwd.struct_passwd:
+    """Whom a root's servers run as: ``postgres``, or else ``nobody``. Raises UsageError: the machine has neither."""
     for name in ("postgres", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return Account(name, entry.pw_uid, entry.pw_gid)
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
     raise UsageError("there is no user postgres or nobody for a database server to run as", "add a user nobody")

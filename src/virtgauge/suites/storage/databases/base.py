@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from pwd import struct_passwd
 from typing import Any, ClassVar
 from urllib.parse import SplitResult
 
@@ -88,15 +89,6 @@ class Missing:
 
 
 @dataclasses.dataclass(frozen=True)
-class Account:
-    """Whom a server runs as.  One started by root gives up being root; databases refuse to be it."""
-
-    name: str
-    uid: int
-    gid: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Instance:
     """One database at one level, and where it lives."""
 
@@ -108,7 +100,8 @@ class Instance:
     address: str
     port: int
     password: str  # of the user ``virtgauge``, where the database knows passwords
-    account: Account | None = None  # None leaves the server the user that the agent runs as, which is not root then
+    # whom a root's server runs as, since databases refuse to be root; None leaves it the user that the agent runs as
+    account: struct_passwd | None = None
     log: Path | None = None  # as ``data``, of its commit log on a disk of its own; None where it lies with the data
 
 
@@ -128,14 +121,14 @@ class Server:
     ready_timeout_s: float = 20.0  # it serves within this on the host; a slow guest needs its factor more
     stop_signal: signal.Signals = signal.SIGTERM  # ends it in order
 
-    def write(self, account: Account | None) -> None:
+    def write(self, account: struct_passwd | None) -> None:
         """Write the files, readable by the account alone: there may be passwords in them."""
         for path, text in self.files.items():
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             path.touch(mode=0o600)
             path.write_text(text)
             if account is not None:
-                os.chown(path, account.uid, account.gid)
+                os.chown(path, account.pw_uid, account.pw_gid)
 
 
 class Database(abc.ABC):
@@ -163,6 +156,7 @@ class Database(abc.ABC):
     null_protocol: ClassVar[str | None] = None
     # ways of writing beside the usual one; ``values`` is the paper's concatenated statement
     write_modes: ClassVar[tuple[str, ...]] = ()
+    on_java: ClassVar[bool] = False  # its server runs on Java, which a guest has to see as well
     embedded: ClassVar[bool] = False  # it has no server; sensorstore itself opens the file, inside the guest
     memory_mib: ClassVar[int] = 512  # what a guest needs for its server and sensorstore, at least
     disk_mib: ClassVar[int] = 512  # what its empty data folder needs of the data disk, with some room for rows
@@ -181,8 +175,14 @@ class Database(abc.ABC):
         if kept is None:
             return Missing(f"{self.title} is not in the cache", "virtgauge provision databases")
         folder, version = kept
-        place = "cache" if folder.is_relative_to(cache_root()) else "image"
-        return Found(version, f"virtgauge's {place}", folder, shares=(folder,))
+        source = "virtgauge's cache" if folder.is_relative_to(cache_root()) else "virtgauge's image"
+        if not self.on_java:
+            return Found(version, source, folder, shares=(folder,))
+        java = find_java()
+        if java is None:
+            reason = f"there is no Java {JAVA_VERSION}, on which {self.title} runs"
+            return Missing(reason, "sudo virtgauge provision databases")
+        return Found(version, source, folder, java, shares=(folder, *outside_the_system(java.parent.parent)))
 
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Levels:
         """What it has, for a period of ``PERIODIC``."""
@@ -239,21 +239,6 @@ class Database(abc.ABC):
         return f"{self.title} {found.version}".rstrip()
 
 
-class JavaDatabase(Database):
-    """One whose server runs on Java.  A Java outside of the system's folders has to be shared, too."""
-
-    def find(self) -> Found | Missing:
-        found, java = super().find(), find_java()
-        if isinstance(found, Missing):
-            return found
-        if java is None:
-            return Missing(
-                f"there is no Java {JAVA_VERSION}, on which {self.title} runs", "sudo virtgauge provision databases"
-            )
-        shares = (*found.shares, *outside_the_system(java.parent.parent))
-        return dataclasses.replace(found, java=java, shares=shares)
-
-
 def version_of(program: Path | None, pattern: str) -> str | None:
     """What it says of itself, by the pattern's group; None where it is not there, or does not start."""
     said = output_of([str(program), "--version"]) if program else None
@@ -266,20 +251,20 @@ def outside_the_system(folder: Path) -> tuple[Path, ...]:
     return () if folder.is_relative_to("/usr") else (folder,)
 
 
-def make_empty(folder: Path, account: Account | None) -> list[str]:
+def make_empty(folder: Path, account: struct_passwd | None) -> list[str]:
     """Make a folder, private to the account; one that holds something is refused, and not touched."""
-    owner = f"{account.uid}:{account.gid}" if account else ""
+    owner = f"{account.pw_uid}:{account.pw_gid}" if account else ""
     return [_SHELL, "-c", _MAKE_EMPTY, "sh", str(folder), owner]
 
 
-def as_account(account: Account | None, argv: Sequence[str]) -> list[str]:
+def as_account(account: struct_passwd | None, argv: Sequence[str]) -> list[str]:
     """Run a program as this user, without a process in between; as it is where there is none to become."""
     if account is None:
         return list(argv)
-    return [_SETPRIV, f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups", *argv]
+    return [_SETPRIV, f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups", *argv]
 
 
-def reaching(folder: Path, account: Account | None) -> tuple[list[str], Path]:
+def reaching(folder: Path, account: struct_passwd | None) -> tuple[list[str], Path]:
     """How the account gets at the programs in a folder: what goes before the command, and where it finds them.
 
     A root's cache is in its home, which others cannot pass through.  There the folder is opened while the process is

@@ -17,15 +17,7 @@ import json
 from pathlib import Path
 
 from virtgauge.provision.databases import CASSANDRA
-from virtgauge.suites.storage.databases.base import (
-    DATABASE,
-    Durability,
-    Instance,
-    JavaDatabase,
-    Levels,
-    Profile,
-    Server,
-)
+from virtgauge.suites.storage.databases.base import DATABASE, Database, Durability, Instance, Levels, Profile, Server
 
 _SERVER_PERIOD_MS = 10_000  # ``commitlog_sync_period`` as Cassandra's own configuration has it
 
@@ -70,7 +62,7 @@ _LOGGING = """\
 """
 
 
-class Cassandra(JavaDatabase):
+class Cassandra(Database):
     """See the module."""
 
     product = CASSANDRA
@@ -84,6 +76,7 @@ class Cassandra(JavaDatabase):
     port = 9042
     null_protocol = "cassandra"
     write_modes = ("pipelined",)
+    on_java = True
     memory_mib = 1536
     disk_mib = 1024
 

@@ -9,15 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from virtgauge.provision.databases import QUESTDB
-from virtgauge.suites.storage.databases.base import (
-    DATABASE,
-    Durability,
-    Instance,
-    JavaDatabase,
-    Levels,
-    Profile,
-    Server,
-)
+from virtgauge.suites.storage.databases.base import DATABASE, Database, Durability, Instance, Levels, Profile, Server
 
 _LOGGING = """\
 writers=stdout
@@ -26,7 +18,7 @@ w.stdout.level=CRITICAL,ERROR
 """
 
 
-class QuestDB(JavaDatabase):
+class QuestDB(Database):
     """See the module."""
 
     product = QUESTDB
@@ -39,6 +31,7 @@ class QuestDB(JavaDatabase):
     schemes = ("questdb", "postgresql")
     port = 8812
     null_protocol = "postgres"
+    on_java = True
     memory_mib = 1024
     disk_mib = 1024
 
