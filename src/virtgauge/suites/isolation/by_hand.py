@@ -66,17 +66,15 @@ async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Loo
     Raises AgentError, ChannelClosedError, ProtocolError: one of them cannot be asked.
     """
     where, threads = testbed.spec.where, testbed.spec.where.capacity
-    guest, other = (testbed.tested, testbed.loading) if on != LOADING else (testbed.loading, testbed.tested)
-    own, others = (policies.tested, policies.loading) if on != LOADING else (policies.loading, policies.tested)
+    both = [(TESTED, testbed.tested, policies.tested), (LOADING, testbed.loading, policies.loading)]
+    (name, guest, own), (neighbours_name, other, others) = both if on != LOADING else reversed(both)
     busy = {"kernel": "share", "threads": threads, "seed": 1}
     span = {"warmup_ns": _WARMUP_S * 1e9, "duration_ns": LOOK_S * 1e9, "slice_ns": LOOK_S * 1e9}
-
-    demand = Demand.of(_BUSY, threads, 100, None)
+    demand, idle = Demand.of(_BUSY, threads, 100, None), Demand.of(None, threads, 100, 0.0)
 
     def entitling(mine: Policy, theirs: Policy, neighbour: Demand) -> tuple[float, float]:
         due, plain = (entitled(where, (a, demand), (b, neighbour)) for a, b in ((mine, theirs), (Policy(), Policy())))
-        assert due is not None
-        assert plain is not None
+        assert due is not None and plain is not None  # both demands are known
         return due, plain
 
     async def looked(beside: str, neighbour: Demand) -> tuple[Look, int]:
@@ -89,8 +87,6 @@ async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Loo
             stolen = None if steal_ns is None else int(steal_ns) / int(reply.value["usage"]["elapsed_ns"])
         return Look(name, beside, received, *entitling(own, others, neighbour), stolen), elapsed_ns
 
-    name, neighbours_name = (TESTED, LOADING) if on != LOADING else (LOADING, TESTED)
-    idle = Demand.of(None, threads, 100, 0.0)
     alone, _ = await looked("alone", idle)
     load = await Running.start(other.channel, "kernel", busy | {"intensity_percent": 100}, "the busy neighbour")
     try:
@@ -99,28 +95,24 @@ async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Loo
         await load.stop()
     if (work := LoadResult.of("share", load)).error is not None or not work.elapsed_ns:
         raise AgentError("failed", f"the busy neighbour: {work.error or 'it did not run'}")
-    received = (work.units or 0) / work.elapsed_ns
     due, plain = entitling(others, own, demand)
     # It was busy before it was asked of the other, and after its answer; of the warm-up both are.
     apart = max(0.0, 1 - (busy_ns + _WARMUP_S * 1e9) / work.elapsed_ns)
     more = apart * max(0.0, entitling(others, own, idle)[0] - due)
-    neighbours = Look(neighbours_name, "as the busy neighbour", received, due, plain, None, more)
-    return alone, together, neighbours
+    received = (work.units or 0) / work.elapsed_ns
+    return alone, together, Look(neighbours_name, "as the busy neighbour", received, due, plain, None, more)
 
 
 def applied(policies: Given, looks: tuple[Look, ...], on: str) -> tuple[Applied, Applied]:
     """What is known of both guests' policies, for the record."""
     seen = {name: {one.beside: one.words() for one in looks if one.guest == name} for name in (TESTED, LOADING)}
-    unseen = () if any(one.tells for one in looks) else tuple(f"{knob}: {_SAME}" for knob in policies.asked)
-    notes = ("set by hand, seen from inside",)
+    same = "it entitles to about what no policy does, so that it cannot be seen from inside"
+    unseen = () if any(one.tells for one in looks) else tuple(f"{knob}: {same}" for knob in policies.asked)
     tested, loading = (
-        Applied(policy, seen[name], unseen if name == on else (), notes)
+        Applied(policy, seen[name], unseen if name == on else (), ("set by hand, seen from inside",))
         for name, policy in ((TESTED, policies.tested), (LOADING, policies.loading))
     )
     return tested, loading
-
-
-_SAME = "it entitles to about what no policy does, so that it cannot be seen from inside"
 
 
 def not_in_force(looks: tuple[Look, ...], where: Placement) -> str | None:
@@ -129,9 +121,8 @@ def not_in_force(looks: tuple[Look, ...], where: Placement) -> str | None:
     if not wrong:
         return None
     processors = "one processor" if where.capacity == 1 else f"{where.capacity} processors"
-    return f"{'; '.join(wrong)}. Set it at the hypervisor, and give each machine {processors}" + (
-        ", which both share" if where.shared else ""
-    )
+    shared = ", which both share" if where.shared else ""
+    return f"{'; '.join(wrong)}. Set it at the hypervisor, and give each machine {processors}{shared}"
 
 
 def to_do(platform: Platform, policies: Given, on: str, where: Placement) -> tuple[str, ...]:

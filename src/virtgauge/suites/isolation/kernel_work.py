@@ -20,6 +20,7 @@ from virtgauge.suites.loads import Running
 
 _KIB, _MIB = 2**10, 2**20
 _PS_PER_NS = 1000
+UNKNOWN_CACHE = "a block of {}: this host's kernel does not tell the size of its caches; give it in MiB"
 
 
 def work_of(
@@ -44,14 +45,9 @@ def work_of(
     elif kind.has_block or kind.family == "cache":
         size = block_bytes(block, largest_cache_bytes())
         if size is None:
-            raise AgentError("unsupported", unknown_cache(block))
+            raise AgentError("unsupported", UNKNOWN_CACHE.format(block))
         params["block_bytes"] = size
     return params
-
-
-def unknown_cache(block: str) -> str:
-    """Why a block cannot be had, in words."""
-    return f"a block of {block}: this host's kernel does not tell the size of its caches; give it in MiB"
 
 
 @dataclasses.dataclass(frozen=True)

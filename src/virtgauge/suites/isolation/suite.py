@@ -25,7 +25,7 @@ from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.isolation.benchmarks import KINDS, NO_LOAD, Kind, block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_do
-from virtgauge.suites.isolation.kernel_work import Answer, LoadResult, unknown_cache, work_of
+from virtgauge.suites.isolation.kernel_work import UNKNOWN_CACHE, Answer, LoadResult, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
 from virtgauge.suites.isolation.outside import Outside, Span, received, watched
 from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, Given, Placement, given, placement
@@ -55,7 +55,7 @@ class IsolationSuite(Suite):
 
     def missing_prerequisites(self) -> list[str]:
         cache, s = largest_cache_bytes(), self._settings
-        unknown = [unknown_cache(name) for name in sorted(set(s.blocks())) if block_bytes(name, cache) is None]
+        unknown = [UNKNOWN_CACHE.format(name) for name in sorted(set(s.blocks())) if block_bytes(name, cache) is None]
         ours = not s.policy_set_by_hand and set(s.policies) != {NO_POLICY}
         return [*unknown, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
 
