@@ -129,7 +129,7 @@ def test_a_database_whose_commit_log_stays_with_its_data_says_why() -> None:
     assert set(stays) == {"sqlite", "duckdb", "questdb", "victoriametrics"}
     for name, why in stays.items():
         with pytest.raises(StoreError, match=f"{database(name).title} has no commit log that can.*: {why}") as caught:
-            profile_of(name, Durability.OS, 100, separate_log=True)
+            profile_of(name, Durability.OS, 100, True)
         assert caught.value.code == "unsupported"
 
 

@@ -94,6 +94,11 @@ KINDS = {kind.name: kind for kind in (*_BENCHMARKS, *_LOADS)}
 """Benchmarks and loads by their names, without :data:`NO_LOAD`."""
 
 
+def uses_disk(name: str) -> bool:
+    """Whether a benchmark or a load needs a disk of its own."""
+    return name != NO_LOAD and KINDS[name].uses_disk
+
+
 def largest_cache_bytes(caches: Path = Path("/sys/devices/system/cpu")) -> int | None:
     """The largest cache of any one processor of this host, by its kernel; None where that does not tell."""
     found = []

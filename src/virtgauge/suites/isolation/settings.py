@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from virtgauge.suites.base import Distinct, Levels
-from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, NO_LOAD, Kind, is_a_block
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, NO_LOAD, is_a_block, uses_disk
 from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Receiver, placement, refusal
 from virtgauge.suites.testbed import allowed_cpus
 
@@ -102,8 +102,9 @@ class IsolationSettings(BaseModel):
             return tuple(sorted(self.cpus))
         return tuple(range(1 + ("1-apart" in self.cores))) if self.policy_set_by_hand else allowed_cpus()
 
-    def kinds(self) -> Iterator[Kind]:
-        return (KINDS[name] for name in (*self.benchmarks, *self.loads) if name != NO_LOAD)
+    @property
+    def uses_disk(self) -> bool:
+        return any(map(uses_disk, (*self.benchmarks, *self.loads)))
 
     def blocks(self) -> Iterator[str]:
         """Every block of memory that they need, by its name; some more than once."""
@@ -154,7 +155,7 @@ class IsolationSettings(BaseModel):
             )
         if stray := sorted({"memory_mib", "disk_mib"} & self.model_fields_set):
             raise ValueError(f"{stray[0]} is given, but the machines have what they have; leave it out")
-        if on_disk := [kind.name for kind in self.kinds() if kind.uses_disk]:
+        if on_disk := [name for name in (*self.benchmarks, *self.loads) if uses_disk(name)]:
             raise ValueError(f"{on_disk[0]!r} needs a disk that is given from here; leave it out")
         if of_caches := [name for name in self.blocks() if name.endswith("LLC")]:
             raise ValueError(
@@ -168,8 +169,7 @@ class IsolationSettings(BaseModel):
         if not given and "shares" in self.model_fields_set:
             raise ValueError('shares is given, but policies has nothing but "none"; add one, or leave shares out')
         does = {"tested": self.benchmarks, "loading": self.loads}
-        disk_limit_can_hold = any(KINDS[name].uses_disk for on in self.on for name in does[on] if name != NO_LOAD)
-        if "disk-limit" in self.policies and not disk_limit_can_hold:
+        if "disk-limit" in self.policies and not any(uses_disk(name) for on in self.on for name in does[on]):
             raise ValueError(
                 'policies: "disk-limit" bounds the disk of whom it is on, and nothing there uses one; '
                 "add a disk benchmark (on tested) or a disk load (on loading), or leave it out"
@@ -177,8 +177,7 @@ class IsolationSettings(BaseModel):
         if all(load == NO_LOAD for load in self.loads) and "intensities" in self.model_fields_set:
             raise ValueError('intensities is given, but loads has nothing but "none"; add a load, or leave it out')
         threads = max(placement(cores, self.host_cpus).capacity for cores in self.cores)
-        uses_disk = any(kind.uses_disk for kind in self.kinds())
-        if uses_disk and self.disk_mib is not None and threads * self.disk_file_mib >= self.disk_mib:
+        if self.uses_disk and self.disk_mib is not None and threads * self.disk_file_mib >= self.disk_mib:
             raise ValueError(
                 f"disk_mib = {self.disk_mib}: {threads} files of disk_file_mib = {self.disk_file_mib} do not fit; "
                 "make the disk larger or the files smaller, or leave disk_mib out"

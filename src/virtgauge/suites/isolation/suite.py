@@ -23,7 +23,7 @@ from virtgauge.host.rights import refusals
 from virtgauge.platforms.base import Guest, Platform
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.isolation.benchmarks import KINDS, NO_LOAD, Kind, block_bytes, largest_cache_bytes
+from virtgauge.suites.isolation.benchmarks import KINDS, NO_LOAD, Kind, block_bytes, largest_cache_bytes, uses_disk
 from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_do
 from virtgauge.suites.isolation.kernel_work import UNKNOWN_CACHE, Answer, LoadResult, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
@@ -101,7 +101,7 @@ class IsolationSuite(Suite):
                 continue
             for on, share in itertools.product(self._settings.on, self._settings.shares):
                 does = benchmark if on == "tested" else load
-                if policy != "disk-limit" or (does != NO_LOAD and KINDS[does].uses_disk):
+                if policy != "disk-limit" or uses_disk(does):
                     yield policy, on, share
 
     def _cell(self, factors: dict[str, str]) -> Cell:
@@ -135,12 +135,9 @@ class IsolationSuite(Suite):
         return made
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
-        """Measure one cell.
+        """Measure one cell; it raises what :meth:`Suite.measure` does.
 
-        Raises:
-            AgentError: there is no figure.  ``unsupported``: the platform cannot do what the policy asks for;
-                ``out-of-memory``: a guest was killed at its memory limit; ``lost``: the loading guest is gone.
-            ChannelClosedError, ProtocolError: the tested guest was lost, for another reason.
+        An AgentError is also ``out-of-memory``: a guest was killed at its memory limit; ``lost``: the loading guest is.
         """
         assert isinstance(testbed, IsolationTestbed)
         if testbed.refused is not None:
@@ -208,8 +205,7 @@ def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
     share, bps = float(params["share"]), _FILL_BPS
     if params["policy"] == "disk-limit":
         bps = min(bps, share * settings.disk_full_mb_per_s * 1e6)
-    names = (str(params["benchmark"]), str(params["load"]))
-    on_disk = sum(name != NO_LOAD and KINDS[name].uses_disk for name in names)
+    on_disk = uses_disk(params["benchmark"]) + uses_disk(params["load"])
     threads = len(settings.host_cpus) if params["cores"] == "all" else 1
     file_bytes = settings.disk_file_mib * 2**20
     blocks = file_bytes / (min(settings.disk_random_kib, settings.disk_sequential_kib) * 2**10)

@@ -51,7 +51,7 @@ def testbed_of(settings: IsolationSettings, cores: str, governor: str = AS_IS) -
     largest = max((block_bytes(name, cache) or 0 for name in settings.blocks()), default=0)
     memory_mib = _OWN_MIB + -(-threads * _BLOCKS * largest // _MIB)
     disk_mib = None
-    if any(kind.uses_disk for kind in settings.kinds()):
+    if settings.uses_disk:
         disk_mib = round(threads * settings.disk_file_mib * _DISK_OVERHEAD) + _DISK_OVERHEAD_MIB
     mib = settings.memory_mib or memory_mib, settings.disk_mib or disk_mib
     return TestbedSpec(cores, where, *mib, governor, as_is=settings.policy_set_by_hand)

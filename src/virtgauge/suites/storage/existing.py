@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UsageError
@@ -24,8 +24,22 @@ from virtgauge.suites.storage.databases import DATABASES, database
 
 SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)  # The databases that have servers
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-_TABLE = re.compile(r"[a-z][a-z0-9_]{0,47}")
+
+def written_as(pattern: str, words: str) -> AfterValidator:
+    """What a text of a plan has to match, and what is said of one that does not."""
+
+    def checked(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(words)
+        return text
+
+    return AfterValidator(checked)
+
+
+_NAME = written_as(r"|[A-Za-z0-9][A-Za-z0-9._-]{0,39}", "use 1 to 40 letters, digits, dots, dashes and underscores")
+_TABLE = written_as(
+    r"[a-z][a-z0-9_]{0,47}", "use 1 to 48 lower-case letters, digits and underscores, beginning with a letter"
+)
 
 
 class ExistingServer(BaseModel):
@@ -39,9 +53,9 @@ class ExistingServer(BaseModel):
     """Address such as ``postgresql://user@host:5432/database``, without a password."""
     password_env: str | None = None
     """Environment variable that holds the password."""
-    name: str = ""
+    name: Annotated[str, _NAME] = ""
     """What reports call it; database and host by default."""
-    table: str = "virtgauge_readings"
+    table: Annotated[str, _TABLE] = "virtgauge_readings"
     """Created for each trial and dropped after it."""
     allow_drop: bool = False
     """An existing table of that name may be dropped. Otherwise it is never touched and the trial fails."""
@@ -69,20 +83,6 @@ class ExistingServer(BaseModel):
         if parts.fragment or (parts.query and not (option and re.fullmatch(f"{option}=[^&=]+", parts.query))):
             allowed = f", with ?{option}=… behind it where it is needed" if option else ""
             raise ValueError(f"options in the address are not passed on; write it as in {example}{allowed}")
-        return value
-
-    @field_validator("name")
-    @classmethod
-    def _is_a_name(cls, value: str) -> str:
-        if value and not _NAME.fullmatch(value):
-            raise ValueError("use 1 to 40 letters, digits, dots, dashes and underscores")
-        return value
-
-    @field_validator("table")
-    @classmethod
-    def _is_a_table(cls, value: str) -> str:
-        if not _TABLE.fullmatch(value):
-            raise ValueError("use 1 to 48 lower-case letters, digits and underscores, beginning with a letter")
         return value
 
     def model_post_init(self, _context: Any, /) -> None:

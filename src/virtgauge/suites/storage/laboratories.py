@@ -18,10 +18,18 @@ from virtgauge.platforms.base import Guest, LaunchError, Share
 from virtgauge.platforms.simulated.storage import KILL
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore, run
 from virtgauge.suites.storage.databases import DATABASES, account, database
-from virtgauge.suites.storage.databases.base import Durability, Found, Instance, Profile, Server
+from virtgauge.suites.storage.databases.base import Found, Instance, Profile, Server
 from virtgauge.suites.storage.existing import not_on
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
-from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of, profile_of
+from virtgauge.suites.storage.laboratory import (
+    StorageTestbed,
+    Target,
+    TestbedSpec,
+    asked_level,
+    found,
+    level_of,
+    profile_of,
+)
 from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run_well
 from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, PEER_ADDRESS, Stage, address_peer
 
@@ -38,11 +46,8 @@ class SimulatedTestbed(StorageTestbed):
         self.client_place = self.stage.platform
 
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
-        level = Durability(params["durability"])
-        separate = params["commit_log"] == "separate"
-        profile = profile_of(params["database"], level, params["period_ms"], separate_log=separate)
-        told = {"driver": "simulated", "options": {"level": level.value}}
-        client = self._client(told)
+        profile = profile_of(*asked_level(params))
+        client = self._client({"driver": "simulated", "options": {"level": profile.durability.value}})
         return Target(
             label=f"simulated {params['database']}",
             profile=dataclasses.replace(profile, options={}),
@@ -72,12 +77,7 @@ class GuestTestbed(StorageTestbed):
     """A guest of ours with the host's programs, its disks, and a folder that both see under the same path."""
 
     def _prepare(self) -> None:
-        """Make disks and folder.
-
-        Raises:
-            StoreError: the load generator or the flush laboratory is missing.
-            LaunchError: a disk or the folder cannot be made.
-        """
+        """Make disks and folder. Raises StoreError: a program of ours is missing; LaunchError: one cannot be made."""
         stage, spec = self.stage, self.spec
         try:
             self._sensorstore, self._launcher = find_sensorstore(), find_launcher()
@@ -173,10 +173,12 @@ class EmbeddedTestbed(GuestTestbed):
 
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
         name = params["database"]
-        separate, durability = params["commit_log"] == "separate", Durability(params["durability"])
-        place, profile = level_of(name, durability, params["period_ms"], separate_log=separate)
+        place, profile = level_of(*asked_level(params))
         store = database(name).store(self._instance(name, place, profile))
-        client = self._client(store | {"timeout_ms": self.spec.settings.timeout_ms})
+        # The shell notes the process's number, so that it can be killed.
+        prefix = [*noted(self._pid), *launcher_prefix(self._counters, self._profile)]
+        store["timeout_ms"] = self.spec.settings.timeout_ms
+        client = dataclasses.replace(self._inside(), store=store, prefix=prefix)
         if (name, profile.name) not in self._reported:
             folder = str(Path(store["path"]).parent)
             await run_well(self.guest.channel, "making the database's folder", ["/bin/mkdir", "-p", folder])
@@ -184,11 +186,6 @@ class EmbeddedTestbed(GuestTestbed):
         reported = self._reported[name, profile.name]
         label, counters = str(reported["version"]), self._counters
         return self._target(label, client, name, reported=reported, profile=profile, counters=counters, embedded=True)
-
-    def _client(self, store: Mapping[str, Any]) -> Sensorstore:
-        # The shell notes the process's number, so that it can be killed.
-        prefix = [*noted(self._pid), *launcher_prefix(self._counters, self._profile)]
-        return dataclasses.replace(self._inside(), store=store, prefix=prefix)
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore:
         """The loop itself, without any database."""
@@ -246,9 +243,7 @@ class ServedTestbed(GuestTestbed):
     async def set_up(self) -> None:
         spec, stage = self.spec, self.stage
         assert spec.database is not None and spec.durability is not None
-        place, profile = level_of(
-            spec.database, spec.durability, spec.settings.period_ms, separate_log=spec.separate_log
-        )
+        place, profile = level_of(spec.database, spec.durability, spec.settings.period_ms, spec.separate_log)
         product = self._product = database(spec.database)
         self._prepare()
         instance = self._instance(spec.database, place, profile)
@@ -339,13 +334,7 @@ class ServedTestbed(GuestTestbed):
 
 
 async def set_up_testbed(stage: Stage, spec: TestbedSpec) -> StorageTestbed:
-    """Build it.
-
-    Raises:
-        StoreError: ``unsupported`` where it cannot be here; or the server did not come up.
-        LaunchError: guest or peer did not.
-        AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent failed meanwhile.
-    """
+    """Build it; raises what :meth:`Suite.set_up` does, and StoreError: ``unsupported``, or a server did not start."""
     kind: type[StorageTestbed] = EmbeddedTestbed if spec.database is None else ServedTestbed
     if spec.existing is not None:
         kind = ExistingTestbed

@@ -172,15 +172,21 @@ def found(name: str) -> Found | str:
     return f"{database(name).title} is not here: {place.reason}{fix}"
 
 
-def level_of(name: str, durability: Durability, period_ms: int, *, separate_log: bool) -> tuple[Found, Profile]:
+def asked_level(params: Mapping[str, Any]) -> tuple[str, Durability, int, bool]:
+    """What the functions below take, of a cell."""
+    durability = Durability(params["durability"])
+    return params["database"], durability, params["period_ms"], params["commit_log"] == "separate"
+
+
+def level_of(name: str, durability: Durability, period_ms: int, separate_log: bool) -> tuple[Found, Profile]:
     """Where a database is, and its settings of a level. Raises StoreError: as below, or where it is not here."""
     place = found(name)
     if isinstance(place, str):
         raise StoreError("unsupported", place)
-    return place, profile_of(name, durability, period_ms, separate_log=separate_log)
+    return place, profile_of(name, durability, period_ms, separate_log)
 
 
-def profile_of(name: str, durability: Durability, period_ms: int, *, separate_log: bool) -> Profile:
+def profile_of(name: str, durability: Durability, period_ms: int, separate_log: bool) -> Profile:
     """The settings of a level. Raises StoreError: ``unsupported``: it has no such level, or place of its log."""
     product = database(name)
     if separate_log and product.log_stays is not None:

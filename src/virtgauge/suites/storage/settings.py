@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -11,7 +10,7 @@ from virtgauge.errors import UsageError
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.storage.databases import DATABASES, database
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
-from virtgauge.suites.storage.existing import ExistingServer
+from virtgauge.suites.storage.existing import ExistingServer, written_as
 
 Operation = Literal[
     "single-write", "single-read", "multi-write", "multi-read", "last-value", "window", "mixed", "knee", "crash"
@@ -25,10 +24,6 @@ WRITES = ("single-write", "multi-write")
 QUERIES = ("last-value", "window")  # What the database finds out itself, of what reads would bring
 READS = ("single-read", "multi-read", *QUERIES)
 
-_FLUSHES = re.compile(
-    r"as-is|at-once|rotational:[1-9][0-9]{1,5}|rotational-seek:[1-9][0-9]{1,5}:[1-9][0-9]{0,7}|latency:[1-9][0-9]{0,7}"
-)
-_LOOP = re.compile(r"closed|open:([0-9]+(?:\.[0-9]+)?)")
 _MOST_CLIENTS = 1024
 
 
@@ -40,25 +35,12 @@ def _is_a_database(name: str) -> str:
     return name
 
 
-def _is_a_flush_profile(text: str) -> str:
-    if not _FLUSHES.fullmatch(text):
-        raise ValueError(
-            "is no flush profile; write as-is, at-once, rotational:RPM, rotational-seek:RPM:MICROSECONDS "
-            "or latency:MICROSECONDS"
-        )
-    return text
-
-
-def _is_a_loop(text: str) -> str:
-    found = _LOOP.fullmatch(text)
-    if found is None or (found[1] is not None and not float(found[1]) > 0):
-        raise ValueError("is no loop; write closed, or open:RATE with operations per second above 0")
-    return text
-
-
 Database = Annotated[str, AfterValidator(_is_a_database), Field(json_schema_extra={"enum": [*DATABASES]})]
-FlushProfile = Annotated[str, AfterValidator(_is_a_flush_profile)]
-Loop = Annotated[str, AfterValidator(_is_a_loop)]
+_FLUSHES = r"as-is|at-once|rotational:[1-9][0-9]{1,5}|(rotational-seek:[1-9][0-9]{1,5}|latency):[1-9][0-9]{0,7}"
+_FLUSHES_WORDS = "write as-is, at-once, rotational:RPM, rotational-seek:RPM:MICROSECONDS or latency:MICROSECONDS"
+_LOOP_WORDS = "is no loop; write closed, or open:RATE with operations per second above 0"
+FlushProfile = Annotated[str, written_as(_FLUSHES, f"is no flush profile; {_FLUSHES_WORDS}")]
+Loop = Annotated[str, written_as(r"closed|open:(?=.*[1-9])[0-9]+(\.[0-9]+)?", _LOOP_WORDS)]
 
 
 class MixedLoad(BaseModel):

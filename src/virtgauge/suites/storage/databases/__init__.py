@@ -7,10 +7,9 @@ to run is handed out as argument vectors and files.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import pwd
 
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, nearest
 from virtgauge.suites.storage.databases.base import Database
 from virtgauge.suites.storage.databases.cassandra import Cassandra
 from virtgauge.suites.storage.databases.embedded import DuckDB, SQLite
@@ -28,9 +27,8 @@ DATABASES: dict[str, Database] = {kind.name: kind() for kind in _KINDS}
 def database(name: str) -> Database:
     """The database of a name. Raises UsageError: there is none."""
     if name not in DATABASES:
-        close = difflib.get_close_matches(name, DATABASES, n=1)
         raise UsageError(
-            f"{name!r} is no database that virtgauge knows" + (f"; did you mean {close[0]!r}?" if close else ""),
+            f"{name!r} is no database that virtgauge knows{nearest(name, DATABASES)}",
             f"choose one of: {', '.join(DATABASES)}",
         )
     return DATABASES[name]
