@@ -93,7 +93,7 @@ RULES: Mapping[type, Rule] = {
     HeadlineFigure: Rule(
         lambda one, place: place.at(prefix=f"headline:{_headline_name(one)}"),
         {"judgement": ""},
-        "name value change unit probe weight",
+        "name value change unit probe tone slight weight",
     ),
     # -- every run
     ArmSummary: Rule(

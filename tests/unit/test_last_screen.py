@@ -64,7 +64,7 @@ def test_a_run_without_requirements_has_an_answer_for_each_platform(usual: repor
     rows = rows_of(usual)
     for name in ("● host", "= runc", "▲ gvisor", "~ qemu-microvm"):
         assert sum(row.startswith(name) for row in rows) == 1
-    assert any("clock_gettime reads 53× slower (" in row for row in rows)
+    assert any("worse: clock_gettime reads 53× slower (" in row for row in rows)
     assert any("no difference shown (even chance to see 1.0" in row for row in rows)
     assert "skipped kata: the runtime kata-runtime is not installed" in rows
     assert "next: virtgauge report runs/quick-20260101-120000 --full" in rows

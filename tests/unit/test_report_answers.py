@@ -40,7 +40,7 @@ def test_every_usable_platform_has_one_and_the_aa_arm_none(usual: dict[str, Answ
 
 
 def test_the_figure_that_differs_most_comes_first_with_its_interval(usual: dict[str, Answer]) -> None:
-    assert usual["gvisor"].clauses[0].startswith("clock_gettime reads 53× slower (")
+    assert usual["gvisor"].clauses[0].startswith("worse: clock_gettime reads 53× slower (")
     assert usual["gvisor"].clauses[1].startswith("usleep wakes ")
     assert usual["gvisor"].tone is Tone.SLOWER
 
@@ -78,7 +78,7 @@ def test_what_a_platform_fails_by_comes_first(built: report.Report, failing: str
     decided = dataclasses.replace(built.decisions, requirements=tuple(requirements), verdicts=tuple(verdicts))
     found = {one.platform: one for one in answers(dataclasses.replace(built, decisions=decided))}
     first = {"sleep": "usleep ", "timer": "clock_gettime "}[failing]
-    assert found["gvisor"].clauses[0].startswith(first)
+    assert found["gvisor"].clauses[0].startswith(f"worse: {first}")
     assert found["host"].clauses[0].startswith(f"reference: {first}")
     assert len(found["gvisor"].clauses) == 2
 
@@ -89,8 +89,42 @@ def test_no_difference_says_how_small_a_one_would_have_been_seen(usual: dict[str
 
 
 def test_emulated_figures_are_labelled_and_not_compared(usual: dict[str, Answer]) -> None:
-    assert usual["qemu-microvm"].sentence.startswith("emulated: clock_gettime reads 2")
+    assert usual["qemu-microvm"].sentence.startswith("emulated, not judged: clock_gettime reads 2")
     assert "×" not in usual["qemu-microvm"].sentence
+
+
+def test_a_word_stands_before_each_kind_of_figure(built: report.Report) -> None:
+    def changed(name: str, tone: Tone, *, slight: bool = False) -> HeadlineFigure:
+        judged = Judgement.INCONCLUSIVE if tone is Tone.SAME else Judgement.HIGHER
+        found = Resolution(1.02, 1.02, 1.01, "")
+        return HeadlineFigure(name, "", "by so much", judged, found, tone=tone, slight=slight)
+
+    figures = [
+        changed("a", Tone.SLOWER),
+        changed("b", Tone.SLOWER),
+        changed("c", Tone.SLOWER, slight=True),
+        changed("d", Tone.FASTER),
+        changed("e", Tone.SAME),
+    ]
+    headline = Headline("gvisor", "gvisor", Tone.SLOWER, "", tuple(figures))
+    suite: Any = types.SimpleNamespace(suite="timing", headlines=(headline,))
+    (answer,) = answers(dataclasses.replace(built, suites=(suite,)))
+    assert answer.clauses == (
+        "worse: a by so much",
+        "b by so much",
+        "slightly worse: c by so much",
+        "better: d by so much",
+        "no difference shown: e (even chance to see 1.02×)",
+    )
+    assert answer.smallest == "1.02×"
+
+
+def test_the_column_says_what_it_holds(built: report.Report) -> None:
+    page = report.render_html(built)
+    assert ">Smallest difference it could see<" in page
+    column = re.findall(r'<td class="figure">.*?</td><td>(.*?)</td>', page, re.DOTALL)
+    assert [one for one in column if re.fullmatch(r"1\.\d+×", one)]
+    assert not [one for one in column if one.startswith(("yes", "no"))]
 
 
 def test_what_could_not_be_resolved_says_why(tmp_path: Path) -> None:
@@ -102,7 +136,8 @@ def test_what_could_not_be_resolved_says_why(tmp_path: Path) -> None:
 def test_a_figure_under_load_that_resolves_nothing_limits_the_answer(tmp_path: Path) -> None:
     found = answers_of(tmp_path / "run", loaded_spread=1.5)
     same, slower = found["runc"], found["gvisor"]
-    assert re.fullmatch(r"no difference shown in [23] of [34] figures \(even chance to see 1\.\d+×\)", same.clauses[0])
+    assert re.fullmatch(r"no difference shown in 3 figures \(even chance to see 1\.\d+×\)", same.clauses[0])
+    assert re.fullmatch(r"1\.\d+×; usleep under CPU load: even chance to see [\d.]+× \(.+\)", same.smallest)
     assert same.clauses[1:] == ("unresolved: usleep under CPU load",)
     for one in (same, slower):
         assert re.match(r"usleep under CPU load: even chance to see [\d.]+× ", *one.unresolved)

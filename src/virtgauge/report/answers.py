@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,27 +23,19 @@ class Answer:
     clauses: tuple[str, ...]  # the answer, the most important clause first: a line takes as many as it has room for
     # what the run could not tell and why, one clause each; empty where everything was resolved
     unresolved: tuple[str, ...]
+    seen: str = ""  # of which difference there was an even chance in all other figures; empty where that is not known
     # the figure that the first clause rests on; None where nothing is compared with the reference
     decisive: HeadlineFigure | None = None
 
     @property
     def sentence(self) -> str:
-        """All clauses: ``usleep wakes 12.6× later (11.3–14.1×); clock_gettime reads 3.10× slower (2.9–3.3×)``."""
+        """All clauses: ``worse: usleep wakes 12.6× later (11.3–14.1×); no difference shown: clock_gettime (…)``."""
         return "; ".join(self.clauses)
 
     @property
-    def resolvable(self) -> str:
-        """Whether a difference could have been shown: ``yes: even chance to see 1.2×``; a dash of no comparison."""
-        if self.tone is Tone.MISSING:  # the answer says why
-            return "no"
-        if self.unresolved:
-            return f"not {'; '.join(self.unresolved)}"
-        if self.decisive is None:
-            return NONE
-        found = self.decisive.resolution
-        known = found is not None and found.smallest is not None
-        even = f": {EVEN_CHANCE} {even_chance(found, self.decisive.unit)}" if found is not None and known else ""
-        return f"yes{', shown' if self.decisive.shown else ''}{even}"
+    def smallest(self) -> str:
+        """The smallest difference that could be shown, and where it could not; a dash of no comparison."""
+        return "; ".join(filter(None, (self.seen, *self.unresolved))) or NONE
 
     def fitted(self, width: int) -> str:
         """The clauses that fit in so many columns; a first one that does not is cut."""
@@ -137,20 +130,22 @@ def _is_coarse(figure: HeadlineFigure) -> bool:
 
 def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
     if headline.tone is Tone.MISSING or not headline.figures:
-        text = printable(headline.text.rstrip("."))
-        missing = headline.tone is Tone.MISSING
-        return Answer(headline.arm, suite, headline.tone, (text,), (text,) if missing else ())
+        return Answer(headline.arm, suite, headline.tone, (printable(headline.text.rstrip(".")),), ())
     places = {probe: place for place, probe in enumerate(required)}
     figures = sorted(headline.figures, key=lambda figure: places.get(figure.probe, len(places)))
     compared = [figure for figure in figures if figure.judgement is not None]
     same_first = bool(compared) and compared[0].probe in places and not compared[0].shown
-    kind = f"{headline.mark}: " if headline.tone is Tone.EMULATED else _KINDS.get(headline.tone, "")
+    kind = f"{headline.mark}, not judged" if headline.tone is Tone.EMULATED else _KINDS[headline.tone]
     clauses = tuple(printable(clause) for clause in _clauses(kind, figures, compared, same_first))
-    decisive = None
+    decisive, seen = None, ""
     if compared:  # what differs most; where nothing does, what was resolved least
+        still_open = [one for one in compared if not one.shown]
+        resolved = [one for one in still_open if not one.unresolved]
         shown = [] if same_first else [figure for figure in compared if figure.shown]
-        decisive = shown[0] if shown else max((one for one in compared if not one.shown), key=_widest)
-    return Answer(headline.arm, suite, headline.tone, clauses, tuple(_unresolved(figures)), decisive)
+        decisive = shown[0] if shown else max(resolved or still_open, key=_widest)
+        known = resolved or [one for one in compared if one.shown]
+        seen = even_chance(_least(known), known[0].unit) if known else ""
+    return Answer(headline.arm, suite, headline.tone, clauses, tuple(_unresolved(figures)), seen, decisive)
 
 
 def _widest(figure: HeadlineFigure) -> float:
@@ -158,36 +153,53 @@ def _widest(figure: HeadlineFigure) -> float:
 
 
 _MOST_NAMES = 2  # Of figures of which no difference was shown; of more, how many they are
-_KINDS = {Tone.ELSEWHERE: "on another computer: ", Tone.REFERENCE: "reference: "}
+_KINDS = {
+    # The word before figures that are not compared one by one.
+    Tone.REFERENCE: "reference",
+    Tone.ELSEWHERE: "on another computer, not judged",
+    Tone.SLOWER: "partly worse",
+    Tone.FASTER: "partly better",
+    Tone.SAME: "",
+}
+_WORDS = {Tone.SLOWER: "worse", Tone.FASTER: "better", Tone.SAME: "different"}
 
 
 def _clauses(
     kind: str, figures: Sequence[HeadlineFigure], compared: Sequence[HeadlineFigure], same_first: bool
 ) -> Iterator[str]:
-    """What is required first, then in the order of the headline."""
+    """What is required first, then in the order of the headline; each kind after the word for it."""
     if not compared:
-        for place, figure in enumerate(figures):
-            yield f"{'' if place else kind}{figure.name} {figure.value}"
+        yield from _after(kind, (f"{figure.name} {figure.value}" for figure in figures))
         return
-    differing = [f"{figure.name} {figure.change}" for figure in compared if figure.shown]
+    shown = itertools.groupby((one for one in compared if one.shown), key=_word)
+    differing = [
+        clause for word, some in shown for clause in _after(word, (f"{one.name} {one.change}" for one in some))
+    ]
     yield from () if same_first else differing
     same = [figure for figure in compared if not figure.shown]
-    resolved = [one for one in same if not one.unresolved]
+    resolved, coarse = ([one for one in same if one.unresolved is wanted] for wanted in (False, True))
     if same and all(one.resolution is None or one.resolution.smallest is None for one in same):
         # One repetition, or no A/A arm: of a first look at least the figures.
         told = [f"{figure.name} {figure.change}" for figure in same if figure.change]
-        yield f"not proven: {told[0]}" if told else f"no difference shown in {_listed(same)}"
-        yield from told[1:]
-    elif same:  # the smallest difference is of those that it is told of
-        if resolved:
-            told_of = (
-                _listed(resolved) if len(resolved) <= _MOST_NAMES else f"{len(resolved)} of {len(compared)} figures"
-            )
-            where = "" if len(resolved) == len(compared) else f" in {told_of}"
+        yield from _after("not proven", told) if told else [f"no difference shown: {_listed(same)}"]
+    else:
+        if resolved:  # the smallest difference is of those that it is told of
+            few = f": {_listed(resolved)}" if len(resolved) <= _MOST_NAMES else f" in {len(resolved)} figures"
+            where = "" if len(resolved) == len(compared) else few
             yield f"no difference shown{where} ({EVEN_CHANCE} {even_chance(_least(resolved), resolved[0].unit)})"
-        if coarse := [one for one in same if one.unresolved]:
+        if coarse:
             yield f"unresolved: {_listed(coarse)}"
     yield from differing if same_first else ()
+
+
+def _word(figure: HeadlineFigure) -> str:
+    return f"{'slightly ' * figure.slight}{_WORDS[figure.tone]}"
+
+
+def _after(word: str, clauses: Iterable[str]) -> Iterator[str]:
+    """Clauses of one kind, the word for it before the first."""
+    for place, clause in enumerate(clauses):
+        yield f"{word}: {clause}" if word and place == 0 else clause
 
 
 def _listed(found: Sequence[HeadlineFigure]) -> str:

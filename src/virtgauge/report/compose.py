@@ -336,22 +336,21 @@ def _said(context: Context, arm: ArmRecord, against: str, spec: HeadlineSpec) ->
         tried = any(context.table.tried(cell, arm.name) for cell in context.cells)
         return Said("no headline figure" if tried else "not measured yet", Tone.MISSING)
     measured = spec.told(context, arm.name, measured)
-    found, beside, names = [], [], [spec.name(context, cell) for _, cell in measured]
+    found, names = [], [spec.name(context, cell) for _, cell in measured]
     by_verb = len(set(names)) < len(names)
     for (asked, cell), name in zip(measured, names, strict=True):
         measure, verb = context.spec.measure(asked), spec.says[asked][0]
         change = context.table.compared(measure, cell, arm.name) if arm.name != context.table.reference else None
-        beside.append((change, measure.better))
         point = measure.quantity.text(context.table.estimate(measure, cell, arm.name).point)
         told = "" if change is None else change_phrase(change, *spec.more[asked])
         if by_verb:  # it tells figures apart
             name, verb = f"{name} {verb}", ""
         said = (f"{verb} {point}".strip(), change, f"{verb} {told}".strip() if told else "")
-        found.append(headline.figure(name, *said, probe=cell.probe))
+        found.append(headline.figure(name, *said, probe=cell.probe, better=measure.better))
     cells = [cell for _, cell in measured]
     where, remark = spec.where(context, cells), spec.remark(context, cells, arm.name)
     ending = (f" ({where})" if where else "") + (f"; {remark}" if remark else "")
-    return Said(_sentence(context, spec, arm.name, against, measured) + ending, tone_of(beside), tuple(found))
+    return Said(_sentence(context, spec, arm.name, against, measured) + ending, tone_of(found), tuple(found))
 
 
 def _sentence(

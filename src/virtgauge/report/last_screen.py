@@ -182,9 +182,8 @@ def _limits(report: Report) -> Iterator[str]:
             yield f"skipped {printable(arm.record.name)}: {printable(arm.record.reason)}"
     several = len(report.suites) > 1
     for answer in answers(report):
-        if answer.tone is not Tone.MISSING:
-            for clause in answer.unresolved:
-                yield f"not resolved: {printable(answer.platform)}{f' {answer.suite}' * several} {clause}"
+        for clause in answer.unresolved:
+            yield f"not resolved: {printable(answer.platform)}{f' {answer.suite}' * several} {clause}"
 
 
 def _next_steps(report: Report, place: Place) -> list[Text]:
@@ -207,7 +206,7 @@ def _more_repetitions(report: Report) -> int | None:
     undecided = [one for one in report.decisions.verdicts if one.outcome is Outcome.INCONCLUSIVE and one.more]
     if undecided:
         return report.blocks + max(one.more or 0 for one in undecided)
-    unresolved = any(answer.unresolved and answer.tone is not Tone.MISSING for answer in answers(report))
+    unresolved = any(answer.unresolved for answer in answers(report))
     return 2 * max(report.blocks, 3) if unresolved and report.blocks else None
 
 

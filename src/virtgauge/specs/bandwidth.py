@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE
 from virtgauge.specs import bandwidth_figures as figures
 from virtgauge.specs import bandwidth_formatting as words
@@ -16,7 +15,7 @@ from virtgauge.specs import bandwidth_paper as paper
 from virtgauge.specs.bandwidth_figures import Accuracy, Effect
 from virtgauge.specs.bandwidth_pacing import curves, pacing
 from virtgauge.specs.context import Context, validity
-from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure, tone_of
+from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
 from virtgauge.specs.model import ChartSpec, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
 _EACH = ("estimator", "timed", "pacing")
@@ -83,7 +82,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         return Said(f"{_of_path_as_is(context, arm.name)}; what is true of a path as it is nobody knows", Tone.SAME)
     if shown.off.point is None:
         return Said(_no_error(context, arm.name, shown), Tone.SAME)
-    tone = tone_of([(shown.beside, Better.LOWER)])
+    told = _measured(shown)
     pooled = [one for one in context.once(figures.pooled_effects) if (one.arm, one.timing) == (arm.name, words.PRECISE)]
     parts = [
         f"estimates are {words.off(shown.off)} with {words.timed_words(f'{shown.timing}|{shown.through}')}",
@@ -91,7 +90,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     ]
     if any(one.refusal for cell in context.cells for one in figures.details(context, cell, arm.name).values()):
         parts.append("hptime answers from the system’s clock here")
-    return Said("; ".join(parts), tone, (_measured(shown),))
+    return Said("; ".join(parts), told.tone, (told,))
 
 
 def _told_of(own: Sequence[Accuracy]) -> Accuracy | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from virtgauge.analysis.comparison import COARSE, Comparison, Difference, Judgement, Resolution, resolution
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.results.formatting import ratio, ratio_interval
+from virtgauge.results.formatting import is_slight, ratio, ratio_interval
 from virtgauge.results.measure import Better
 
 
@@ -36,6 +36,9 @@ class HeadlineFigure:
     resolution: Resolution | None = None  # what the comparison could have shown; None where there is none
     unit: str = "ratio"  # of the resolution: ``ratio``, or that of a difference
     probe: str = ""  # that measured it, where a suite's figures are of several
+    # whether it is worse or better than the reference's; ``SAME`` where that was not shown, or neither is better
+    tone: Tone = Tone.SAME
+    slight: bool = False  # whether it is by so little that it seldom matters
     weight: float = 0.0  # what leads: how large a difference that was shown surely is, and how certain; 0 of any other
 
     @property
@@ -82,12 +85,17 @@ def figure(
     change: str = "",
     known: Resolution | None = None,
     probe: str = "",
+    better: Better = Better.LOWER,
 ) -> HeadlineFigure:
     """One figure of a headline, ``found`` beside the reference; ``known`` is the resolution beside anything else."""
     if found is None:
         return HeadlineFigure(name, value, resolution=known, probe=probe)
     told, unit = "" if found.estimate.point is None else change, found.estimate.unit
-    return HeadlineFigure(name, value, told, found.judgement, resolution(found), unit, probe, _weight(found))
+    tone = Tone.SAME
+    if found.distinguishable and better is not Better.NEITHER:
+        tone = Tone.SLOWER if (found.judgement is Judgement.HIGHER) is (better is Better.LOWER) else Tone.FASTER
+    about = (probe, tone, is_slight(found), _weight(found))
+    return HeadlineFigure(name, value, told, found.judgement, resolution(found), unit, *about)
 
 
 def _weight(found: Difference) -> float:
@@ -152,11 +160,7 @@ def compared(comparison: Comparison, name: str) -> str:
     return f"{ratio(change)}{name}{interval}{shown}"
 
 
-def tone_of(found: Iterable[tuple[Difference | None, Better]]) -> Tone:
-    """Slower when any comparison with the reference is judged worse, else faster when any is better, else the same."""
-    worse = {
-        (one.judgement is Judgement.HIGHER) is (better is Better.LOWER)
-        for one, better in found
-        if one is not None and one.judgement is not Judgement.INCONCLUSIVE
-    }
-    return Tone.SLOWER if True in worse else Tone.FASTER if worse else Tone.SAME
+def tone_of(found: Iterable[HeadlineFigure]) -> Tone:
+    """Slower when any figure is worse than the reference's, else faster when any is better, else the same."""
+    tones = {one.tone for one in found}
+    return next((tone for tone in (Tone.SLOWER, Tone.FASTER) if tone in tones), Tone.SAME)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from virtgauge.analysis.comparison import Difference
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
@@ -81,20 +80,18 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         tried = [cell for cell in context.cells if table.tried(cell, arm.name)]
         return Said(table.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
     name, parts, found = f" {against}", list[str](), list[HeadlineFigure]()
-    beside: list[tuple[Difference | None, Better]] = []
     for cell, measure in own:
         compared = arm.role != "reference" and table.has(measure, cell, table.reference)
         change = table.compared(measure, cell, arm.name) if compared else None
-        beside.append((change, measure.better))
         point, told = measure.quantity.text(table.estimate(measure, cell, arm.name).point), ""
         if against and change is not None and len(parts) < _MOST_FIGURES:
             told, name = f", {headline.compared(change, name)}", ""  # once is enough
         parts.append(f"{measure.name} {point} ({_levels(cell)}{told})")
         said = change_phrase(change, "higher", "lower") if change is not None else ""
-        found.append(headline.figure(measure.name, point, change, said))
+        found.append(headline.figure(measure.name, point, change, said, better=measure.better))
     more = len(parts) - _MOST_FIGURES
     parts[_MOST_FIGURES:] = [f"{more} more figure{'s' * (more > 1)} below"] if more > 0 else []
-    return Said("; ".join(parts), headline.tone_of(beside), tuple(found))
+    return Said("; ".join(parts), headline.tone_of(found), tuple(found))
 
 
 def _figures(context: Context) -> Iterator[Block]:
