@@ -82,7 +82,7 @@ def test_the_report_says_what_was_left_out_and_on_which_arm_more(tmp_path):
     assert only.takes == len(left_out) == only.reasons["steal"]
     assert only.left_out_ns == sum(one["elapsed_ns"] for one in left_out)
     assert 0 < only.steal_at_most < 0.08  # three ticks on two CPUs for each stretch of some 0.25 s
-    assert any(f"steal ×{only.takes}" in caveat for caveat in report.caveats)
+    assert any(f"{only.takes} for steal" in caveat for caveat in report.caveats)
     assert any("More was left out on only" in caveat for caveat in report.caveats)
     told = [one for event in heard.events if isinstance(event, TrialEnded) for one in event.left_out]
     assert told == ["steal"] * only.takes

@@ -18,10 +18,11 @@ from fleet_runs import FakeCluster, fleet_plan
 from fleet_runs import execute as execute_fleet
 from rich.cells import cell_len
 from suites.simulated_runs import execute, plan_of, report_of, simulated
-from synthetic import synthetic_ledger
+from synthetic import synthetic_ledger, trial, usual_arms
 from typer.testing import CliRunner
 
 from virtgauge import cli, report
+from virtgauge.ledger.records import TrialStatus
 from virtgauge.report.last_screen import Place, last_screen
 from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
 
@@ -74,7 +75,20 @@ def test_the_first_row_counts_trials_and_sums_up_why_some_are_not_valid(usual: r
     invalid = usual.statuses["invalid"]
     assert invalid > 10
     assert rows_of(usual)[0] == (
-        f"quick: 6 repetitions, {usual.statuses['valid']} of {len(usual.trials)} trials valid (foreign-load ×{invalid})"
+        f"quick: 6 repetitions, {usual.statuses['valid']} of {len(usual.trials)} trials valid "
+        f"(not valid: foreign-load ×{invalid})"
+    )
+
+
+def test_what_was_never_possible_does_not_count_as_not_valid(tmp_path: Path) -> None:
+    with synthetic_ledger(tmp_path / "run") as ledger:
+        refused = trial(usual_arms()[2].record, "timer_cost", {"function": "rdtsc", "load": "net"}, 0)
+        ledger.add_trial(dataclasses.replace(refused, status=TrialStatus.UNSUPPORTED), {}, {})
+        built = report.build(ledger)
+    number = len(built.trials) - 1
+    assert rows_of(built)[0] == f"quick: 6 repetitions, {number} of {number} trials valid · 1 not supported"
+    assert re.search(
+        rf'class="badge good">{number} of {number} trials valid · 1 not supported<', report.render_html(built)
     )
 
 

@@ -87,22 +87,23 @@ def last_screen(report: Report, place: Place, width: int = COLUMNS) -> list[Text
 
 
 def title(report: Report) -> str:
-    """``quick: 6 repetitions, 699 of 959 trials valid (steal ×201, foreign-load ×59)``."""
-    run, statuses = report.run, report.statuses
+    """``quick: 6 repetitions, 690 of 694 trials valid (not valid: steal ×4) · 54 not supported``."""
     course = "" if report.finished else "NOT FINISHED, "
     repetitions = f"{report.blocks} repetition{'' if report.blocks == 1 else 's'}"
-    valid = f"{statuses.get(TrialStatus.VALID.value, 0)} of {len(report.trials)} trials valid"
-    reasons = reasons_text(report)
-    return f"{printable(run.plan_name)}: {course}{repetitions}, {valid}" + (f" ({reasons})" if reasons else "")
+    return f"{printable(report.run.plan_name)}: {course}{repetitions}, {validity_text(report)}"
 
 
-def reasons_text(report: Report) -> str:
-    """Why trials are not valid, each reason once: ``steal ×37, foreign-load ×2``; empty where all are."""
+def validity_text(report: Report) -> str:
+    """Of the trials that were possible how many are valid, and why others are not; then how many were not possible."""
     counts: Counter[str] = Counter()
-    for trial in report.trials.invalid():
-        counts[trial.flags[0].partition(":")[0] if trial.flags and not trial.error else trial.status] += 1
+    for trial in report.trials.invalid() if report.valid < report.possible else ():
+        if trial.status != TrialStatus.UNSUPPORTED:
+            counts[trial.flags[0].partition(":")[0] if trial.flags and not trial.error else trial.status] += 1
     told = [f"{printable(name)} ×{number}" for name, number in counts.most_common(_MOST_REASONS)]
-    return ", ".join(told + ["…"] * (len(counts) > _MOST_REASONS))
+    reasons = ", ".join(told + ["…"] * (len(counts) > _MOST_REASONS))
+    text = f"{report.valid} of {report.possible} trials valid" + f" (not valid: {reasons})" * bool(reasons)
+    unsupported = len(report.trials) - report.possible
+    return text + f" · {unsupported} not supported" * bool(unsupported)
 
 
 def _caveats(report: Report, width: int) -> list[Text]:

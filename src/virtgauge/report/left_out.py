@@ -146,11 +146,11 @@ def left_out_caveats(found: Sequence[LeftOut], tallies: Tallies) -> tuple[str, .
     if not any(one.takes for one in found):
         return ()
     whole = sum(found, LeftOut(""))
-    listed = ", ".join(f"{name} ×{number}" for name, number in whole.reasons.most_common())
+    listed = ", ".join(f"{number} for {name}" for name, number in whole.reasons.most_common())
     said = [
-        f"Others used this machine meanwhile ({listed}): {whole.left_out_ns / 1e9:.1f} s of measuring were left out "
-        f"and repeated, {whole.kept_ns / 1e9:.1f} s count. What guests did in the moments left out is not in the "
-        "figures."
+        f"Others used this machine meanwhile: parts of trials were left out and repeated ({listed}), "
+        f"{whole.left_out_ns / 1e9:.1f} s together; {whole.kept_ns / 1e9:.1f} s count. What guests did in the moments "
+        "left out is not in the figures."
     ]
     if (differ := left_out_differing(tallies)) is not None:
         where = f"{differ.suite}, load {differ.load}" if differ.load else differ.suite

@@ -92,6 +92,16 @@ class Report:
         """Number of trials by status, over all arms."""
         return dict(sum((Counter(arm.trials) for arm in self.arms), Counter[str]()))
 
+    @property
+    def valid(self) -> int:
+        """Number of trials that count."""
+        return self.statuses.get(TrialStatus.VALID.value, 0)
+
+    @property
+    def possible(self) -> int:
+        """Number of trials but those that platform or machine do not support."""
+        return len(self.trials) - self.statuses.get(TrialStatus.UNSUPPORTED.value, 0)
+
 
 def build(ledger: Ledger) -> Report:
     """Everything that the ledger of a run says; of one in progress or interrupted, the report says so."""

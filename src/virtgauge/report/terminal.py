@@ -11,7 +11,7 @@ from rich.text import Text as Line
 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.answers import identical_arms
-from virtgauge.report.last_screen import MARKS, reasons_text
+from virtgauge.report.last_screen import MARKS, validity_text
 from virtgauge.report.model import Report
 from virtgauge.report.requirements import print_decisions
 from virtgauge.results import formatting
@@ -68,10 +68,7 @@ def _headlines(report: Report, headlines: Sequence[Headline]) -> Printed:
 
 
 def _validity(report: Report, console: Console) -> None:
-    agreement, statuses = report.agreement, report.statuses
-    invalid = ", ".join(f"{number} {status}" for status, number in statuses.items() if status != "valid")
-    because = f" ({invalid}: {reasons_text(report)})" if invalid else ""
-    line = f"{statuses.get('valid', 0)} of {len(report.trials)} trials valid{because}"
+    agreement, line = report.agreement, validity_text(report)
     if agreement.ok is not None and agreement.widest is not None:
         line += f"; {identical_arms(report).text} (widest band of all cells: {band(agreement.widest)})"
     line += f"; intervals at {confidence(report.run.confidence)} where the repetitions allow; "
