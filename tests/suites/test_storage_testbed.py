@@ -124,9 +124,9 @@ def test_a_table_that_was_only_read_is_read_again_and_any_other_is_made_anew(mon
     made: list[int] = []
     prepare = Sensorstore.prepare
 
-    async def counted(client: Sensorstore, *arguments: Any, **named: Any) -> int:
+    async def counted(client: Sensorstore, *arguments: Any, **named: Any) -> None:
         made.append(named["preload"])
-        return await prepare(client, *arguments, **named)
+        await prepare(client, *arguments, **named)
 
     monkeypatch.setattr(Sensorstore, "prepare", counted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,12 +11,24 @@ import pytest
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.ledger.records import Flag
+from virtgauge.suites.isolation.benchmarks import KINDS
 from virtgauge.suites.isolation.kernel_work import LoadResult
-from virtgauge.suites.isolation.outcome import GuestConditions, Steal, Trial
-from virtgauge.suites.isolation.outside import GuestCounts
+from virtgauge.suites.isolation.outcome import GuestConditions, Trial
+from virtgauge.suites.isolation.outside import GuestCounts, Received
 
 SECOND = 10**9
-QUIET = Steal(seen_ns=0, missed_ns=0, stopped_ns=0, capacity_ns=5 * SECOND)
+
+
+@dataclasses.dataclass(frozen=True)
+class Steal:
+    """Of five seconds of one thread: stolen and missed by the guest's own account, and received from outside."""
+
+    seen_ns: int | None = 0
+    missed_ns: int = 0
+    stopped_ns: int | None = 0
+
+
+QUIET = Steal()
 NONE_STOPPED, OFTEN_STOPPED = Throttling(50, 0, 0), Throttling(50, 49, 2 * SECOND)
 
 
@@ -29,6 +42,12 @@ def guest(
     applied = Applied(policy or Policy(weight=100), {}, tuple(no_effect))
     known = {"received_cpus": 1.0, "entitled_cpus": 1.0, "unlimited_cpus": 1.0} | changes
     return GuestConditions(name=name, applied=applied, counts=GuestCounts(throttling, kills), **known)
+
+
+class Seen(SimpleNamespace):
+    """A trial, by what its flags are of."""
+
+    capacity_ns, stopped_ns, blind = Trial.capacity_ns, Trial.stopped_ns, Trial.blind
 
 
 PAIR = (guest(), guest("loading"))
@@ -46,16 +65,24 @@ def found_flags(
 ) -> list[Flag]:
     before, after = frequencies_hz
     answer = SimpleNamespace(
-        elapsed_ns=5 * SECOND, direct=not buffered, frequency_before_hz=before, frequency_after_hz=after
+        threads=1,
+        elapsed_ns=5 * SECOND,
+        direct=not buffered,
+        frequency_before_hz=before,
+        frequency_after_hz=after,
+        steal_ns=steal.seen_ns,
+        missed_ns=steal.missed_ns,
     )
-    trial = SimpleNamespace(
+    received = Received(None if steal.stopped_ns is None else 1 - steal.stopped_ns / (5 * SECOND))
+    trial = Seen(
         testbed=SimpleNamespace(spec=SimpleNamespace(where=None, memory_mib=256)),
         looks=(),
+        benchmark=KINDS["integer"],
+        tested=received,
         guests=guests,
         policies=SimpleNamespace(asked=asked),
         answer=answer,
         load_result=load,
-        steal=steal,
         cached=cached,
     )
     return list(Trial.flags(cast(Trial, trial)))
@@ -169,16 +196,15 @@ def test_a_change_of_the_clock_frequency_by_more_than_three_per_cent_is_told():
 @pytest.mark.parametrize(
     ("steal", "blind"),
     [
-        (Steal(seen_ns=0, missed_ns=0, stopped_ns=SECOND, capacity_ns=5 * SECOND), True),
-        (Steal(seen_ns=None, missed_ns=0, stopped_ns=SECOND, capacity_ns=5 * SECOND), True),
-        (Steal(seen_ns=SECOND, missed_ns=0, stopped_ns=SECOND, capacity_ns=5 * SECOND), False),
-        (Steal(seen_ns=0, missed_ns=SECOND, stopped_ns=SECOND, capacity_ns=5 * SECOND), False),  # a container
-        (Steal(seen_ns=0, missed_ns=0, stopped_ns=SECOND // 10, capacity_ns=5 * SECOND), False),  # 2 %
-        (Steal(seen_ns=0, missed_ns=0, stopped_ns=None, capacity_ns=5 * SECOND), False),  # not known
+        (Steal(seen_ns=0, missed_ns=0, stopped_ns=SECOND), True),
+        (Steal(seen_ns=None, missed_ns=0, stopped_ns=SECOND), True),
+        (Steal(seen_ns=SECOND, missed_ns=0, stopped_ns=SECOND), False),
+        (Steal(seen_ns=0, missed_ns=SECOND, stopped_ns=SECOND), False),  # a container
+        (Steal(seen_ns=0, missed_ns=0, stopped_ns=SECOND // 10), False),  # 2 %
+        (Steal(seen_ns=0, missed_ns=0, stopped_ns=None), False),  # not known
     ],
 )
 def test_a_guest_is_blind_that_sees_nothing_of_the_time_in_which_it_was_stopped(steal, blind):
-    assert steal.blind == blind
     assert flags(steal=steal) == (
         {"guest-blind": (False, "the tested guest was stopped for 20% of its time, which it sees little or nothing of")}
         if blind

@@ -93,11 +93,7 @@ def slices_of(threads: Sequence[Mapping[str, Any]], elapsed_ns: int, slice_ns: i
     """Rates of all threads together, in slices of equal length.
 
     Each thread closes its slices by itself, later than asked for where it did not run at the end; between two of its
-    ends its work is taken as even.  What is left over in the end is no slice.
-
-    Args:
-        threads: their ``slice_units`` and ``slice_ns``; what comes back is in units a second.
-        elapsed_ns: of the longest.
+    ends its work is taken as even.  What is left over in the end is no slice.  In units a second.
     """
     ends: npt.NDArray[np.int64] = np.arange(0, elapsed_ns + 1, slice_ns, dtype=np.int64)
     done = np.zeros(len(ends))

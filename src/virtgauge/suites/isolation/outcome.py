@@ -44,23 +44,6 @@ class GuestConditions:
     counts: GuestCounts  # how often its limits stopped it, and killed its processes
 
 
-@dataclasses.dataclass(frozen=True)
-class Steal:
-    """Time in which the tested guest wanted to run and did not; None where it is not known."""
-
-    seen_ns: int | None  # as its own kernel counts stolen time
-    missed_ns: int  # CPU time that its threads did not get, by their own kernel's account
-    stopped_ns: int | None  # what they did not get, counted from outside
-    capacity_ns: int  # what they would have used if nothing had stopped them
-
-    @property
-    def blind(self) -> bool:
-        """Whether it was stopped for a time that matters, and sees little or nothing of it in any way."""
-        if self.stopped_ns is None or self.stopped_ns <= _STOPPED * self.capacity_ns:
-            return False
-        return (self.seen_ns or 0) + self.missed_ns < _VISIBLE * self.stopped_ns
-
-
 def out_of_memory_words(name: str, kills: int, memory_mib: int) -> str:
     """Who was killed where."""
     processes = "a process" if kills == 1 else f"{kills} processes"
@@ -114,13 +97,23 @@ class Trial:
     looks: tuple[Look, ...] = ()  # at a policy that was set by hand
 
     @property
-    def steal(self) -> Steal:
-        """Time that the tested guest's threads did not get."""
-        capacity_ns = self.answer.threads * self.answer.elapsed_ns
-        stopped_ns = None
-        if self.benchmark.always_runs and self.tested.cpus is not None:
-            stopped_ns = max(0, capacity_ns - round(self.tested.cpus * self.answer.elapsed_ns))
-        return Steal(self.answer.steal_ns, self.answer.missed_ns, stopped_ns, capacity_ns)
+    def capacity_ns(self) -> int:
+        """CPU time that the tested guest's threads would have used if nothing had stopped them."""
+        return self.answer.threads * self.answer.elapsed_ns
+
+    @property
+    def stopped_ns(self) -> int | None:
+        """What they did not get of it, counted from outside; None where that is not known."""
+        if not self.benchmark.always_runs or self.tested.cpus is None:
+            return None
+        return max(0, self.capacity_ns - round(self.tested.cpus * self.answer.elapsed_ns))
+
+    @property
+    def blind(self) -> bool:
+        """Whether the tested guest was stopped for a time that matters, and sees little or nothing of it in any way."""
+        if self.stopped_ns is None or self.stopped_ns <= _STOPPED * self.capacity_ns:
+            return False
+        return (self.answer.steal_ns or 0) + self.answer.missed_ns < _VISIBLE * self.stopped_ns
 
     @property
     def guests(self) -> tuple[GuestConditions, GuestConditions]:
@@ -139,7 +132,7 @@ class Trial:
         )
 
     def result(self) -> dict[str, Any]:
-        answer, rate, steal, guests, load = self.answer, self.answer.rate, self.steal, self.guests, self.load_result
+        answer, rate, guests, load = self.answer, self.answer.rate, self.guests, self.load_result
         block_bytes, capacity = self.work.get("block_bytes"), self.testbed.spec.where.capacity
         return {
             "unit": answer.unit,
@@ -188,13 +181,13 @@ class Trial:
             },
             "frequency": {"before_hz": answer.frequency_before_hz, "after_hz": answer.frequency_after_hz},
             "io_wait_share": self.outside.io_wait_share,
-            "steal": {"seen_ns": steal.seen_ns, "stopped_ns": steal.stopped_ns, "blind": steal.blind},
+            "steal": {"seen_ns": answer.steal_ns, "stopped_ns": self.stopped_ns, "blind": self.blind},
             "out_of_memory_kills": {guest.name: guest.counts.kills for guest in guests},
         }
 
     def flags(self) -> Iterator[Flag]:
         """Every flag that applies."""
-        spec, load, answer, steal = self.testbed.spec, self.load_result, self.answer, self.steal
+        spec, load, answer = self.testbed.spec, self.load_result, self.answer
         if (why := not_in_force(self.looks, spec.where)) is not None:
             yield Flag("policy-not-in-force", why)
         if load is not None and load.error is not None:
@@ -213,8 +206,8 @@ class Trial:
         if before > 0 and abs(after / before - 1) > _FREQUENCY:
             text = f"{before / 1e9:.2f} GHz before the trial, {after / 1e9:.2f} GHz after it"
             yield Flag("frequency-changed", text, fatal=False)
-        if steal.blind and steal.stopped_ns is not None:
-            stopped = steal.stopped_ns / steal.capacity_ns
+        if self.blind and self.stopped_ns is not None:
+            stopped = self.stopped_ns / self.capacity_ns
             text = f"the tested guest was stopped for {stopped:.0%} of its time, which it sees little or nothing of"
             yield Flag("guest-blind", text, fatal=False)
         if self.cached is not None:

@@ -270,10 +270,7 @@ async def _loaded(
 
 @contextlib.asynccontextmanager
 async def _explained(testbed: IsolationTestbed, before: Outside) -> AsyncIterator[None]:
-    """Tell why a guest was lost during the block, where that is known.
-
-    Raises AgentError: ``out-of-memory`` or ``lost``.
-    """
+    """Tell why a guest was lost during the block. Raises AgentError: ``out-of-memory`` or ``lost``, where known."""
     try:
         yield
     except ChannelClosedError as error:

@@ -24,10 +24,7 @@ UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
 
 
 def find_sensorstore() -> Path:
-    """Find the executable: ``$VIRTGAUGE_SENSORSTORE``, then the one inside the installed package.
-
-    Raises UnavailableError: neither exists.
-    """
+    """Find it: ``$VIRTGAUGE_SENSORSTORE``, then the one in the package. Raises UnavailableError: neither exists."""
     what = "the load generator for databases"
     return find_native("sensorstore", ENVIRONMENT_VARIABLE, what, "a built sensorstore", "sensorstore")
 
@@ -177,10 +174,9 @@ class Sensorstore:
         """Version and settings; one attempt."""
         return await self._call("about", {}, _SHORT_S)
 
-    async def prepare(self, data: Mapping[str, Any], *, index: bool, drop: bool, preload: int, within_s: float) -> int:
-        """Make the empty table and put ``preload`` readings of each sensor there; how many there are."""
-        fields = {"index": index, "drop": drop, "data": data, "preload": preload}
-        return int((await self._call("prepare", fields, within_s))["rows"])
+    async def prepare(self, data: Mapping[str, Any], *, index: bool, drop: bool, preload: int, within_s: float) -> None:
+        """Make the empty table and put ``preload`` readings of each sensor there."""
+        await self._call("prepare", {"index": index, "drop": drop, "data": data, "preload": preload}, within_s)
 
     async def drop(self) -> None:
         """Drop the table that :meth:`prepare` made."""
@@ -194,16 +190,15 @@ class Sensorstore:
         warmup_s: float,
         seconds: float,
         acknowledged: Path | None = None,
-        until_failure: bool = False,
     ) -> Measured:
-        """Run the loads at the same time, and count after the warm-up."""
+        """Run the loads at the same time, and count after the warm-up; until one fails, if it notes what it wrote."""
         fields = {
             "data": data,
             "streams": [dataclasses.asdict(stream) for stream in streams],
             "warmup_ms": round(warmup_s * 1000),
             "duration_ms": round(seconds * 1000),
             "acknowledged": None if acknowledged is None else str(acknowledged),
-            "until_failure": until_failure,
+            "until_failure": acknowledged is not None,
         }
         value = await self._call("measure", fields, warmup_s + seconds + _SHORT_S)
         with documented("what sensorstore measured", "docs/sensorstore.md"):
