@@ -11,13 +11,13 @@ import asyncio
 import dataclasses
 import importlib.metadata
 import statistics
+import sys
 import time
 from typing import Any
 
-from benchmark import Outcome, figure, main, progress
+from benchmark import FOLDER, Outcome, figure, main, progress
 
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
-from virtgauge.suites.forwarding.laboratory import simulated_offer
 from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import Limits, Rfc2544Search, Search, Tst009Search
 from virtgauge.suites.forwarding.settings import ForwardingSettings
@@ -69,6 +69,9 @@ def measure(arguments: argparse.Namespace) -> Outcome:
 
 async def _design(search: Search, truth: ForwardingTruth, seed: int) -> dict[str, Any]:
     """All cells of the paper's design on one device."""
+    sys.path.insert(0, str(FOLDER.parent / "tests"))
+    from forwarding_offers import simulated_offer
+
     design = ForwardingSettings()
     device = ForwardingDevice(truth, seed)
     found: dict[str, Any] = {"measuring_s": 0.0, "wall_s": 0.0, "ndr_errors": [], "pdr_errors": []}

@@ -6,9 +6,10 @@ import asyncio
 import threading
 
 import pytest
+from forwarding_offers import simulated_offer
 
 from virtgauge.analysis.forwarding import equal_shares, two_level_shares
-from virtgauge.platforms.simulated.forwarding import DROPS, ForwardingDevice, ForwardingTruth
+from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
 from virtgauge.suites.forwarding.latency import back_to_back
 from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import (
@@ -29,24 +30,6 @@ EQUAL = equal_shares(12)
 STALLS = {"frame_ns": 1e9 / 430e3, "stalls_per_s": 0.2, "stall_ms": 5.0, "queue_frames": 1024}
 
 by_name = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
-
-
-def simulated_offer(device, shares, frame_bytes):
-    """One load vector and frame size of a simulated device, without an agent in between.  Latencies are not kept."""
-
-    async def offer(rate_pps, duration_s):
-        trial = device.trial(rate_pps, shares, frame_bytes, duration_s)
-        return TrialResult(
-            rate_pps=rate_pps,
-            duration_s=duration_s,
-            elapsed_s=trial["elapsed_ns"] / 1e9,
-            flows=tuple(FlowResult(f["sent"], f["lost"], f["duplicates"], f["reordered"]) for f in trial["flows"]),
-            stretched=trial["stretched"],
-            late=trial["late"],
-            drops=trial[DROPS],
-        )
-
-    return offer
 
 
 def load(shares=EQUAL, frame_bytes=64, seed=1, **truth):
