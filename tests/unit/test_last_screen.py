@@ -234,13 +234,20 @@ def folder(simulated_machine: Path) -> Path:
     return long
 
 
+def printed_by(words: list[str], environment: dict[str, str]) -> list[str]:
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.splitlines()
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_nothing_is_broken_where_it_is_piped(folder: Path, full: bool) -> None:
     page = folder / "report.html"
     words = [sys.executable, "-m", "virtgauge.cli", "report", str(folder), *(["--full"] if full else [])]
-    lines = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    environment = os.environ | {"PATH": "/usr/bin:/bin"}  # without any virtgauge
+    lines = printed_by(words, environment)
     assert lines[-1] == f"report: {page}"
-    assert f"virtgauge report {folder} --full" in "\n".join(lines)
+    (next_one,) = [line.removeprefix("next:").strip() for line in lines if line.endswith(f" report {folder} --full")]
+    assert printed_by(["sh", "-c", next_one], environment)[-1] == lines[-1], "what to type next works as it stands"
     assert full or len(lines) <= 20
     assert full or not any("…" in line for line in lines), "no line is cut"
 

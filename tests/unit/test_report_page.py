@@ -121,6 +121,15 @@ def test_names_cannot_leave_their_place(tmp_path: Path) -> None:
     assert "49" not in re.findall(r"<title>(.*?)</title>", text)[0]
 
 
+def test_the_table_of_a_first_look_has_no_empty_column(usual: report.Report) -> None:
+    text = report.render_html(usual)
+    glance = text[text.index("<h2>Timing") : text.index("Each platform in one sentence")]
+    head, body = glance.split("<tbody>", 1)
+    assert re.findall(r'<th rowspan="2" scope="col"[^>]*>([^<]*)</th>', head) == ["Platform"]
+    rows = body.split("</tr>")[:-1]
+    assert all(row.count("<th ") == 1 and 'scope="row"' in row for row in rows)
+
+
 def test_the_colour_of_a_ratio_is_pale_where_it_is_slight(tmp_path: Path) -> None:
     host = SyntheticArm(arm_record("host", "host", "Host", "reference"))
     aa = SyntheticArm(arm_record("host-aa", "host", "Host (A/A)", "aa"))

@@ -6,6 +6,8 @@ import enum
 import gc
 import io
 import os
+import shlex
+import shutil
 import socket
 import sys
 import time
@@ -79,8 +81,16 @@ def _print_text(built: Report, folder: Path, console: Console, full: bool) -> No
     if full:
         report.render_text(built, console)
     page, plan = folder / REPORT_NAME, folder / "plan.toml"
-    place = report.Place(str(folder), str(page), page.exists(), str(plan) if plan.exists() else None)
+    place = report.Place(str(folder), str(page), page.exists(), str(plan) if plan.exists() else None, _program())
     report.print_last_screen(built, place, console)
+
+
+def _program() -> str:
+    """What starts this program in the user's shell: its name where that is found, else as it was started itself."""
+    if shutil.which("virtgauge"):
+        return "virtgauge"
+    own = sys.argv[0]
+    return shlex.quote(own) if Path(own).name == "virtgauge" else shlex.join([sys.executable, "-m", "virtgauge.cli"])
 
 
 def deliver(made: str | Callable[[Console], None], out: Path | None, *, named: bool = True) -> None:

@@ -54,6 +54,7 @@ class Place:
     page: str  # its HTML report
     written: bool  # whether that is there already
     plan: str | None  # its plan file; None where the run cannot be repeated (its trials were imported)
+    program: str = "virtgauge"  # what starts this program
 
 
 def print_last_screen(report: Report, place: Place, console: Console) -> None:
@@ -68,7 +69,7 @@ def last_screen(report: Report, place: Place, width: int = COLUMNS) -> list[Text
     head = [_cut(title(report), width, "bold"), *_caveats(report, width)]
     end = [*_next_steps(report, place), Text(f"report: {place.page}")]
     room = ROWS - len(head) - sum(max(1, -(-line.cell_len // width)) for line in end)
-    full = f"virtgauge report {shlex.quote(place.run)} --full"
+    full = f"{place.program} report {shlex.quote(place.run)} --full"
     told, limits = answers(report), [_cut(text, width, "yellow") for text in _limits(report)]
     least = min(len(told), _LEAST_ANSWERS) + min(len(limits), _LEAST_LIMITS)
     verdicts = _verdicts(report, max(room - least, 1), width, full)
@@ -193,12 +194,12 @@ def _next_steps(report: Report, place: Place) -> list[Text]:
     run = shlex.quote(place.run)
     steps = []
     if not report.finished:
-        steps.append(f"virtgauge {fleet}resume {run}")
+        steps.append(f"{place.program} {fleet}resume {run}")
     elif place.plan is not None and not fleet and (wanted := _more_repetitions(report)):
-        steps.append(f"virtgauge run {shlex.quote(place.plan)} --repetitions {wanted}")
+        steps.append(f"{place.program} run {shlex.quote(place.plan)} --repetitions {wanted}")
     if not place.written:
-        steps.append(f"virtgauge report {run} --format html")
-    steps.append(f"virtgauge report {run} --full")
+        steps.append(f"{place.program} report {run} --format html")
+    steps.append(f"{place.program} report {run} --full")
     return [Text(f"{'next:' if place == 0 else '     '} {step}") for place, step in enumerate(steps)]
 
 

@@ -174,13 +174,13 @@ def glance(context: Context) -> Iterator[Block]:
     chosen = highlights(context)
     yield from table_of(
         "",
-        ("Medians",),
+        (),
         (blocks.Column(load_label(context.level(cell, "load")), function_label(cell.factors)) for _, cell in chosen),
         (
-            Row(("",), arm.name, tuple(context.value(name, cell, arm.name, compared=True) for name, cell in chosen))
+            Row((), arm.name, tuple(context.value(name, cell, arm.name, compared=True) for name, cell in chosen))
             for arm in (context.arms if chosen else ())
         ),
-        "Of reading a clock, and of how late a sleep wakes, with the ratio to the reference in the same block. "
+        "Medians of reading a clock, and of how late a sleep wakes, with the ratio to the reference in the same block. "
         "Coloured ratios differ by more than identical arms (A/A) do, pale ones by less than a tenth; grey ones were "
         "not shown to. An emulated processor shows that the method works, not what the platform can do on hardware, "
         "and is never ranked.",
