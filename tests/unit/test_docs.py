@@ -85,6 +85,32 @@ def test_the_readme_is_read_in_one_go() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
+def rows(page: str, after: str) -> list[list[str]]:
+    """The table that follows some words of a page."""
+    table = (ROOT / page).read_text().partition(after)[2].partition("|---|")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[1:]]
+
+
+def test_readme_and_support_name_the_same_platforms_and_hypervisors() -> None:
+    readme, support = rows("README.md", "## Which platforms"), rows("docs/support.md", "\n## Platforms")
+    told = {"README.md": " ".join(map(str, readme)), "docs/support.md": " ".join(map(str, support))}
+    guided = [name for row in rows("docs/platforms/README.md", "**ssh or an image?**") for name in row[0].split(", ")]
+    assert "Proxmox VE" in guided
+    for page, text in told.items():
+        for name in (*(f"`{kind}`" for kind in KINDS), *(name.removeprefix("VMware ") for name in guided)):
+            assert name in text, f"{name} has no state in {page}"
+
+
+def test_readme_and_support_say_the_same_of_sandboxes_as_the_self_check() -> None:
+    readme = next(row[-1] for row in rows("README.md", "## Which platforms") if "`bubblewrap`" in row)
+    support = next(row[-1] for row in rows("docs/support.md", "\n## Platforms") if "`bubblewrap`" in row)
+    assert re.sub(r"\[(.*?)\]\(.*?\)", r"\1", support) == readme
+    checked = next(
+        row for row in rows("docs/support.md", "made by `virtgauge support merge`") if "Bubblewrap" in row[0]
+    )
+    assert {*checked[4].split(", ")} == set(SUITES) and "every suite" in readme
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     broken = []
