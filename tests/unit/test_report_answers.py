@@ -114,7 +114,7 @@ def test_a_word_stands_before_each_kind_of_figure(built: report.Report) -> None:
         "b by so much",
         "slightly worse: c by so much",
         "better: d by so much",
-        "no difference shown: e (even chance to see 1.02×)",
+        "no difference shown (even chance to see 1.02×): e",
     )
     assert answer.smallest == "1.02×"
 
@@ -136,7 +136,7 @@ def test_what_could_not_be_resolved_says_why(tmp_path: Path) -> None:
 def test_a_figure_under_load_that_resolves_nothing_limits_the_answer(tmp_path: Path) -> None:
     found = answers_of(tmp_path / "run", loaded_spread=1.5)
     same, slower = found["runc"], found["gvisor"]
-    assert re.fullmatch(r"no difference shown in 3 figures \(even chance to see 1\.\d+×\)", same.clauses[0])
+    assert re.fullmatch(r"no difference shown \(even chance to see 1\.\d+×\) in 3 figures", same.clauses[0])
     assert re.fullmatch(r"1\.\d+×; usleep under CPU load: even chance to see [\d.]+× \(.+\)", same.smallest)
     assert same.clauses[1:] == ("unresolved: usleep under CPU load",)
     for one in (same, slower):

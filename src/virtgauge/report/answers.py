@@ -186,7 +186,7 @@ def _clauses(
         if resolved:  # the smallest difference is of those that it is told of
             few = f": {_listed(resolved)}" if len(resolved) <= _MOST_NAMES else f" in {len(resolved)} figures"
             where = "" if len(resolved) == len(compared) else few
-            yield f"no difference shown{where} ({EVEN_CHANCE} {even_chance(_least(resolved), resolved[0].unit)})"
+            yield f"no difference shown ({EVEN_CHANCE} {even_chance(_least(resolved), resolved[0].unit)}){where}"
         if coarse:
             yield f"unresolved: {_listed(coarse)}"
     yield from differing if same_first else ()
