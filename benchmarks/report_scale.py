@@ -1,10 +1,10 @@
 """Time and size of the report over 10,000 trials.
 
-Usage: python benchmarks/report_scale.py [--trials 10000] [--keep FOLDER]
+Usage: python benchmarks/report_scale.py [--trials 10000] [--keep FOLDER] [--json]
 
 Writes a synthetic run (10 arms × the 18 cells of the full timing suite, a million reads a trial; beyond 10,000 trials
 those are repeated as later repetitions), then makes its report in a fresh process, as ``virtgauge report RUN --format
-html`` would, and prints wall time, peak memory and size.
+html`` would, and prints wall time, peak memory and size; with ``--json`` those of the JSON, too.
 """
 
 from __future__ import annotations
@@ -66,13 +66,11 @@ def _repeat(ledger: Path, times: int, blocks: int) -> None:
     database.close()
 
 
-def report(folder: Path) -> None:
-    """Make the page of a run, and say how long each part took."""
+def report(folder: Path, json: bool) -> None:
+    """Make the page of a run, and say how long each part took; then the JSON, where it is asked for."""
     began = time.perf_counter()
     from virtgauge import report
-    from virtgauge.exchange import tidy
     from virtgauge.ledger.store import Ledger
-    from virtgauge.results.table import ResultTable
 
     imported = time.perf_counter()
     ledger = Ledger.open(folder)
@@ -83,16 +81,21 @@ def report(folder: Path) -> None:
     rendered, cpu = time.perf_counter(), time.process_time()
     # Of this program: getrusage would count what the process was before it began, which had written the run.
     peak_mib = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
-    with (folder / "run.json").open("w", encoding="utf-8") as text:
-        tidy.write(ResultTable(ledger), text)
-    written, json_mb = time.perf_counter(), (folder / "run.json").stat().st_size / 1e6
-    ledger.close()
     print(f"imports           {imported - began:6.2f} s")
     print(f"analysis          {analysed - imported:6.2f} s")
     print(f"page              {rendered - analysed:6.2f} s   {len(page.encode()) / 1e6:.2f} MB")
     print(f"report.html total {rendered - began:6.2f} s   (CPU time of the process so far {cpu:.2f} s)")
-    print(f"(JSON besides     {written - rendered:6.2f} s   {json_mb:.2f} MB)")
     print(f"peak memory       {peak_mib:6.0f} MiB")
+    if json:
+        from virtgauge.exchange import tidy
+        from virtgauge.results.table import ResultTable
+
+        began = time.perf_counter()
+        with (folder / "run.json").open("w", encoding="utf-8") as text:
+            tidy.write(ResultTable(ledger), text)
+        size_mb = (folder / "run.json").stat().st_size / 1e6
+        print(f"JSON besides      {time.perf_counter() - began:6.2f} s   {size_mb:.2f} MB")
+    ledger.close()
 
 
 def main() -> None:
@@ -101,15 +104,16 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--keep", type=Path, help="write the run here and keep it")
     parser.add_argument("--of", type=Path, help="only make the report of this run")
+    parser.add_argument("--json", action="store_true", help="make the JSON, too")
     arguments = parser.parse_args()
     if arguments.of:
-        report(arguments.of)
+        report(arguments.of, arguments.json)
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.keep or Path(scratch) / "run"
         trials = make_run(folder, arguments.trials)
         print(f"trials            {trials:6d}", flush=True)
-        subprocess.run([sys.executable, __file__, "--of", str(folder)], check=True)
+        subprocess.run([sys.executable, __file__, "--of", str(folder), *["--json"] * arguments.json], check=True)
 
 
 if __name__ == "__main__":

@@ -124,6 +124,11 @@ def test_a_spread_is_median_and_range():
     assert spread([4.0]) == "4.00"
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in BENCHMARKS.glob("*.py")))
+def test_every_script_finds_what_it_imports(name):
+    assert module(name).__doc__
+
+
 def test_ratios_are_made_pair_by_pair_and_a_missing_half_is_an_error():
     ratios = module("benchmark").ratios
     assert ratios([2, 9], [1, 3]) == [2, 3]
@@ -140,7 +145,7 @@ def test_the_figures_of_the_report_are_found_in_what_report_scale_prints():
     printed = (
         "imports             1.33 s\nanalysis            1.77 s\npage                1.66 s   2.44 MB\n"
         "report.html total   4.77 s   (CPU time of the process so far 4.70 s)\n"
-        "(JSON besides       0.50 s   9.10 MB)\npeak memory          271 MiB\n"
+        "peak memory          271 MiB\nJSON besides        0.50 s   9.10 MB\n"
     )
     found = module("report_time").report_figures(printed)
     assert (found["total_s"], found["size_mb"], found["peak_mib"]) == (4.77, 2.44, 271)
