@@ -6,6 +6,7 @@ import html
 import io
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
 from virtgauge.analysis.factor_tests import (
-    PARAMETERS,
     FactorTest,
     ParameterFactors,
     Place,
@@ -63,11 +63,10 @@ def cells(
 
 
 def factors_in(cells: Mapping[Place, Guests]) -> ProbeFactors | None:
-    by_statistic = {
-        place: {name: {block: figures[name] for block, figures in guests.items()} for name in PARAMETERS}
-        for place, guests in cells.items()
-    }
-    return probe_factors(by_statistic, EMULATED, 0.95)
+    def of(guests: Guests, statistic: str) -> dict[int, float]:
+        return {block: figures[statistic] for block, figures in guests.items()}
+
+    return probe_factors({place: partial(of, guests) for place, guests in cells.items()}, EMULATED, 0.95)
 
 
 def analysed(**options: float | int) -> ProbeFactors:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -36,7 +36,7 @@ MOST_PAIRED_LEVELS = 8
 """Of a factor with more levels no pairs are tested: there would be more of them than anyone reads."""
 
 Place = tuple[str, str, str]  # Function, platform (an arm's name) and load
-Repetitions = Mapping[str, Mapping[int, float]]  # A cell's figures by statistic and repetition
+Repetitions = Callable[[str], Mapping[int, float]]  # Of a statistic, a cell's figures by repetition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +130,16 @@ def probe_factors(
     levels = {factor: tuple(dict.fromkeys(place[axis] for place in ranked)) for axis, factor in enumerate(FACTORS)}
     if not any(len(found) > 1 for found in levels.values()):
         return None
-    most = max((len(values["p50"]) for values in ranked.values()), default=0)
+    most = max((len(values("p50")) for values in ranked.values()), default=0)
     if most < FEWEST_REPETITIONS:
         some = f"{most} repetition{'' if most == 1 else 's'}"
         note = f"{some} cannot estimate chance: these tests need {FEWEST_REPETITIONS} or more."
         return ProbeFactors(most, (), unranked, (note,))
     notes: list[str] = []
-    known = [_Values(name, cells, levels, unranked, confidence) for name in PARAMETERS]
-    tests = [[test for factor in FACTORS if (test := values.test(factor, notes))] for values in known]
+    tests = []
+    for name in PARAMETERS:  # one at a time: the figures of all fill the memory of a large run
+        values = _Values(name, cells, levels, unranked, confidence)
+        tests.append([test for factor in FACTORS if (test := values.test(factor, notes))])
     repetitions, effects = _effects(ranked, levels, notes)
     parameters = tuple(
         ParameterFactors(parameter, tuple(adjusted_tests), tuple(adjusted_effects))
@@ -163,7 +165,7 @@ class _Values:
         confidence: float,
     ) -> None:
         self._levels, self._unranked, self._confidence = levels, unranked, confidence
-        self._all = {place: found[parameter] for place, found in cells.items()}
+        self._all = {place: found(parameter) for place, found in cells.items()}
         self._ranked = {place: values for place, values in self._all.items() if place[1] not in unranked}
 
     def test(self, factor: str, notes: list[str]) -> FactorTest | None:
@@ -236,7 +238,7 @@ def _effects(
 
     def whole(platform: str) -> list[int]:
         found = [cells[function, platform, load] for function in levels["function"] for load in levels["load"]]
-        return sorted(set.intersection(*(set(one[parameter]) for one in found for parameter in PARAMETERS)))
+        return sorted(set.intersection(*(set(one(parameter)) for one in found for parameter in PARAMETERS)))
 
     complete = {platform: whole(platform) for platform in levels["platform"]}
     n = min(len(blocks) for blocks in complete.values())
@@ -254,11 +256,10 @@ def _effects(
     for parameter in PARAMETERS:
         values: npt.NDArray[np.float64] = np.array(
             [
-                cells[function, platform, load][parameter][block]
+                [*map(cells[function, platform, load](parameter).__getitem__, complete[platform][:n])]
                 for function in levels["function"]
                 for platform in levels["platform"]
                 for load in levels["load"]
-                for block in complete[platform][:n]
             ],
             dtype=np.float64,
         ).reshape([*shape, n])

@@ -300,9 +300,16 @@ class ResultTable:
         )
         return np.where(fits[self.trials.cell[self.trials.counted]], column, np.nan) if column.size else column
 
+    def _places(self, numbers: Sequence[int]) -> Integers:
+        """Of trials by number, their places among those that count; −1 of others.
+
+        A run in progress has new trials meanwhile, with larger numbers.
+        """
+        return self._counted_places[np.minimum(numbers, self._counted_places.size - 1)]
+
     @functools.cached_property
     def _counted_places(self) -> Integers:
-        """By trial number, its place among those that count; −1 of others, and in the end of any larger number."""
+        """By number; −1 in the end, too."""
         places = np.full(int(self.trials.number.max(initial=0)) + 2, -1, dtype=np.int64)
         places[self.trials.number[self.trials.counted]] = np.arange(self.trials.counted.size)
         return places
@@ -313,7 +320,7 @@ class ResultTable:
     def _read_fields(self, suite: str, probes: frozenset[str], fields: Sequence[Field]) -> None:
         columns = [self._empty() for _ in fields]
         for numbers, rows in read_results(self.ledger, suite, probes, [one.path for one in fields]):
-            places = self._counted_places[np.minimum(numbers, self._counted_places.size - 1)]
+            places = self._places(numbers)
             for column, one, values in zip(columns, fields, rows, strict=True):
                 column[places[places >= 0]] = one.numbers(values)[places >= 0]
         self._columns |= {(suite, probes, one): column for one, column in zip(fields, columns, strict=True)}
@@ -546,15 +553,12 @@ class ResultTable:
             self._details[key] = {
                 number: make(*parts)
                 for numbers, rows in read_results(self.ledger, suite, [probe], paths)
-                for number, parts in zip(numbers, zip(*rows, strict=True), strict=True)
-                if number in self._counted_numbers
+                for counts, number, parts in zip(
+                    self._places(numbers) >= 0, numbers, zip(*rows, strict=True), strict=True
+                )
+                if counts
             }
         return self._details[key]
-
-    @functools.cached_property
-    def _counted_numbers(self) -> frozenset[int]:
-        """A run in progress has new trials meanwhile."""
-        return frozenset(self.trials.number[self.trials.counted].tolist())
 
     def last_result(self, cell: Cell, arm: str) -> dict[str, Any]:
         """The whole result of the last repetition; empty where there is none."""

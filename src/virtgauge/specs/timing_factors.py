@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from virtgauge.analysis import factor_tests
 from virtgauge.analysis.factor_tests import PARAMETERS, EffectTest, FactorTest, PairTest
 from virtgauge.analysis.ranks import magnitude
+from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import NONE, load_label, probe_title
 from virtgauge.results.quantities import COUNT, PROBABILITY
 from virtgauge.specs.blocks import Block, Column, Place, Row, Shown, Table, Text, Value, table_of
@@ -101,12 +103,16 @@ def factors_of(context: Context) -> Iterator[tuple[str, factor_tests.ProbeFactor
         cells: dict[factor_tests.Place, factor_tests.Repetitions] = {}
         for cell in context.where({"probe": (probe,)}):
             for arm in context.arms:
-                values = {name: context.values(f"{probe}.{name}", cell, arm.name) for name in PARAMETERS}
-                if values["p50"] and arm.role != "aa":
+                if arm.role != "aa" and context.values(f"{probe}.p50", cell, arm.name):
+                    values = functools.partial(_values, context, probe, cell, arm.name)
                     cells[function_label(cell.factors), arm.name, context.level(cell, "load")] = values
         found = factor_tests.probe_factors(cells, unranked, context.table.confidence)
         if found is not None:
             yield probe, found
+
+
+def _values(context: Context, probe: str, cell: Cell, arm: str, statistic: str) -> dict[int, float]:
+    return context.values(f"{probe}.{statistic}", cell, arm)
 
 
 def what_matters(context: Context) -> Iterator[Block]:
