@@ -66,6 +66,14 @@ def test_weights_are_those_of_all_resamples(n: int) -> None:
         assert ours[median] == pytest.approx(times / n**n, rel=1e-6)
 
 
+@pytest.mark.parametrize("n", [1500, 2200, 5500])
+def test_weights_of_many_values_are_alike_on_both_sides_of_the_middle(n: int) -> None:
+    """The two draws in the middle are one value with the chance 1/e, and as often above as below."""
+    i, j, weight = median_weights(n)
+    assert weight[i == j].sum() == pytest.approx(math.exp(-1), rel=0.002)
+    assert ((i + j) / 2) @ weight == pytest.approx((n - 1) / 2)
+
+
 def test_plain_percentiles_agree_with_scipy_bootstrap() -> None:
     values = np.random.default_rng(5).lognormal(3, 0.5, 15)
     tail = expanded_tail(15, 0.95)

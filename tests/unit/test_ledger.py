@@ -93,6 +93,7 @@ def test_values_of_several_trials_come_back_together(ledger):
     [
         ("bins = x'00'", "bins: "),
         ("bins = :falling", "bins do not ascend"),
+        ("unit = ''", "unit is ''"),
         ("maximum = -6", "the least value is above the largest"),
         ("maximum = 4611686018427387905", "maximum is 4611686018427387905"),
         ("maximum = 9000000000000000000", "maximum is 9000000000000000000"),

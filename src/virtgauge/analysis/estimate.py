@@ -108,10 +108,8 @@ def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     # The half-th draw in order is x(i) and the next is x(j), i < j: half of the draws end exactly at i, half begin
     # exactly at j.  In logarithms, for the binomial coefficient overflows beyond n = 1000.
     share = np.log(np.arange(0, n + 1).clip(min=1e-300) / n)
-    reach = np.exp(half * share)  # (k/n)^half for k = 0 … n
-    steps = np.diff(reach)
-    with np.errstate(divide="ignore"):
-        log_step = np.log(steps)
+    # Of (k/n)^half the step from k − 1 to k, which is below the least number beyond n = 1900.
+    log_step = half * share[1:] + np.log1p(-np.exp(half * (share[:-1] - share[1:])))
     lower = np.diff(special.bdtrc(half - 1, n, rank / n), prepend=0.0)  # P(the half-th draw is x(i))
     near = np.flatnonzero(lower > _NEGLIGIBLE)  # no pair beside these, and their mirror images, is likelier
     first = min(int(near[0]), n - 1 - int(near[-1]))

@@ -147,16 +147,18 @@ def pooled_histogram(rows: Sequence[tuple[Any, ...]]) -> Histogram | None:
         minimum, maximum, mean = np.array(least, np.int64), np.array(most, np.int64), np.array(means, np.float64)
     except (zlib.error, ValueError, TypeError, OverflowError):
         _raise_first(rows)
-    there, starts = sizes > 0, np.cumsum(sizes) - sizes
+    some, starts = sizes > 0, np.cumsum(sizes) - sizes
     totals, ends = np.zeros(sizes.size), np.stack([minimum, maximum, minimum, maximum])
-    if there.any():
-        totals[there] = np.add.reduceat(counts.astype(np.float64), starts[there])
+    if some.any():
+        totals[some] = np.add.reduceat(counts.astype(np.float64), starts[some])
+        there = totals > 0
         ends[2:, there] = values[starts[there]], values[starts[there] + sizes[there] - 1]
     ns = np.array([NS_PER_UNIT.get(unit, 0) for unit in units])
     first = np.zeros(values.size, dtype=bool)
-    first[starts[there]] = True
+    first[starts[some]] = True
     fine = (
-        (first | (np.diff(values, prepend=0) > 0)).all()
+        all(0 < len(unit) <= LONGEST_NAME for unit in units)
+        and (first | (np.diff(values, prepend=0) > 0)).all()
         and ((ends >= -_LARGEST_INTEGER) & (ends <= _LARGEST_INTEGER) & (np.abs(ends * ns) <= _LONGEST_NS)).all()
         and ((totals < 2**53) & (minimum <= maximum) & (np.abs(mean) <= _LARGEST_REAL)).all()
     )

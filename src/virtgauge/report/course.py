@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -36,9 +37,11 @@ def course_caveats(table: ResultTable) -> Iterator[str]:
             continue
         groups = np.array_split(np.array(blocks), min(len(blocks), _GROUPS))
         ask = functools.partial(candidate_of, list(places.values()), len(groups), table.manifest.seed)
-        if ask(_FIRST_PERMUTATIONS)[1].p > _CLEARLY_CHANCE:
+        # Of so many families each has its own most extreme order, so that no p is below their number by the orders'.
+        families = 2 * len(places)
+        if ask(_FIRST_PERMUTATIONS)[1].p > _CLEARLY_CHANCE + families / (1 + _FIRST_PERMUTATIONS):
             continue
-        index, found = ask(_PERMUTATIONS)
+        index, found = ask(max(_PERMUTATIONS, math.ceil(1.5 * families * len(arms) / _CHANCE)))
         if found.p > _CHANCE / len(arms):
             continue
         starts = np.cumsum([0, *(len(group) for group in groups)])

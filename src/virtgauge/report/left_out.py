@@ -53,7 +53,7 @@ class LeftOut:
             self.reasons[one["reason"]] += 1
             self.left_out_ns += one["elapsed_ns"]
         self.kept_takes += int(np.where(np.isnan(told.kept), 1, told.kept).sum())
-        self.waited_ns += int(told.waited_ns.sum())
+        self.waited_ns += int(np.nansum(told.waited_ns))
         kept = told.processors > 0
         self.kept_ns += int(told.elapsed_ns[kept].sum())
         bounded = kept & ~np.isnan(told.steal_at_most_ns)
