@@ -35,7 +35,7 @@ class Answer:
     @property
     def smallest(self) -> str:
         """The smallest difference that could be shown, and where it could not; a dash of no comparison."""
-        return "; ".join(filter(None, (self.seen, *self.unresolved))) or NONE
+        return "; ".join(filter(None, (self.seen, *(f"not resolved: {one}" for one in self.unresolved)))) or NONE
 
     def fitted(self, width: int) -> str:
         """The clauses that fit in so many columns; a first one that does not is cut."""
@@ -142,7 +142,7 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
         still_open = [one for one in compared if not one.shown]
         resolved = [one for one in still_open if not one.unresolved]
         shown = [] if same_first else [figure for figure in compared if figure.shown]
-        decisive = shown[0] if shown else max(resolved or still_open, key=_widest)
+        decisive = shown[0] if shown else compared[0] if same_first else max(resolved or still_open, key=_widest)
         known = resolved or [one for one in compared if one.shown]
         seen = even_chance(_least(known), known[0].unit) if known else ""
     return Answer(headline.arm, suite, headline.tone, clauses, tuple(_unresolved(figures)), seen, decisive)
@@ -183,12 +183,15 @@ def _clauses(
         told = [f"{figure.name} {figure.change}" for figure in same if figure.change]
         yield from _after("not proven", told) if told else [f"no difference shown: {_listed(same)}"]
     else:
+        not_seen = [f"unresolved: {_listed(coarse)}"] if coarse else []
+        if same_first and compared[0].unresolved:  # what is required comes first
+            yield from not_seen
+            not_seen = []
         if resolved:  # the smallest difference is of those that it is told of
             few = f": {_listed(resolved)}" if len(resolved) <= _MOST_NAMES else f" in {len(resolved)} figures"
             where = "" if len(resolved) == len(compared) else few
             yield f"no difference shown ({EVEN_CHANCE} {even_chance(_least(resolved), resolved[0].unit)}){where}"
-        if coarse:
-            yield f"unresolved: {_listed(coarse)}"
+        yield from not_seen
     yield from differing if same_first else ()
 
 

@@ -71,8 +71,10 @@ def _validity(report: Report, console: Console) -> None:
     agreement, line = report.agreement, validity_text(report)
     if agreement.ok is not None and agreement.widest is not None:
         line += f"; {identical_arms(report).text} (widest band of all cells: {band(agreement.widest)})"
-    line += f"; intervals at {confidence(report.run.confidence)} where the repetitions allow; "
-    line += "ratios to the reference are medians of those within each repetition"
+    line += f"; intervals at {confidence(report.run.confidence)} where the repetitions allow"
+    figures = (one for suite in report.suites for headline in suite.headlines for one in headline.figures)
+    if any(one.judgement is not None and one.unit == "ratio" for one in figures):
+        line += "; ratios to the reference are medians of those within each repetition"
     console.print(Line(line))
 
 

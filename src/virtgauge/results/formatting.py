@@ -106,7 +106,7 @@ def change_phrase(comparison: Comparison, higher: str, lower: str) -> str:
 def is_slight(found: Difference) -> bool:
     """Whether a ratio that was shown to differ does so by less than a tenth."""
     point = found.estimate.point if isinstance(found, Comparison) and found.distinguishable else None
-    return point is not None and abs(math.log(point)) < math.log(_MATERIAL)
+    return point is not None and abs(point - 1) < _MATERIAL - 1
 
 
 def ratio_with_interval(estimate: Estimate) -> str:

@@ -65,7 +65,7 @@ class Value:
     @property
     def slight(self) -> bool:
         """Whether it was shown to differ by a factor so near to 1 that it seldom matters."""
-        return self.compared is not None and is_slight(self.compared)
+        return self.judged != "plain" and self.compared is not None and is_slight(self.compared)
 
 
 @dataclasses.dataclass(frozen=True)

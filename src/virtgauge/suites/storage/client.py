@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import PositiveInt
-
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.extras import find_native
 from virtgauge.suites.answers import CountedHistogram, decoded, documented
@@ -86,7 +84,7 @@ class StreamResult:
 class Measured:
     """What ``measure`` brought."""
 
-    elapsed_ns: PositiveInt
+    elapsed_ns: int  # 0 where all clients had ended before the span began
     cpu_ns: int  # of the client, user and system, in that span
     started_monotonic_ns: int  # when the span began, by the CLOCK_MONOTONIC of where the client ran
     finished_ns: int  # when its answer had come, by the controller's
@@ -98,7 +96,7 @@ class Measured:
 
     @property
     def operations_per_s(self) -> float:
-        return self.operations * 1e9 / self.elapsed_ns
+        return self.operations * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
 
     @property
     def writes(self) -> list[StreamResult]:
