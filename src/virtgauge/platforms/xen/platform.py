@@ -24,7 +24,7 @@ from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import xen_command_line
-from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed
+from virtgauge.platforms.boot_probe import BootedPlatform, boots
 from virtgauge.platforms.disk_image import NO_FOLDERS
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.xen.dom0 import Dom0, XenError
@@ -202,7 +202,8 @@ class XenPlatform(BootedPlatform):
             raise UnavailableError(what, "apt install xen-system-amd64, and boot Xen")
         if os.geteuid() != 0:
             raise UnavailableError("Xen's toolstack needs root" + lacking("CAP_SYS_ADMIN"), AS_ROOT)
-        installed("xl", "Xen's toolstack xl", "apt install xen-utils")
+        if shutil.which("xl") is None:  # as it is run: by PATH alone
+            raise UnavailableError("Xen's toolstack xl is not on PATH", "apt install xen-utils, or put /usr/sbin on it")
         agent, kernel = find_agent(), kernel_of(self.settings)
         try:
             with Scope() as scope:

@@ -239,9 +239,10 @@ async def filled(
         yield
     except BaseException:
         testbed.kept_rows = None
-        # The failure is what matters; of a server that is gone the table cannot be dropped.
-        with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError):
-            await target.client.drop()
+        if not params["crash"]:  # what was crashed may not be there, and its table goes with the testbed
+            # The failure is what matters; of a server that is gone the table cannot be dropped.
+            with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError):
+                await target.client.drop()
         raise
     if kept:
         testbed.kept_rows = rows
