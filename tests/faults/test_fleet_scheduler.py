@@ -201,7 +201,7 @@ def test_a_scheduler_that_stays_away_ends_the_run_as_incomplete_and_it_can_be_re
     lost.kill_scheduler()
     out, err = run.communicate(timeout=60)
     assert run.returncode == ExitCode.FAILED, out + err
-    assert f"virtgauge fleet resume {lost.folder / 'run'}" in out + err
+    assert f" fleet resume {lost.folder / 'run'}" in out + err
     assert lost.events()[-1] == "ended incomplete"
     assert (lost.folder / "run" / LEDGER_NAME).exists()
 
