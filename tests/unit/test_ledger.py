@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 import synthetic
 
-from virtgauge.analysis.distribution import merge
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.ledger import files, store
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
 from virtgauge.ledger.rows import RowError
-from virtgauge.ledger.statistics import distribution_of, pack
+from virtgauge.ledger.statistics import pack
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, LedgerWriteError, UnfitError
 
 HOST = synthetic.arm_record("host", "host", "host", role="reference")
@@ -68,24 +67,23 @@ def test_a_trial_comes_back_with_histogram_and_samples(ledger):
     assert ledger.samples(number, "no such series").tolist() == []
 
 
-def test_values_of_several_trials_come_back_together(ledger):
-    """As one merged after the other; a trial in another unit, and one without any value, are in none."""
+def test_histograms_of_several_trials_come_back_each_as_it_was(ledger):
     other = dataclasses.replace(HISTOGRAM, values=HISTOGRAM.values + np.array([0, 5, 0, 1]), minimum=-7, mean=20.0)
     empty = Histogram("ps", np.empty(0, np.int64), np.empty(0, np.uint64), 0, 0, 0.0)
-    kept = [empty, HISTOGRAM, other, dataclasses.replace(HISTOGRAM, unit="ns")]
+    kept = [empty, HISTOGRAM, other, dataclasses.replace(HISTOGRAM, unit="ns"), empty]
     numbers = [ledger.add_trial(a_trial(block=n), {"timer_cost": one}) for n, one in enumerate(kept)]
-    found = ledger.pooled(numbers, "timer_cost")
-    wanted = merge(map(distribution_of, kept[1:3]))
-    assert (
-        distribution_of(found).values.tolist()
-        == wanted.values.tolist()
-        == [-5, 10, 15, 20, 4_000_000_000, 4_000_000_001]
-    )
-    assert found.counts.tolist() == wanted.counts.tolist()
-    assert (found.unit, found.minimum, found.maximum) == ("ps", wanted.minimum, wanted.maximum)
-    assert found.mean == pytest.approx(wanted.mean)
-    assert ledger.pooled(numbers[:1], "timer_cost") is None
-    assert ledger.pooled(numbers, "sleep_lateness") is None
+    found = list(ledger.histograms(numbers, "timer_cost"))
+    assert [number for number, _ in found] == numbers
+    for (_, one), was in zip(found, kept, strict=True):
+        assert (one.values.tolist(), one.counts.tolist()) == (was.values.tolist(), was.counts.tolist())
+        assert (one.unit, one.minimum, one.maximum, one.mean) == (was.unit, was.minimum, was.maximum, was.mean)
+    assert list(ledger.histograms(numbers, "sleep_lateness")) == []
+
+
+def test_bins_that_count_nothing_may_lie_anywhere_among_others_too(ledger):
+    odd = Histogram("ps", np.array([2**62 + 5]), np.zeros(1, np.uint64), 0, 0, 0.0)
+    numbers = [ledger.add_trial(a_trial(block=n), {"timer_cost": one}) for n, one in enumerate([HISTOGRAM, odd])]
+    assert [one.n for _, one in ledger.histograms(numbers, "timer_cost")] == [HISTOGRAM.n, 0]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +104,7 @@ def test_one_histogram_among_several_that_is_none_is_refused_as_by_itself(ledger
         ledger.add_trial(a_trial(block=n), {"timer_cost": HISTOGRAM})
     falling = pack(dataclasses.replace(HISTOGRAM, values=HISTOGRAM.values[::-1]))
     ledger._db.execute(f"UPDATE histograms SET {damage} WHERE trial_id = 2", {"falling": falling})
-    for read in (ledger.histogram, lambda number, name: ledger.pooled([1, number], name)):
+    for read in (ledger.histogram, lambda number, name: list(ledger.histograms([1, number], name))):
         with pytest.raises(RowError, match=said):
             read(2, "timer_cost")
 

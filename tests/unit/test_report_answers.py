@@ -137,7 +137,8 @@ def test_a_figure_under_load_that_resolves_nothing_limits_the_answer(tmp_path: P
     found = answers_of(tmp_path / "run", loaded_spread=1.5)
     same, slower = found["runc"], found["gvisor"]
     assert re.fullmatch(r"no difference shown \(even chance to see 1\.\d+×\) in 3 figures", same.clauses[0])
-    assert re.fullmatch(r"1\.\d+×; not resolved: usleep under CPU load: even chance to see [\d.]+× \(.+\)", same.smallest)
+    unresolved = r"usleep under CPU load: even chance to see [\d.]+× \(.+\)"
+    assert re.fullmatch(rf"1\.\d+×; not resolved: {unresolved}", same.smallest)
     assert same.clauses[1:] == ("unresolved: usleep under CPU load",)
     for one in (same, slower):
         assert re.match(r"usleep under CPU load: even chance to see [\d.]+× ", *one.unresolved)

@@ -129,23 +129,19 @@ def merge(distributions: Iterable[Distribution]) -> Distribution:
         raise ValueError("nothing to merge")
     if len(parts) == 1:
         return parts[0]
+    values = np.concatenate([part.values for part in parts])
+    order = np.argsort(values, kind="stable")  # merges what is in order already
+    values = values[order]
+    first = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
+    values, counts = values[first], np.add.reduceat(np.concatenate([part.counts for part in parts])[order], first)
     weights = np.array([part.n for part in parts], dtype=np.float64)
     return Distribution(
-        *summed(np.concatenate([part.values for part in parts]), np.concatenate([part.counts for part in parts])),
+        values,
+        counts,
         min(part.minimum for part in parts),
         max(part.maximum for part in parts),
         float(np.average([part.mean for part in parts], weights=weights)),
     )
-
-
-def summed(
-    values: npt.NDArray[np.int64], counts: npt.NDArray[np.uint64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Each distinct value once, ascending, and the sum of its counts; there is one at least."""
-    order = np.argsort(values, kind="stable")  # merges what is in order already
-    values = values[order]
-    first = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
-    return values[first], np.add.reduceat(counts[order], first)
 
 
 def ccdf(distribution: Distribution, points: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

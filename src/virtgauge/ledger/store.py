@@ -46,10 +46,10 @@ from virtgauge.ledger.rows import (
     PROMISE,
     RowError,
     guest_row,
-    pooled_histogram,
     read_event,
     read_guest,
     read_histogram,
+    read_histograms,
     read_manifest,
     read_trial,
     trial_row,
@@ -59,6 +59,7 @@ from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, stati
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
 _RUNS_NAMED = _LOST_NAMED = 8
+_HISTOGRAMS_AT_ONCE = 200  # Of some kilobytes each, and of 2 MB at most
 
 _SCHEMA = """
 CREATE TABLE manifest (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL) STRICT;
@@ -411,16 +412,8 @@ class Ledger:
             "ORDER BY trial_id",
             (measure, json.dumps(sorted(trial_ids))),
         )
-        for row in rows:
-            yield row["trial_id"], read_histogram(dict(row))
-
-    def pooled(self, trial_ids: Iterable[int], measure: str) -> Histogram | None:
-        """All values of these trials together, in the unit of the first one; None where none has any."""
-        asked = (
-            "SELECT trial_id, measure, unit, bins, minimum, maximum, mean FROM histograms WHERE measure = ? "
-            "AND trial_id IN (SELECT value FROM json_each(?)) ORDER BY trial_id"
-        )
-        return pooled_histogram(self.rows(asked, (measure, json.dumps(sorted(trial_ids)))).fetchall())
+        while some := [dict(row) for row in rows.fetchmany(_HISTOGRAMS_AT_ONCE)]:
+            yield from zip((row["trial_id"] for row in some), read_histograms(some), strict=True)
 
     def histograms_of(self, trial_id: int) -> dict[str, Histogram]:
         """All histograms of one trial, by measure."""

@@ -26,7 +26,7 @@ from virtgauge.analysis.comparison import (
     paired_difference,
     paired_ratio,
 )
-from virtgauge.analysis.distribution import Distribution
+from virtgauge.analysis.distribution import Distribution, merge
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
@@ -406,10 +406,11 @@ class ResultTable:
             if of > enough:
                 stretches = np.linspace(0, of, enough + 1).astype(np.int64)
                 rows = rows[np.random.default_rng(enough).integers(stretches[:-1], stretches[1:])]
-            found = self.ledger.pooled(self.trials.number[rows].tolist(), histogram)
+            found = [one for _, one in self.ledger.histograms(self.trials.number[rows].tolist(), histogram)]
             self._pooled[key] = None
-            if found is not None:
-                self._pooled[key] = Pooled(distribution_of(found), NS_PER_UNIT[found.unit], rows, of)
+            if found:
+                whole = merge(distribution_of(one) for one in found if one.unit == found[0].unit)
+                self._pooled[key] = Pooled(whole, NS_PER_UNIT[found[0].unit], rows, of)
         return self._pooled[key]
 
     def mean_ns(self, histogram: str, cell: Cell, arm: str) -> float | None:
