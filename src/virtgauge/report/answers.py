@@ -134,18 +134,30 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
     places = {probe: place for place, probe in enumerate(required)}
     figures = sorted(headline.figures, key=lambda figure: places.get(figure.probe, len(places)))
     compared = [figure for figure in figures if figure.judgement is not None]
-    same_first = bool(compared) and compared[0].probe in places and not compared[0].shown
-    kind = f"{headline.mark}, not judged" if headline.tone is Tone.EMULATED else _KINDS[headline.tone]
-    clauses = tuple(printable(clause) for clause in _clauses(kind, figures, compared, same_first))
-    decisive, seen = None, ""
-    if compared:  # what differs most; where nothing does, what was resolved least
-        still_open = [one for one in compared if not one.shown]
-        resolved = [one for one in still_open if not one.unresolved]
-        shown = [] if same_first else [figure for figure in compared if figure.shown]
-        decisive = shown[0] if shown else compared[0] if same_first else max(resolved or still_open, key=_widest)
-        known = resolved or [one for one in compared if one.shown]
-        seen = even_chance(_least(known), known[0].unit) if known else ""
-    return Answer(headline.arm, suite, headline.tone, clauses, tuple(_unresolved(figures)), seen, decisive)
+    if not compared:
+        kind = f"{headline.mark}, not judged" if headline.tone is Tone.EMULATED else _KINDS[headline.tone]
+        told = _after(kind, (f"{figure.name} {figure.value}" for figure in figures))
+        return Answer(headline.arm, suite, headline.tone, tuple(map(printable, told)), ())
+    shown = [one for one in compared if one.shown]
+    coarse = [one for one in compared if one.unresolved]
+    resolved = [one for one in compared if not one.shown and not one.unresolved]
+    known = resolved or shown
+    seen = even_chance(_least(known), known[0].unit) if known else ""
+    # What is required, else what differs most; where nothing does, what was resolved least.
+    same_first = compared[0].probe in places and not compared[0].shown
+    first = compared[:1] if same_first else shown[:1]
+    decisive = first[0] if first else max(resolved or coarse, key=_widest)
+    differing, alike = _differing(shown), _alike(compared, resolved, seen)
+    unresolved = [f"unresolved: {_listed(coarse)}"] if coarse and not _not_proven(compared) else []
+    # What is required comes first.
+    if not same_first:
+        clauses = [*differing, *alike, *unresolved]
+    elif compared[0].unresolved:
+        clauses = [*unresolved, *alike, *differing]
+    else:
+        clauses = [*alike, *unresolved, *differing]
+    unseen = tuple(_unresolved(figures))
+    return Answer(headline.arm, suite, headline.tone, tuple(map(printable, clauses)), unseen, seen, decisive)
 
 
 def _widest(figure: HeadlineFigure) -> float:
@@ -164,35 +176,27 @@ _KINDS = {
 _WORDS = {Tone.SLOWER: "worse", Tone.FASTER: "better", Tone.SAME: "different"}
 
 
-def _clauses(
-    kind: str, figures: Sequence[HeadlineFigure], compared: Sequence[HeadlineFigure], same_first: bool
-) -> Iterator[str]:
-    """What is required first, then in the order of the headline; each kind after the word for it."""
-    if not compared:
-        yield from _after(kind, (f"{figure.name} {figure.value}" for figure in figures))
-        return
-    shown = itertools.groupby((one for one in compared if one.shown), key=_word)
-    differing = [
-        clause for word, some in shown for clause in _after(word, (f"{one.name} {one.change}" for one in some))
-    ]
-    yield from () if same_first else differing
+def _differing(shown: Iterable[HeadlineFigure]) -> Iterator[str]:
+    """Differences that were shown, in the order of the headline; each kind after the word for it."""
+    for word, some in itertools.groupby(shown, key=_word):
+        yield from _after(word, (f"{one.name} {one.change}" for one in some))
+
+
+def _not_proven(compared: Iterable[HeadlineFigure]) -> bool:
+    """Whether nothing else can be shown: of one repetition, or without an A/A arm."""
+    return all(one.shown or one.resolution is None or one.resolution.smallest is None for one in compared)
+
+
+def _alike(compared: Sequence[HeadlineFigure], resolved: Sequence[HeadlineFigure], seen: str) -> Iterator[str]:
+    """Of which figures no difference was shown, and which one would have been; of a first look at least the figures."""
     same = [figure for figure in compared if not figure.shown]
-    resolved, coarse = ([one for one in same if one.unresolved is wanted] for wanted in (False, True))
-    if same and all(one.resolution is None or one.resolution.smallest is None for one in same):
-        # One repetition, or no A/A arm: of a first look at least the figures.
+    if same and _not_proven(compared):
         told = [f"{figure.name} {figure.change}" for figure in same if figure.change]
         yield from _after("not proven", told) if told else [f"no difference shown: {_listed(same)}"]
-    else:
-        not_seen = [f"unresolved: {_listed(coarse)}"] if coarse else []
-        if same_first and compared[0].unresolved:  # what is required comes first
-            yield from not_seen
-            not_seen = []
-        if resolved:  # the smallest difference is of those that it is told of
-            few = f": {_listed(resolved)}" if len(resolved) <= _MOST_NAMES else f" in {len(resolved)} figures"
-            where = "" if len(resolved) == len(compared) else few
-            yield f"no difference shown ({EVEN_CHANCE} {even_chance(_least(resolved), resolved[0].unit)}){where}"
-        yield from not_seen
-    yield from differing if same_first else ()
+    elif resolved:  # the smallest difference is of those that it is told of
+        few = f": {_listed(resolved)}" if len(resolved) <= _MOST_NAMES else f" in {len(resolved)} figures"
+        where = "" if len(resolved) == len(compared) else few
+        yield f"no difference shown ({EVEN_CHANCE} {seen}){where}"
 
 
 def _word(figure: HeadlineFigure) -> str:

@@ -102,9 +102,10 @@ def validity_text(report: Report) -> str:
             counts[trial.flags[0].partition(":")[0] if trial.flags and not trial.error else trial.status] += 1
     told = [f"{printable(name)} ×{number}" for name, number in counts.most_common(_MOST_REASONS)]
     reasons = ", ".join(told + ["…"] * (len(counts) > _MOST_REASONS))
-    text = f"{report.valid} of {report.possible} trials valid" + f" (not valid: {reasons})" * bool(reasons)
-    unsupported = len(report.trials) - report.possible
-    return text + f" · {unsupported} not supported" * bool(unsupported)
+    text = f"{report.valid} of {report.possible} trials valid"
+    if reasons:
+        text += f" (not valid: {reasons})"
+    return f"{text} · {report.unsupported} not supported" if report.unsupported else text
 
 
 def _caveats(report: Report, width: int) -> list[Text]:

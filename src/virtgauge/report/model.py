@@ -98,9 +98,14 @@ class Report:
         return self.statuses.get(TrialStatus.VALID.value, 0)
 
     @property
+    def unsupported(self) -> int:
+        """Number of trials that platform or machine do not support."""
+        return self.statuses.get(TrialStatus.UNSUPPORTED.value, 0)
+
+    @property
     def possible(self) -> int:
-        """Number of trials but those that platform or machine do not support."""
-        return len(self.trials) - self.statuses.get(TrialStatus.UNSUPPORTED.value, 0)
+        """Number of all others."""
+        return len(self.trials) - self.unsupported
 
 
 def build(ledger: Ledger) -> Report:
