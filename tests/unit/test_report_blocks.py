@@ -50,7 +50,7 @@ SPEC = SuiteSpec(
     (RATE, TAIL),
     HeadlineSpec(
         {"rate": ("does", "things", "at")},
-        {"rate": ("faster", "slower")},
+        {"rate": ("faster", "slower", "")},
         lambda context: [("rate", cell) for cell in context.where({"size": ("large",), "clients": ("1",)})],
         lambda context, cell: context.words(cell, "tool"),
     ),

@@ -342,10 +342,11 @@ def _said(context: Context, arm: ArmRecord, against: str, spec: HeadlineSpec) ->
         measure, verb = context.spec.measure(asked), spec.says[asked][0]
         change = context.table.compared(measure, cell, arm.name) if arm.name != context.table.reference else None
         point = measure.quantity.text(context.table.estimate(measure, cell, arm.name).point)
-        told = "" if change is None else change_phrase(change, *spec.more[asked])
+        higher, lower, after = spec.more[asked]
+        told = "" if change is None else change_phrase(change, higher, lower)
         if by_verb:  # it tells figures apart
             name, verb = f"{name} {verb}", ""
-        said = (f"{verb} {point}".strip(), change, f"{verb} {told}".strip() if told else "")
+        said = (f"{verb} {point} {after}".strip(), change, f"{verb} {told}".strip() if told else "")
         found.append(headline.figure(name, *said, probe=cell.probe, better=measure.better))
     cells = [cell for _, cell in measured]
     where, remark = spec.where(context, cells), spec.remark(context, cells, arm.name)

@@ -106,7 +106,7 @@ FORWARDING = SuiteSpec(
     tuple(forwarding_measures()),
     HeadlineSpec(
         {"ndr_bits": ("carries", "", "")},
-        {"ndr_bits": ("more", "less")},
+        {"ndr_bits": ("more", "less", "")},
         _highlights,
         lambda context, cell: f"{cell.factors['frame_bytes']} B frames at J {insights.jain_of(context, cell):.3g}",
         most=4,

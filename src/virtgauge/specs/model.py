@@ -128,8 +128,9 @@ class HeadlineSpec:
     # by measure what a platform does, of what, and what leads to the figure: ``("stores", "single values", "at")``,
     # in the sentence's order
     says: Mapping[str, tuple[str, str, str]]
-    # by measure what is said of a higher figure than the reference's, and of a lower one: ``later``, ``earlier``
-    more: Mapping[str, tuple[str, str]]
+    # by measure what is said of a higher figure than the reference's, of a lower one, and after the figure itself:
+    # ``later``, ``earlier``, ``late``
+    more: Mapping[str, tuple[str, str, str]]
     cells: Callable[[Context], list[tuple[str, Cell]]]  # that the sentence is about, each with its measure
     name: Callable[[Context, Cell], str]  # of a cell within the sentence
     # the conditions that these cells share, in words

@@ -282,7 +282,7 @@ STORAGE = SuiteSpec(
     tuple(storage_measures()),
     HeadlineSpec(
         _SAYS,
-        dict.fromkeys(_SAYS, ("faster", "slower")),
+        dict.fromkeys(_SAYS, ("faster", "slower", "")),
         _highlights,
         lambda context, cell: context.words(cell, "database"),
         _conditions,

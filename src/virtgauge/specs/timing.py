@@ -210,9 +210,9 @@ TIMING = SuiteSpec(
             "cycle.p50": ("begins", "a cycle late", "by"),
         },
         {
-            "timer_cost.p50": ("slower", "faster"),
-            "sleep_lateness.p50": ("later", "earlier"),
-            "cycle.p50": ("later", "earlier"),
+            "timer_cost.p50": ("slower", "faster", ""),
+            "sleep_lateness.p50": ("later", "earlier", "late"),
+            "cycle.p50": ("later", "earlier", "late"),
         },
         insights.highlights,
         _name,
