@@ -204,8 +204,8 @@ INJECTIONS = {
     "quota": Injection("a quota of half a CPU, spent", "throttled", "quota", 20, cpu_limit=0.5, loaded=True),
     "stop": Injection("SIGSTOP for 30 ms", "stopped", "", 15, _stopped),
     "own-hog": Injection(
-        *("a FIFO thread of the guest's for 4 of 10 ms", "guest", "preempted: cycle-", 2.5),
-        params={"cpus": [0, 0], "period_ns": 10_000_000, "work_permille": 400},
+        *("a FIFO thread of the guest's for 20 of 50 ms", "guest", "preempted: cycle-", 10),
+        params={"cpus": [0, 0], "period_ns": 50_000_000, "work_permille": 400},
         only=("qemu",),
     ),
 }

@@ -53,15 +53,18 @@ def command(tmp_path, private_state, any_agent, monkeypatch):
     return start
 
 
-def wait_for(folder, what, seen, within=90):
+def wait_for(process, folder, what, seen, within=180):
+    """Until the ledger shows it; a command that ends before says why."""
     give_up = time.monotonic() + within
-    while time.monotonic() < give_up:
+    while process.poll() is None and time.monotonic() < give_up:
         if (folder / LEDGER_NAME).exists():
             with Ledger.open(folder) as ledger:
                 if seen(ledger):
                     return
         time.sleep(0.05)
-    raise AssertionError(f"{what} did not come within {within} s")
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    raise AssertionError(f"{what} did not come within {within} s: {process.returncode}\n{output}\n{errors}")
 
 
 def kinds(ledger):
@@ -105,12 +108,12 @@ def test_workers_and_coordinator_are_killed_and_nothing_is_lost_or_counted_twice
     """One run all the way: a worker killed in a trial, then the coordinator; resumed, interrupted, and finished."""
     run = tmp_path / "run"
     process = command("run", tmp_path / "plan.toml", "--out", run, "--progress", "lines")
-    wait_for(run, "4 trials", lambda ledger: len(ledger.trials()) >= 4)
+    wait_for(process, run, "4 trials", lambda ledger: len(ledger.trials()) >= 4)
     everybody = family(process)
     assert len(everybody) == 1 + 2 * 2  # each worker with the process that watches over it
     assert measuring(process, "north").kill()
-    wait_for(run, "the worker that was killed", lambda ledger: "worker-back" in kinds(ledger))
-    wait_for(run, "4 more", lambda ledger: len(ledger.trials()) >= 8)
+    wait_for(process, run, "the worker that was killed", lambda ledger: "worker-back" in kinds(ledger))
+    wait_for(process, run, "4 more", lambda ledger: len(ledger.trials()) >= 8)
     everybody += family(process)
     process.kill()
     _, errors = process.communicate(timeout=60)
@@ -121,7 +124,7 @@ def test_workers_and_coordinator_are_killed_and_nothing_is_lost_or_counted_twice
         assert kinds(ledger).count("worker-lost") == 1
 
     process = command("resume", run)
-    wait_for(run, "a resumed trial", lambda ledger: len(ledger.trials()) > len(before))
+    wait_for(process, run, "a resumed trial", lambda ledger: len(ledger.trials()) > len(before))
     everybody = family(process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)

@@ -187,15 +187,19 @@ async def test_what_a_killed_kernel_leaves_goes_with_it_and_has_no_power_over_th
     asked = spec()
     async with running(platform, asked) as guest:
         await guest.channel.request("load_start", name="cpu", params={"threads": 2})
-        confined = []
+        confined = {}
         for pid in scope.cgroup(asked.name).pids():
             with contextlib.suppress(OSError):  # one that has just ended
-                confined += [pid] if b"linux" in Path(f"/proc/{pid}/comm").read_bytes() else []
-        assert confined
-        for pid in confined:
-            (bounding,) = re.findall(r"CapBnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+                status = Path(f"/proc/{pid}/status").read_text()
+                confined |= {pid: status} if status.startswith("Name:\tlinux") else {}
+        assert len(confined) > 1
+        for status in confined.values():
+            (bounding,) = re.findall(r"CapBnd:\s*(\w+)", status)
             assert int(bounding, 16) & (1 << CAP_SYS_ADMIN | 1 << CAP_SYS_BOOT | 1 << CAP_KILL) == 0
-        os.kill(confined[0], signal.SIGKILL)
+        (kernel,) = (
+            pid for pid, status in confined.items() if int(re.findall(r"PPid:\s*(\d+)", status)[0]) not in confined
+        )
+        os.kill(kernel, signal.SIGKILL)
         async with asyncio.timeout(20):
             while scope.cgroup(asked.name).pids():
                 await asyncio.sleep(0.02)
