@@ -1,5 +1,6 @@
 """The ledger: what was committed comes back as it was, whatever happened to the writer."""
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -46,6 +47,17 @@ HISTOGRAM = Histogram(
 def ledger(tmp_path):
     with Ledger.create(tmp_path / "run", MANIFEST) as ledger:
         yield ledger
+
+
+def test_who_looks_at_a_new_run_does_not_keep_its_writer_out(tmp_path):
+    with Ledger.whole(tmp_path / "run", MANIFEST):
+        pass
+    with contextlib.closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite")) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM trials").fetchone() == (0,)
+        with Ledger.open(tmp_path / "run") as ledger:
+            ledger.add_event("started", "")
+            assert [event.kind for event in ledger.events()] == ["started"]
 
 
 def test_the_manifest_comes_back(ledger):

@@ -177,6 +177,7 @@ class Ledger:
                 db.executescript(_SCHEMA)
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                db.execute("PRAGMA journal_mode = WAL")  # two that open a new one would refuse each other the change
                 db.execute("INSERT INTO manifest VALUES (1, ?)", (json.dumps(dataclasses.asdict(manifest)),))
                 db.commit()
             with cls(folder, defended(sqlite3.connect(building), building)) as ledger, ledger.together():
