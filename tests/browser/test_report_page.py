@@ -130,6 +130,23 @@ def test_the_first_screen_holds_every_verdict_and_no_width_makes_the_page_scroll
     context.close()
 
 
+def test_every_part_is_led_to_from_one_line_and_by_keyboard(browser: Browser, usual: Path) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = Visit(context, usual).page
+    assert page.evaluate("document.querySelector('nav').scrollWidth") <= 1280
+    assert page.evaluate("document.querySelector('nav').getBoundingClientRect().height") < 60
+    page.focus("nav summary")
+    page.keyboard.press("Enter")
+    link = page.locator("nav details a").last
+    assert link.is_visible()
+    link.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("nav details:not([open])")
+    place = "document.getElementById(decodeURIComponent(location.hash.slice(1))).getBoundingClientRect().top"
+    assert 0 <= page.evaluate(place) < 800
+    context.close()
+
+
 def test_the_page_is_short_where_nothing_is_opened(browser: Browser, usual: Path) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = Visit(context, usual).page

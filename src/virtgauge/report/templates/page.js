@@ -109,6 +109,7 @@
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     const fold = target && (target.matches("details") ? target : target.querySelector(":scope > details"));
     if (fold) fold.open = true;
+    for (const menu of document.querySelectorAll("nav details[open]")) menu.open = false;
   };
   addEventListener("hashchange", openTarget);
   openTarget();
