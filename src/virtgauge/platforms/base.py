@@ -17,8 +17,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UnavailableError, printable
@@ -331,12 +329,6 @@ class Cabling:
     there: tuple[str, str]
     bridges: bool  # the machine hands frames over as a bridge does; else it routes them
     set_up: bool = False  # its agent is to set up the routing, as it does in guests that are launched
-
-
-class Section(BaseModel):
-    """What a plan says of a platform, or of a part of it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Platform(abc.ABC):

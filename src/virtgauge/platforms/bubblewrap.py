@@ -14,7 +14,8 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import find_program
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Section
+from virtgauge.plan.requirements import Section
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import system_parts
 from virtgauge.platforms.boot_probe import boots, said_version
 from virtgauge.platforms.local import start_agent

@@ -21,6 +21,7 @@ from virtgauge.host.rights import lacking
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
+from virtgauge.plan.requirements import Section
 from virtgauge.platforms.attempt import (
     WRITE_BACK_S,
     LaunchedGuest,
@@ -37,7 +38,6 @@ from virtgauge.platforms.base import (
     GuestSpec,
     LaunchError,
     Platform,
-    Section,
     stage,
 )
 

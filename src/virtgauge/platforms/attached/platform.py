@@ -25,6 +25,7 @@ from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network.wire import require_free
+from virtgauge.plan.requirements import Section
 from virtgauge.platforms.base import (
     Accounting,
     Availability,
@@ -35,7 +36,6 @@ from virtgauge.platforms.base import (
     LaunchError,
     Platform,
     Recognition,
-    Section,
     emulation_told,
     hypervisor_told,
 )
