@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
+from virtgauge.plan.requirements import Section
 from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
 from virtgauge.provision.cache import cache_root, sha256_of
@@ -58,7 +59,7 @@ def _word(value: str) -> str:
 ReadableFile = Annotated[Path, AfterValidator(_readable_file)]
 
 
-class OwnKernel(BaseModel):
+class OwnKernel(Section):
     """The keys of a plan for a kernel of the user's own; a base of a platform's ``Settings``."""
 
     kernel: Annotated[Path, AfterValidator(_kernel)] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
@@ -161,8 +161,6 @@ class UmlPlatform(BootedPlatform):
 
     class Settings(OwnDiskImage):
         """User Mode Linux. A ``kernel`` is a program of this machine: Linux built with ``ARCH=um``."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
 
         memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB
         """Memory of a guest."""

@@ -23,10 +23,11 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.ledger.records import Flag
+from virtgauge.plan.requirements import Section
 from virtgauge.platforms.base import Share
 from virtgauge.provision.ganesha import Ganesha, find_ganesha
 from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, Stage, Testbed, address_peer
@@ -44,7 +45,7 @@ _CONFIGURATION = "ganesha.conf"
 _LOG = "ganesha.log"
 
 
-class FileLoadSettings(BaseModel, extra="forbid", frozen=True):
+class FileLoadSettings(Section):
     """What the peer of the load ``io`` does."""
 
     threads: Annotated[int, Field(ge=1, le=256)] = 4

@@ -16,12 +16,13 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.errors import UnavailableError
 from virtgauge.host import tracing
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.plan.requirements import Section
 from virtgauge.platforms.base import Platform
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
@@ -47,7 +48,7 @@ _SUMMED = {
 }
 
 
-class CycleSettings(BaseModel, extra="forbid", frozen=True):
+class CycleSettings(Section):
     """Cycles of a control loop, as a soft PLC has them: threads that are to begin at a fixed period."""
 
     periods_us: Levels[Annotated[int, Field(ge=50, le=1_000_000)]] = (1000,)
@@ -88,7 +89,7 @@ class CycleSettings(BaseModel, extra="forbid", frozen=True):
         return self
 
 
-class TimingSettings(BaseModel, extra="forbid", frozen=True):
+class TimingSettings(Section):
     """One design: timers × loads, sleeps × slacks × policies × idle states × targets × loads, and cycles × loads."""
 
     timers: tuple[Timer, ...] = ("rdtscp", "clock_gettime")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.disk_image import NO_FOLDERS, OwnDiskImage
@@ -183,8 +183,6 @@ _FORMATS = {".iso": "raw", ".img": "raw"} | {f".{name}": name for name in ("raw"
 
 class LibvirtSettings(OwnDiskImage):
     """Guests that libvirt starts. QEMU and Xen on this machine boot a ``kernel``, others an ``image`` or nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     uri: str = "qemu:///system"
     """The connection: qemu:///system, qemu:///session, xen:///, lxc:///, vbox:///session, esx://, hyperv://."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.agent.binary import AgentBinary, find_agent
@@ -72,8 +72,6 @@ class QemuPlatform(AcceleratedPlatform):
 
     class Settings(OwnDiskImage):
         """Virtual machines that QEMU starts."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
 
         machine: Literal["microvm", "microvm-noacpi", "q35", "pc"] = "microvm"
         """QEMU's machine type. ``microvm-noacpi`` has no ACPI, and neither timer nor interrupt controller of the PC:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from virtgauge.plan.requirements import Section
 
 Cpu = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1, le=256)]
@@ -28,12 +30,10 @@ CACHES = {
 """What a mode is made of: whether writes are acknowledged before a flush, go past the host's cache, ignore flushes."""
 
 
-class Tuning(BaseModel):
+class Tuning(Section):
     """How QEMU and its threads are set up on the host. What is left out is as virtgauge sets it up by itself. Each is
     read back from QEMU or from the host before a guest is measured; one that is not in force is a failed launch.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cpu_model: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]+$")] | None = None
     """QEMU's processor model (`-cpu help`); `host` with KVM, `max` without it."""

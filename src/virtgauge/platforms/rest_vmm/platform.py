@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
@@ -57,8 +57,6 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     class Settings(OwnKernel):
         """What both are told."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
 
         vcpus: Annotated[int, Field(ge=1, le=32)] | None = None
         """2 by default, or 1 where the host has no more."""

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
@@ -167,8 +167,6 @@ class XenPlatform(BootedPlatform):
 
     class Settings(OwnKernel):
         """Domains that `xl` starts."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True)
 
         type: GuestType = "pv"
         """``pv`` needs no virtualization support in the processor; ``pvh`` does."""

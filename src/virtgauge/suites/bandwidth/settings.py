@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, WrapValidator, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator, model_validator
 
+from virtgauge.plan.requirements import Section
 from virtgauge.suites.base import Levels
 
 EstimatorName = Literal["yaz-original", "kite2"]
@@ -81,7 +82,7 @@ _OF_THE_PATH = frozenset(
 """Keys that mean nothing where the path is as it is."""
 
 
-class BandwidthSettings(BaseModel, extra="forbid", frozen=True):
+class BandwidthSettings(Section):
     """One design: estimators × timings × through × capacities × cross traffic × delays × losses × pacings."""
 
     estimators: Levels[EstimatorName] = ("kite2",)

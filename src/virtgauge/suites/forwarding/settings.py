@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from virtgauge.analysis import forwarding as formulas
 from virtgauge.analysis.forwarding import Shares
+from virtgauge.plan.requirements import Section
 from virtgauge.suites.forwarding.searches import Rfc2544Search, Search, Tst009Search
 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]
@@ -19,7 +20,7 @@ FrameBytes = Annotated[int, Field(ge=64, le=1518)]  # Of an untagged Ethernet fr
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class ForwardingSettings(BaseModel, extra="forbid", frozen=True):
+class ForwardingSettings(Section):
     """One design: load vectors × frame sizes, in one laboratory."""
 
     guests: Annotated[int, Field(ge=1, le=64)] = 12

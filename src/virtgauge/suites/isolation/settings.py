@@ -6,8 +6,9 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from virtgauge.plan.requirements import Section
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, NO_LOAD, is_a_block, uses_disk
 from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Receiver, placement, refusal
@@ -31,13 +32,11 @@ Benchmark = Annotated[str, _is_a_benchmark, Field(json_schema_extra={"enum": [*B
 Load = Annotated[str, _is_a_load, Field(json_schema_extra={"enum": [*LOADS]})]
 
 
-class IsolationSettings(BaseModel):
+class IsolationSettings(Section):
     """One design: benchmarks × blocks × loads × intensities × cores × policies × receivers × shares.
 
     The reference of each benchmark (no load, no policy) is measured whether the design names it or not.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     benchmarks: Levels[Benchmark] = ("integer", "memory-write-integer")
     """What the tested guest does; see [isolation.md](isolation.md#what-is-measured)."""

@@ -15,11 +15,12 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UsageError
 from virtgauge.host.fingerprint import fingerprint
+from virtgauge.plan.requirements import Section
 from virtgauge.suites.storage.databases import DATABASES, database
 
 SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)  # The databases that have servers
@@ -42,10 +43,8 @@ _TABLE = written_as(
 )
 
 
-class ExistingServer(BaseModel):
+class ExistingServer(Section):
     """A server that runs already, on the host or an attached machine, used from the host. A plan may name several."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     database: Annotated[str, Field(json_schema_extra={"enum": [*SERVED]})]
     """The product."""

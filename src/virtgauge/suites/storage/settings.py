@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from virtgauge.errors import UsageError
+from virtgauge.plan.requirements import Section
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.storage.databases import DATABASES, database
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
@@ -43,10 +44,8 @@ FlushProfile = Annotated[str, written_as(_FLUSHES, f"is no flush profile; {_FLUS
 Loop = Annotated[str, written_as(r"closed|open:(?=.*[1-9])[0-9]+(\.[0-9]+)?", _LOOP_WORDS)]
 
 
-class MixedLoad(BaseModel):
+class MixedLoad(Section):
     """The operation ``mixed`` (the paper's Fig. 1): steady writes of single values, and bursts of large reads."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     writes_per_s: Annotated[float, Field(gt=0, le=10**7)] = 200.0
     """Rate of all writing clients together (open loop)."""
@@ -60,10 +59,8 @@ class MixedLoad(BaseModel):
     """Clients that share a burst."""
 
 
-class StorageSettings(BaseModel):
+class StorageSettings(Section):
     """One design: databases × durability × flush profiles × operations × clients × index × loops × write modes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     databases: Distinct[Database] = ("sqlite", "duckdb")
     """Databases that virtgauge starts in every guest. Embedded ones run inside the guest's load generator."""
