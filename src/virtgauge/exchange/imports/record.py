@@ -227,7 +227,9 @@ def _new_arm(arm: ImportedArm, known: Sequence[ArmRecord]) -> ArmRecord:
         except ValidationError as error:
             reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
             raise UsageError(f"--arm {arm.name}: {reason}", "choose another name") from error
-    return ArmRecord(arm.name, NAME, arm.label or arm.name, role, arm.emulated, True, "", None, {})
+    return ArmRecord(
+        arm.name, NAME, arm.label or arm.name, role, arm.emulated, usable=True, reason="", fix=None, settings={}
+    )
 
 
 def _refuse_known_files(known: Sequence[TrialRecord], repetitions: Sequence[Repetition]) -> None:
