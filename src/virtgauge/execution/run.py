@@ -239,7 +239,17 @@ async def _execute(
                     display.show(Notice(words, warning=False))
             for words in (words for arm in arms if arm.record.usable for words in design.to_do(arm)):
                 display.show(Notice(words, warning=False))
-            complete = await Runner(plan, design, arms, ledger, scope, agent, display, carried).run()
+            runner = Runner(
+                plan=plan,
+                design=design,
+                arms=arms,
+                ledger=ledger,
+                scope=scope,
+                agent=agent,
+                display=display,
+                carried_flags=carried,
+            )
+            complete = await runner.run()
     except asyncio.CancelledError:
         ledger.add_event(INTERRUPTED, "by a signal")
         raise

@@ -68,7 +68,7 @@ class Progress:
         return max(self.known[key], default=0)
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Runner:
     """One execution of a plan, from wherever its ledger stands to the end."""
 
