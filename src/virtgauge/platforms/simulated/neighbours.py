@@ -144,7 +144,7 @@ class Machine:
         self._tenants.add(tenant)
         return tenant
 
-    def trial(self, tenant: Tenant, work: Work, warmup_ns: int, duration_ns: int, slice_ns: int) -> list[Slice]:
+    def trial(self, tenant: Tenant, work: Work, *, warmup_ns: int, duration_ns: int, slice_ns: int) -> list[Slice]:
         """Have a guest work, and its neighbour go on with its load, for so long; the warm-up is in no slice."""
         tenant.account()
         other = next((one for one in self._tenants if one is not tenant), None) or Tenant(self, tenant.cores)
@@ -201,7 +201,7 @@ def kernel_trial(tenant: Tenant, params: Mapping[str, Any]) -> dict[str, Any]:
     spans = ("warmup_ns", "duration_ns", "slice_ns")
     work, machine = Work.from_params(params, spans), tenant.machine
     warmup_ns, duration_ns, slice_ns = (int(params[name]) for name in spans)
-    slices = machine.trial(tenant, work, warmup_ns, duration_ns, slice_ns)
+    slices = machine.trial(tenant, work, warmup_ns=warmup_ns, duration_ns=duration_ns, slice_ns=slice_ns)
     cpus = sum(one.given.cpus * one.ns for one in slices) / duration_ns
     wanted = sum(one.given.demand * one.ns for one in slices) / duration_ns
     seen = wanted if machine.truth.guest_sees == "itself" else cpus
