@@ -133,7 +133,7 @@ class Target:
     medium: str = "DISK.vdi"  # its disk as VirtualBox knows it
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Commands:
     """What to type, and what of the policy it does not bring."""
 
