@@ -32,7 +32,8 @@ class AgentError(Exception):
     """The agent refused or failed a request."""
 
     def __init__(self, code: str, message: str, errno: int | None = None) -> None:
-        self.code, self.errno = code, errno  # one of the codes of docs/protocol.md; of code ``os``
+        self.code = code  # one of those of docs/protocol.md
+        self.errno = errno  # of the code ``os``
         self.message = printable(" ".join(message.split()), _LONGEST_TEXT)  # one line, whatever a guest's program said
         super().__init__(f"{self.code}: {self.message}")
 
