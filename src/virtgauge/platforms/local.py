@@ -20,7 +20,7 @@ from virtgauge.host.process import threads_of, tree_cpu_ns, wait_for_exit
 from virtgauge.host.rights import lacking
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError
+from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.plan.requirements import Section
 from virtgauge.platforms.attempt import (
     WRITE_BACK_S,
@@ -55,8 +55,10 @@ OpenTaps = Callable[[GuestSpec], contextlib.AbstractContextManager[list[Tap]]]
 
 
 @contextlib.contextmanager
-def open_taps(spec: GuestSpec, queues: int = 1) -> Iterator[list[Tap]]:
-    """The guest's links, open in its lab until its process has its own copies; they are gone when that ends.
+def open_taps(
+    spec: GuestSpec, queues: int = 1, opened: Callable[[Namespace, Nic, int], tuple[int, ...]] = links.open_tap
+) -> Iterator[list[Tap]]:
+    """The guest's links, open in its lab until its process has its own copies; taps are gone when that ends.
 
     Raises LaunchError: one cannot be made.
     """
@@ -65,7 +67,7 @@ def open_taps(spec: GuestSpec, queues: int = 1) -> Iterator[list[Tap]]:
         for nic in spec.nics:
             assert spec.lab is not None
             with stage("network", NetworkError):
-                taps.append(Tap(links.open_tap(spec.lab, nic, queues), nic.mac, nic.mtu))
+                taps.append(Tap(opened(spec.lab, nic, queues), nic.mac, nic.mtu))
             for descriptor in taps[-1].descriptors:
                 closing.callback(os.close, descriptor)
         yield taps

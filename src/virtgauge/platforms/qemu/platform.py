@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,7 +19,8 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.network.links import open_macvtap
-from virtgauge.network.nic import NetworkError
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import Nic
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, device_modules, require_short
@@ -263,7 +263,7 @@ def tuned_links(tuning: Tuning, removal: contextlib.ExitStack) -> OpenTaps:
     if tuning.vhost_user:
         return functools.partial(_of_a_switch, len(tuning.vhost_user))
     if tuning.nic_backend == "macvtap":
-        return functools.partial(_macvtaps, queues, removal)
+        return functools.partial(open_taps, queues=queues, opened=functools.partial(_macvtap, removal))
     return functools.partial(open_taps, queues=queues)
 
 
@@ -275,19 +275,10 @@ def _of_a_switch(sockets: int, spec: GuestSpec) -> Iterator[list[Tap]]:
     yield [Tap((), nic.mac, nic.mtu) for nic in spec.nics]
 
 
-@contextlib.contextmanager
-def _macvtaps(queues: int, removal: contextlib.ExitStack, spec: GuestSpec) -> Iterator[list[Tap]]:
-    with contextlib.ExitStack() as closing:
-        taps: list[Tap] = []
-        for nic in spec.nics:
-            assert spec.lab is not None
-            with stage("network", NetworkError):
-                descriptors, remove = open_macvtap(spec.lab, nic, queues)
-            removal.callback(remove)
-            for descriptor in descriptors:
-                closing.callback(os.close, descriptor)
-            taps.append(Tap(descriptors, nic.mac, nic.mtu))
-        yield taps
+def _macvtap(removal: contextlib.ExitStack, lab: Namespace, nic: Nic, queues: int) -> tuple[int, ...]:
+    descriptors, remove = open_macvtap(lab, nic, queues)
+    removal.callback(remove)
+    return descriptors
 
 
 class _Attempt(ProcessAttempt):
