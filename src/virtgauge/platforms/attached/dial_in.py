@@ -208,7 +208,7 @@ class DialIn:
         self._endpoint = Endpoint.parse(settings.listen)
         self._credentials: Credentials | None = None
         self._waited = False
-        self._busy = False
+        self._guest = asyncio.Lock()  # is held while there is one
         self.refused_callers = RefusedCallers()  # who else has called, by what they did
 
     async def look(self) -> Availability:
@@ -255,14 +255,13 @@ class DialIn:
         """Wait for the machine's next call.  Raises LaunchError: it does not call, or its agent is another one."""
         if self._credentials is None:
             raise LaunchError("dial-in", "no credentials were made: a run makes them when it begins")
-        if self._busy:
+        if self._guest.locked():
             raise LaunchError("dial-in", "the machine has a guest already, and can have one at a time")
         # A person may have to start it first; after that it calls within seconds, or is not there.
         patience_s = spec.ready_timeout_s if self._waited else max(self._settings.wait_s, spec.ready_timeout_s)
         attempt = LaunchAttempt(spec)
-        self._busy = True
         async with contextlib.AsyncExitStack() as held:
-            held.callback(setattr, self, "_busy", False)
+            await held.enter_async_context(self._guest)
             try:
                 async with (
                     asyncio.timeout(patience_s),
