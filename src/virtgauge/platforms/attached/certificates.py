@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from collections.abc import Iterable
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -34,24 +35,24 @@ class Certified:
 def authority(since: datetime.datetime, until: datetime.datetime) -> Certified:
     """An authority for one run: when its key is dropped, no further certificate can come to be."""
     only_ends = x509.BasicConstraints(ca=True, path_length=0)
-    return _certified("virtgauge run", since, until, {only_ends: True, _usage(certifies=True): True})
+    return _certified("virtgauge run", since, until, [(only_ends, True), (_usage(certifies=True), True)])
 
 
 def signed(by: Certified, name: str, since: datetime.datetime, *, listens: bool) -> Certified:
     """A new certificate, of a listening or of a dialling side, that is valid as long as the authority."""
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if listens else ExtendedKeyUsageOID.CLIENT_AUTH
-    extensions: dict[x509.ExtensionType, bool] = {
-        x509.BasicConstraints(ca=False, path_length=None): True,
-        _usage(certifies=False): True,
-        x509.ExtendedKeyUsage([purpose]): True,
-        x509.SubjectAlternativeName([x509.DNSName(name)]): False,
-    }
+    extensions = (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(certifies=False), True),
+        (x509.ExtendedKeyUsage([purpose]), True),
+        (x509.SubjectAlternativeName([x509.DNSName(name)]), False),
+    )
     return _certified(name, since, by.certificate.not_valid_after_utc, extensions, by)
 
 
 def self_signed(name: str, since: datetime.datetime, until: datetime.datetime) -> tuple[str, str]:
     """A certificate for every end of those that share it, which signs no other, and its private key (PEM)."""
-    own = _certified(name, since, until, {x509.SubjectAlternativeName([x509.DNSName(name)]): False})
+    own = _certified(name, since, until, [(x509.SubjectAlternativeName([x509.DNSName(name)]), False)])
     return own.pem, own.key_pem
 
 
@@ -59,7 +60,7 @@ def _certified(
     name: str,
     since: datetime.datetime,
     until: datetime.datetime,
-    extensions: dict[x509.ExtensionType, bool],  # and whether each is critical
+    extensions: Iterable[tuple[x509.ExtensionType, bool]],  # in their order, and whether each is critical
     by: Certified | None = None,  # itself without one
 ) -> Certified:
     key = ec.generate_private_key(ec.SECP256R1())
@@ -73,7 +74,7 @@ def _certified(
         .not_valid_before(since)
         .not_valid_after(until)
     )
-    for extension, critical in extensions.items():
+    for extension, critical in extensions:
         builder = builder.add_extension(extension, critical=critical)
     return Certified(builder.sign(key if by is None else by.key, hashes.SHA256()), key)
 
