@@ -33,7 +33,7 @@ class Certified:
 
 
 def authority(since: datetime.datetime, until: datetime.datetime) -> Certified:
-    """An authority for one run: when its key is dropped, no further certificate can come to be."""
+    """An authority for one run. Its key is never written: when it is dropped, no further certificate can come to be."""
     only_ends = x509.BasicConstraints(ca=True, path_length=0)
     return _certified("virtgauge run", since, until, [(only_ends, True), (_usage(certifies=True), True)])
 
