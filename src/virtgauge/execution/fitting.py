@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -52,9 +51,10 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
     Raises UsageError: even the least takes longer.
     """
     search = _Search(plan, source, arms, 60 * minutes)
-    levels, middle_levels = (functools.partial(search.inner_levels, least) for least in (3, 2))
-    for among in (search.emulated, levels, middle_levels, search.designs):
-        search.cut(among)
+    search.cut(search.emulated)
+    search.cut(lambda: search.inner_levels(3))
+    search.cut(lambda: search.inner_levels(2))
+    search.cut(search.designs)
     if not search.fits(search.plan):
         raise UsageError(
             f"--minutes {minutes:g}: the least of {source} takes about {duration_text(search.seconds(search.plan))}",
