@@ -105,12 +105,13 @@ def _script(path: Path, words: list[str], depth: int) -> list[str]:
 def _elf(path: Path, image: mmap.mmap) -> list[str]:
     if image[4] != _CLASS_64:
         raise UnavailableError(f"{path}: is a 32-bit program, and the shim has 64 bits", "use a 64-bit build of it")
-    machine, segments, sections, segment_size, segment_count, *named = _HEADER.unpack_from(image)
+    machine, segments, sections, *sizes = _HEADER.unpack_from(image)
+    segment_size, segment_count, section_size, section_count, names = sizes
     if image[5] != _LITTLE or machine != _MACHINES.get(platform.machine()):
         raise UnavailableError(f"{path}: is for another processor than this machine's")
     told = [_SEGMENT.unpack_from(image, segments + number * segment_size) for number in range(segment_count)]
     loaders = [image[offset : offset + length] for kind, offset, length in told if kind == _PT_INTERP]
-    go = _is_go(image, sections, *named)
+    go = _is_go(image, sections, section_size, section_count, names)
     if not loaders:
         language = " (it is written in Go)" if go else ""
         raise UnavailableError(
