@@ -116,8 +116,8 @@ class DiskImageError(VirtgaugeError):
 def make_disk_image(image: Path, mib: int) -> None:
     """Make a file with an empty ext4 filesystem of that size, owned by root, with no blocks reserved for root.
 
-    It must not be there yet, and have 16 MiB at least.
-    Raises DiskImageError: no space, no mkfs.ext4, or an unwritable folder; nothing is left of it.
+    Raises DiskImageError: it is there already, no space, no mkfs.ext4, or its folder cannot be written; nothing is left
+    of what was begun.  Raises ValueError: it is to have less than 16 MiB.
     """
     if mib < _LEAST_MIB:
         raise ValueError(f"a disk image of {mib} MiB has no room for a filesystem; {_LEAST_MIB} MiB is the least")
