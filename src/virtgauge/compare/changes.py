@@ -40,10 +40,10 @@ class _Found(NamedTuple):
 def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) -> tuple[Change, ...]:
     """Every change from the first run to the others, the largest first; of a single run, from one arm to another."""
     nominal, places, own, relative = criteria.nominal, [], [], []
-    for number, run in list(enumerate(runs))[1:] or [(0, runs[0])]:
+    for number in range(1, len(runs)) or [0]:
         for measure, cell, arm in matched.places:
             key, pair = matched.cells[cell], matched.arms[arm]
-            base, other = Side(runs[0], measure, key, pair.base), Side(run, measure, key, pair.other)
+            base, other = Side(runs[0], measure, key, pair.base), Side(runs[number], measure, key, pair.other)
             if base.blocks and other.blocks:
                 places.append((number, cell, arm, base, other))
                 own.append(_own(base, other, nominal))
