@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.host.lending import read_routes
@@ -28,9 +28,9 @@ _READY_S = 60.0
 _CHECK = Load([1.0], 64, 200.0, 0.2)
 _CHECK_TRIES, _CHECK_PAUSE_S = 10, 0.5  # a switch between them may look for a while before it lets frames pass
 _DEVICES, _ROUTES, _NEIGHBOURS = "/proc/net/dev", "/proc/net/route", "/proc/net/arp"
-_of = "/sys/class/net/{}/{}".format  # what is told of an interface
-_silence = "/proc/sys/net/ipv6/conf/{}/disable_ipv6".format
-_forwarding = "/proc/sys/net/ipv4/conf/{}/forwarding".format
+_of: Callable[[str, str], str] = "/sys/class/net/{}/{}".format  # what is told of an interface
+_silence: Callable[[str], str] = "/proc/sys/net/ipv6/conf/{}/disable_ipv6".format
+_forwarding: Callable[[str], str] = "/proc/sys/net/ipv4/conf/{}/forwarding".format
 _UP, _PERMANENT = 1, 0x4  # of an interface's flags, and of a neighbour's
 
 
