@@ -33,6 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
+    sys.path.insert(0, str(FOLDER.parent / "tests"))
     seeds = 1 if arguments.quick else arguments.seeds
     rows, values = [], []
     for kind, truth in _TRUTHS.items():
@@ -69,7 +70,6 @@ def measure(arguments: argparse.Namespace) -> Outcome:
 
 async def _design(search: Search, truth: ForwardingTruth, seed: int) -> dict[str, Any]:
     """All cells of the paper's design on one device."""
-    sys.path.insert(0, str(FOLDER.parent / "tests"))
     from forwarding_offers import simulated_offer
 
     design = ForwardingSettings()
