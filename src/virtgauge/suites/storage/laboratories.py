@@ -266,9 +266,9 @@ class ServedTestbed(GuestTestbed):
         self._label, self._client = product.label(place), Sensorstore(peer.channel, self._sensorstore, store)
         self._level, self._uncounted = profile, uncounted
         self._at_rest = tuple(product.at_rest(instance))
-        self._null: ServerProcess | None = None
         self._null_peer: Guest | None = None
-        self._null_data: Mapping[str, Any] = {}  # which the null server's answers follow from
+        # the null server that runs, and the data that its answers follow from; None where none serves
+        self._null: tuple[Mapping[str, Any], ServerProcess] | None = None
         self._process = self._new_process()
         await self._process.set_up()
         self._reported = await self._process.start(self._client)
@@ -301,19 +301,25 @@ class ServedTestbed(GuestTestbed):
             return None
         place = {"address": PEER_ADDRESS, "port": _NULL_PORT}
         client = target.client.on({**target.client.store, **place, "uri": None})
-        if self._null is not None and data == self._null_data:
-            return client
+        if self._null is not None:
+            known, process = self._null
+            if data == known:
+                return client
+            self._null = None
+            await process.stop()
         try:
             self._null_peer = self._null_peer or await self.stage.launch_peer("null", lab=self._lab)
         except LaunchError as error:
             raise StoreError("client", f"the peer of the null server did not come up: {error}") from error
-        if self._null is not None:
-            await self._null.stop()
         asked = json.dumps({"protocol": protocol, **place, "data": data})
         server = Server([str(self._sensorstore), "null", asked], ready_timeout_s=_NULL_READY_S)
-        self._null = ServerProcess(self._null_peer.channel, server, self._shared, name="null server")
-        await self._null.start(client)
-        self._null_data = data
+        process = ServerProcess(self._null_peer.channel, server, self._shared, name="null server")
+        try:
+            await process.start(client)
+        except StoreError:
+            await process.stop()
+            raise
+        self._null = data, process
         return client
 
     async def _kill(self) -> None:
