@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from virtgauge.forms import written_as
 from virtgauge.plan.requirements import Section
 
 MOST_HOSTS = 1000
@@ -24,25 +24,16 @@ class Start(enum.Enum):
     HERE = "this command, as processes of this machine"
 
 
-def _of_form(pattern: str, words: str) -> AfterValidator:
-    def checked(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise ValueError(words)
-        return value
-
-    return AfterValidator(checked)
-
-
 Name = Annotated[  # Of a platform
     str,
-    _of_form(
+    written_as(
         r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}",
         "use 1 to 40 letters, digits, dots and dashes, beginning with a letter or digit",
     ),
 ]
 HostName = Annotated[  # As a node of Kubernetes or Slurm may be called
     str,
-    _of_form(
+    written_as(
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
         "use 1 to 63 letters, digits, dots, dashes and underscores, beginning with a letter or digit; a worker of "
         "another name is named by address",
@@ -50,10 +41,12 @@ HostName = Annotated[  # As a node of Kubernetes or Slurm may be called
 ]
 
 
-MachineId = Annotated[str, _of_form(r"[0-9a-f]{32}", "give the 32 hexadecimal digits of /etc/machine-id of that host")]
+MachineId = Annotated[
+    str, written_as(r"[0-9a-f]{32}", "give the 32 hexadecimal digits of /etc/machine-id of that host")
+]
 Scheduler = Annotated[  # Of an existing cluster
     str,
-    _of_form(
+    written_as(
         r"tls://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}",
         "give tls://host:port; whoever can speak to a cluster can run programs on all of it, so it must ask for "
         "certificates",

@@ -15,27 +15,16 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UsageError
+from virtgauge.forms import written_as
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.plan.requirements import Section
 from virtgauge.suites.storage.databases import DATABASES, database
 
 SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)  # The databases that have servers
-
-
-def written_as(pattern: str, words: str) -> AfterValidator:
-    """What a text of a plan has to match, and what is said of one that does not."""
-
-    def checked(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(words)
-        return text
-
-    return AfterValidator(checked)
-
 
 _NAME = written_as(r"|[A-Za-z0-9][A-Za-z0-9._-]{0,39}", "use 1 to 40 letters, digits, dots, dashes and underscores")
 _TABLE = written_as(

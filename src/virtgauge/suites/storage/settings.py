@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from virtgauge.errors import UsageError
+from virtgauge.forms import written_as
 from virtgauge.plan.requirements import Section
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.storage.databases import DATABASES, database
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
-from virtgauge.suites.storage.existing import ExistingServer, written_as
+from virtgauge.suites.storage.existing import ExistingServer
 
 Operation = Literal[
     "single-write", "single-read", "multi-write", "multi-read", "last-value", "window", "mixed", "knee", "crash"
