@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,9 +11,11 @@ from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.isolation.benchmarks import KINDS
-from virtgauge.suites.isolation.kernel_work import LoadResult
+from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
 from virtgauge.suites.isolation.outcome import GuestConditions, Trial
-from virtgauge.suites.isolation.outside import GuestCounts, Received
+from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
+from virtgauge.suites.isolation.policies import Given, Placement
+from virtgauge.suites.isolation.testbed import TestbedSpec
 
 SECOND = 10**9
 
@@ -44,10 +45,12 @@ def guest(
     return GuestConditions(name=name, applied=applied, counts=GuestCounts(throttling, kills), **known)
 
 
-class Seen(SimpleNamespace):
-    """A trial, by what its flags are of."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen(Trial):
+    """A trial whose guests' conditions are given, and not worked out."""
 
-    capacity_ns, stopped_ns, blind = Trial.capacity_ns, Trial.stopped_ns, Trial.blind
+    conditions: tuple[GuestConditions, GuestConditions]
+    guests = property(lambda self: self.conditions)
 
 
 PAIR = (guest(), guest("loading"))
@@ -61,31 +64,44 @@ def found_flags(
     steal=QUIET,
     frequencies_hz=(3e9, 3e9),
     buffered=False,
-    cached=None,
+    benchmark="integer",
 ) -> list[Flag]:
     before, after = frequencies_hz
-    answer = SimpleNamespace(
-        threads=1,
+    answer = Answer(
+        unit="operations",
+        units=10**6,
         elapsed_ns=5 * SECOND,
+        cpu_ns=5 * SECOND,
+        missed_ns=steal.missed_ns,
+        threads=1,
+        slices=(),
         direct=not buffered,
+        latency=None,
         frequency_before_hz=before,
         frequency_after_hz=after,
         steal_ns=steal.seen_ns,
-        missed_ns=steal.missed_ns,
     )
-    received = Received(None if steal.stopped_ns is None else 1 - steal.stopped_ns / (5 * SECOND))
+    policy, counts = Policy(weight=100), GuestCounts(NONE_STOPPED, 0)
     trial = Seen(
-        testbed=SimpleNamespace(spec=SimpleNamespace(where=None, memory_mib=256)),
-        looks=(),
-        benchmark=KINDS["integer"],
-        tested=received,
-        guests=guests,
-        policies=SimpleNamespace(asked=asked),
+        params={},
+        spec=TestbedSpec("1", Placement((0,), (0,)), memory_mib=256, disk_mib=None),
+        benchmark=KINDS[benchmark],
+        load=None,
+        block_bytes=None,
+        seed=1,
+        slice_ns=SECOND,
+        disk=None,
+        method="cgroup",
+        policies=Given(policy, policy, asked),
+        applied=(Applied(policy, {}, ()), Applied(policy, {}, ())),
         answer=answer,
         load_result=load,
-        cached=cached,
+        tested=Received(None if steal.stopped_ns is None else 1 - steal.stopped_ns / (5 * SECOND)),
+        loading=Received(None),
+        outside=Outside(counts, counts),
+        conditions=guests,
     )
-    return list(Trial.flags(cast(Trial, trial)))
+    return list(trial.flags())
 
 
 def flags(**seen: Any) -> dict[str, tuple[bool, str]]:
@@ -213,4 +229,4 @@ def test_a_guest_is_blind_that_sees_nothing_of_the_time_in_which_it_was_stopped(
 
 
 def test_a_page_cache_that_is_not_left_out_is_told():
-    assert flags(cached="the guest's file system has no direct I/O")["disk-cached"][0] is False
+    assert flags(benchmark="flush", buffered=True)["disk-cached"][0] is False

@@ -17,7 +17,7 @@ from virtgauge.suites.isolation.by_hand import Look, not_in_force
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
 from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
 from virtgauge.suites.isolation.policies import Claimant, Demand, Given, entitled, entitled_without_limit
-from virtgauge.suites.isolation.testbed import LOADING, TESTED, IsolationTestbed
+from virtgauge.suites.isolation.testbed import LOADING, TESTED, TestbedSpec
 
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # What a guest has saved up or used in advance is at most one of them at each end
 _UNBOUND = 1.1
@@ -80,11 +80,17 @@ class Trial:
     """What was seen of a trial that has an answer."""
 
     params: Mapping[str, Any]
-    testbed: IsolationTestbed
+    spec: TestbedSpec
     # benchmark, load: what they did; no load is None
     benchmark: Kind
     load: Kind | None
-    work: Mapping[str, Any]  # what the tested guest's agent was asked for
+    # block_bytes, seed, slice_ns: what the tested guest's agent was asked for; without a block None
+    block_bytes: int | None
+    seed: int
+    slice_ns: int
+    # disk, method: of the tested guest, what its disk is, where it has one, and how its CPU time is accounted
+    disk: str | None
+    method: str
     # policies, applied: asked for, and what became of it: of the tested and the loading guest
     policies: Given
     applied: tuple[Applied, Applied]
@@ -117,7 +123,7 @@ class Trial:
 
     @property
     def guests(self) -> tuple[GuestConditions, GuestConditions]:
-        where, given = self.testbed.spec.where, self.policies
+        where, given = self.spec.where, self.policies
         first = (given.tested, Demand.of(self.benchmark, where.capacity, 100, self.tested.cpus))
         second = (given.loading, Demand.of(self.load, where.capacity, self.params["intensity"], self.loading.cpus))
 
@@ -133,21 +139,21 @@ class Trial:
 
     def result(self) -> dict[str, Any]:
         answer, rate, guests, load = self.answer, self.answer.rate, self.guests, self.load_result
-        block_bytes, capacity = self.work.get("block_bytes"), self.testbed.spec.where.capacity
+        capacity = self.spec.where.capacity
         return {
             "unit": answer.unit,
             "units": answer.units,
             "threads": answer.threads,
             "elapsed_ns": answer.elapsed_ns,
             "rate": rate,
-            "value": self.benchmark.value(rate, answer.threads, block_bytes),
+            "value": self.benchmark.value(rate, answer.threads, self.block_bytes),
             "value_unit": self.benchmark.value_unit,
-            "block_bytes": block_bytes,
-            "seed": self.work["seed"],
+            "block_bytes": self.block_bytes,
+            "seed": self.seed,
             "slices": list(answer.slices),
-            "slice_ns": self.work["slice_ns"],
+            "slice_ns": self.slice_ns,
             "direct": answer.direct,
-            "disk": self.testbed.tested.disk,
+            "disk": self.disk,
             "cores": capacity,
             "share": self.params["share"],
             "policy": self.params["policy"],
@@ -156,7 +162,7 @@ class Trial:
                 TESTED: self.tested.cpus,
                 LOADING: self.loading.cpus,
                 "guest_seen": answer.cpu_ns / answer.elapsed_ns if answer.elapsed_ns else None,
-                "method": self.testbed.tested.accounting().method,
+                "method": self.method,
                 "window_ns": answer.elapsed_ns,
                 "tested_slices": list(self.tested.slices),
                 "loading_slices": list(self.loading.slices),
@@ -187,7 +193,7 @@ class Trial:
 
     def flags(self) -> Iterator[Flag]:
         """Every flag that applies."""
-        spec, load, answer = self.testbed.spec, self.load_result, self.answer
+        spec, load, answer = self.spec, self.load_result, self.answer
         if (why := not_in_force(self.looks, spec.where)) is not None:
             yield Flag("policy-not-in-force", why)
         if load is not None and load.error is not None:
@@ -233,11 +239,10 @@ class Trial:
     @property
     def cached(self) -> str | None:
         """Why the tested guest's disk is not measured past every page cache; None where it is, or has no part."""
-        disk = self.testbed.tested.disk
         if not self.benchmark.uses_disk:
             return None
         if self.answer.direct is False:
             return "the guest's file system has no direct I/O: its page cache is not left out"
-        if disk is not None and any(words in disk for words in _THROUGH_HOST_CACHE):
-            return f"the host's page cache is not left out: {disk}"
+        if self.disk is not None and any(words in self.disk for words in _THROUGH_HOST_CACHE):
+            return f"the host's page cache is not left out: {self.disk}"
         return None

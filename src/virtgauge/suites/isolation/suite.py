@@ -174,10 +174,14 @@ class IsolationSuite(Suite):
         tested, loading = (received(record, span, slice_ns) for record in records)
         trial = Trial(
             params=params,
-            testbed=testbed,
+            spec=testbed.spec,
             benchmark=benchmark,
             load=load,
-            work=work,
+            block_bytes=work.get("block_bytes"),
+            seed=seed,
+            slice_ns=slice_ns,
+            disk=testbed.tested.disk,
+            method=testbed.tested.accounting().method,
             policies=policies,
             applied=applied,
             answer=answer,
