@@ -130,10 +130,11 @@ def _kept_value(context: Context, one: Sentence) -> Value:
     """In per cent; of waking up how many times as late."""
     name, place = f"resource:{one.resource}", context.place("", one.arm.name)
     coloured = one.degree in (Degree.NOT, Degree.PARTLY) and not one.arm.emulated
-    more = {"note": one.degree.value if coloured else "", "hint": f"{one.degree}: {one.text}"}
+    note, hint = one.degree.value if coloured else "", f"{one.degree}: {one.text}"
     if one.resource is Resource.WAKE:
-        return context.of(f"{name}.later", place, words.inverse(one.worst), RATIO, **more)
-    return context.of(f"{name}.kept", place, one.worst.mapped(lambda part: 100 * part, "%"), SHARE, **more)
+        return context.of(f"{name}.later", place, words.inverse(one.worst), RATIO, note=note, hint=hint)
+    kept = one.worst.mapped(lambda part: 100 * part, "%")
+    return context.of(f"{name}.kept", place, kept, SHARE, note=note, hint=hint)
 
 
 def glance(context: Context) -> Iterator[Block]:
