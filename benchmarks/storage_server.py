@@ -100,8 +100,16 @@ def _instance(
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         port = int(probe.getsockname()[1])
-    password = secrets.token_hex(16)
-    return Instance(found, profile, config, data / product.name, ADDRESS, port, password, account())
+    return Instance(
+        found=found,
+        profile=profile,
+        config=config,
+        data=data / product.name,
+        address=ADDRESS,
+        port=port,
+        password=secrets.token_hex(16),
+        account=account(),
+    )
 
 
 def _set_up(argv: Sequence[str], environment: dict[str, str]) -> None:

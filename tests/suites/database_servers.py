@@ -58,8 +58,16 @@ class RunningServer:
         address, port = f"127.{81 + (pid >> 16) % 128}.{pid >> 8 & 255}.{pid & 255}", 5400 + 2 * next(_NUMBERS)
         whom = account() if os.geteuid() == 0 else None
         (root / "data").mkdir()
-        data = root / "data" / product.name
-        self.layout = Instance(found, profile, root / "config", data, address, port, "5ec4e7", whom)
+        self.layout = Instance(
+            found=found,
+            profile=profile,
+            config=root / "config",
+            data=root / "data" / product.name,
+            address=address,
+            port=port,
+            password="5ec4e7",
+            account=whom,
+        )
         self.server = product.server(self.layout)
         self.server.write(whom)
         self._at_rest = product.at_rest(self.layout)

@@ -46,8 +46,16 @@ def instance(
 ) -> Instance:
     """By default at the first level that it has."""
     profile = profile or next(level for level in product.levels().values() if isinstance(level, Profile))
-    data = Path("/disk") / product.name
-    return Instance(found(folder), profile, folder / "config", data, "10.212.0.1", 5400, "secret", account)
+    return Instance(
+        found=found(folder),
+        profile=profile,
+        config=folder / "config",
+        data=Path("/disk") / product.name,
+        address="10.212.0.1",
+        port=5400,
+        password="secret",
+        account=account,
+    )
 
 
 def a_server(product: Database, folder: Path, account: struct_passwd | None = ACCOUNT) -> Server:

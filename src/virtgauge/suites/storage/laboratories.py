@@ -112,9 +112,18 @@ class GuestTestbed(StorageTestbed):
         await self.stage.launch(**self._wanted)
 
     def _instance(self, name: str, place: Found, profile: Profile) -> Instance:
-        config, password = self._shared / "config", secrets.token_hex(12)
         data, *log = (disk.folder / name for disk in self._disks)
-        return Instance(place, profile, config, data, GUEST_ADDRESS, _PORT, password, self._account, *log)
+        return Instance(
+            found=place,
+            profile=profile,
+            config=self._shared / "config",
+            data=data,
+            address=GUEST_ADDRESS,
+            port=_PORT,
+            password=secrets.token_hex(12),
+            account=self._account,
+            log=log[0] if log else None,
+        )
 
     def _inside(self) -> Sensorstore:
         return Sensorstore(self.guest.channel, self._sensorstore, {}, timeout_factor=self._factor)

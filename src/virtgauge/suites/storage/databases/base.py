@@ -88,7 +88,7 @@ class Missing:
     fix: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Instance:
     """One database at one level, and where it lives."""
 
