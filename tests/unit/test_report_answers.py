@@ -97,7 +97,9 @@ def test_a_word_stands_before_each_kind_of_figure(built: report.Report) -> None:
     def changed(name: str, tone: Tone, *, slight: bool = False) -> HeadlineFigure:
         judged = Judgement.INCONCLUSIVE if tone is Tone.SAME else Judgement.HIGHER
         found = Resolution(1.02, 1.02, 1.01, "")
-        return HeadlineFigure(name, "", "by so much", judged, found, tone=tone, slight=slight)
+        return HeadlineFigure(
+            name, "", change="by so much", judgement=judged, resolution=found, tone=tone, slight=slight
+        )
 
     figures = [
         changed("a", Tone.SLOWER),
@@ -176,7 +178,8 @@ def beside_identical_arms(built: report.Report, *figures: HeadlineFigure, widest
 
 
 def figure(smallest: float | None, band: float | None, judgement: Judgement | None, unit: str = "ratio") -> Any:
-    return HeadlineFigure("usleep", "", "", judgement, Resolution(smallest, smallest, band, ""), unit)
+    found = Resolution(smallest, smallest, band, "")
+    return HeadlineFigure("usleep", "", judgement=judgement, resolution=found, unit=unit)
 
 
 SAME, HIGHER = Judgement.INCONCLUSIVE, Judgement.HIGHER

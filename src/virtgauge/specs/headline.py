@@ -31,6 +31,7 @@ class HeadlineFigure:
 
     name: str  # ``usleep``
     value: str  # with its unit: ``wakes 62.1 µs``
+    _: dataclasses.KW_ONLY
     change: str = ""  # beside the reference: ``wakes 12.6× later (11.3–14.1×)``; empty where it is not compared
     judgement: Judgement | None = None  # of the comparison; None where there is none
     resolution: Resolution | None = None  # what the comparison could have shown; None where there is none
@@ -90,12 +91,21 @@ def figure(
     """One figure of a headline, ``found`` beside the reference; ``known`` is the resolution beside anything else."""
     if found is None:
         return HeadlineFigure(name, value, resolution=known, probe=probe)
-    told, unit = "" if found.estimate.point is None else change, found.estimate.unit
     tone = Tone.SAME
     if found.distinguishable and better is not Better.NEITHER:
         tone = Tone.SLOWER if (found.judgement is Judgement.HIGHER) is (better is Better.LOWER) else Tone.FASTER
-    about = (probe, tone, is_slight(found), _weight(found))
-    return HeadlineFigure(name, value, told, found.judgement, resolution(found), unit, *about)
+    return HeadlineFigure(
+        name,
+        value,
+        change="" if found.estimate.point is None else change,
+        judgement=found.judgement,
+        resolution=resolution(found),
+        unit=found.estimate.unit,
+        probe=probe,
+        tone=tone,
+        slight=is_slight(found),
+        weight=_weight(found),
+    )
 
 
 def _weight(found: Difference) -> float:
