@@ -137,22 +137,26 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
     if not arm.usable:
         return Headline(arm.name, arm.label, Tone.MISSING, f"not measured: {arm.reason.rstrip('.')}.")
     elsewhere = reference is not None and arm.processor != reference.processor
-    apart = reference is None or arm.role == "reference" or arm.emulated or elsewhere
-    against = "" if apart or reference is None else "the host" if reference.kind == "host" else reference.label
-    said = say(arm, against)
-    tone, text = said.tone, said.text
-    if tone is Tone.MISSING:
-        text = f"no valid figures: {text.rstrip('.')}"
-    elif arm.role == "reference":
-        tone = Tone.REFERENCE
-    elif arm.emulated:
-        tone, text = Tone.EMULATED, f"not ranked: {text}"
-    elif elsewhere:
-        tone, text = Tone.ELSEWHERE, f"on another computer: {text}"
+    beside = None if arm.role == "reference" or arm.emulated or elsewhere else reference  # that it is compared with
+    said = say(arm, "" if beside is None else "the host" if beside.kind == "host" else beside.label)
+    tone, text = _taken(said, arm, elsewhere)
     own = sorted(said.figures, key=lambda one: -one.weight)
-    if apart:
+    if beside is None:
         own = [dataclasses.replace(one, change="", judgement=None, resolution=None) for one in own]
     return Headline(arm.name, arm.label, tone, f"{text}.", tuple(own), arm.mark)
+
+
+def _taken(said: Said, arm: ArmRecord, elsewhere: bool) -> tuple[Tone, str]:
+    """How what is said of an arm is to be taken, and the sentence that says so, without its full stop."""
+    if said.tone is Tone.MISSING:
+        return said.tone, f"no valid figures: {said.text.rstrip('.')}"
+    if arm.role == "reference":
+        return Tone.REFERENCE, said.text
+    if arm.emulated:
+        return Tone.EMULATED, f"not ranked: {said.text}"
+    if elsewhere:
+        return Tone.ELSEWHERE, f"on another computer: {said.text}"
+    return said.tone, said.text
 
 
 def compared(comparison: Comparison, name: str) -> str:
