@@ -138,7 +138,7 @@ class StorageTestbed(Testbed, abc.ABC):
 
         Raises StoreError: ``unsupported`` where that is not possible, ``lost`` where it had ended before.
         """
-        raise NotImplementedError  # of what was not started here there are no such cells
+        raise StoreError("unsupported", "what was not started here is not crashed")
 
     async def restart(self, what: str) -> None:
         """Start on the same data again what :meth:`crash` has ended. Raises StoreError, LaunchError."""
