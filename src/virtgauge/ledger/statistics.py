@@ -6,7 +6,7 @@ Statistics are recorded beside each histogram, so that a report over many trials
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,14 @@ def distribution_of(histogram: Histogram) -> Distribution:
     """A histogram's values, in its own unit."""
     minimum, maximum = float(histogram.minimum), float(histogram.maximum)
     return Distribution(histogram.values, histogram.counts, minimum, maximum, histogram.mean)
+
+
+def merged(histograms: Sequence[Histogram]) -> tuple[Distribution, str] | None:
+    """All values together, of several units those of the first, and that unit; None without any."""
+    if not histograms:
+        return None
+    unit = histograms[0].unit
+    return dist.merge(distribution_of(one) for one in histograms if one.unit == unit), unit
 
 
 def statistics_of(distribution: Distribution) -> dict[str, float | None]:

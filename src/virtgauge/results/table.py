@@ -26,11 +26,11 @@ from virtgauge.analysis.comparison import (
     paired_difference,
     paired_ratio,
 )
-from virtgauge.analysis.distribution import Distribution, merge
+from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of
+from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, merged, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
 from virtgauge.results.columns import (
@@ -406,11 +406,8 @@ class ResultTable:
             if of > enough:
                 stretches = np.linspace(0, of, enough + 1).astype(np.int64)
                 rows = rows[np.random.default_rng(enough).integers(stretches[:-1], stretches[1:])]
-            found = [one for _, one in self.ledger.histograms(self.trials.number[rows].tolist(), histogram)]
-            self._pooled[key] = None
-            if found:
-                whole = merge(distribution_of(one) for one in found if one.unit == found[0].unit)
-                self._pooled[key] = Pooled(whole, NS_PER_UNIT[found[0].unit], rows, of)
+            found = merged([one for _, one in self.ledger.histograms(self.trials.number[rows].tolist(), histogram)])
+            self._pooled[key] = None if found is None else Pooled(found[0], NS_PER_UNIT[found[1]], rows, of)
         return self._pooled[key]
 
     def mean_ns(self, histogram: str, cell: Cell, arm: str) -> float | None:

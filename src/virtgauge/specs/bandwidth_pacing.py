@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from virtgauge.analysis.distribution import Distribution, ccdf, merge, samples_needed
+from virtgauge.analysis.distribution import Distribution, ccdf, samples_needed
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of
+from virtgauge.ledger.statistics import NS_PER_UNIT, merged
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import amount
 from virtgauge.results.measure import Better
@@ -69,11 +69,8 @@ def _pacing_rank(place: tuple[str, str, str]) -> tuple[object, ...]:
 
 def _merged(context: Context, name: str, numbers: list[int], units: Mapping[str, float]) -> Merged | None:
     """All values of some trials' histograms; of several units, those of the first."""
-    usable = [one for _, one in context.table.ledger.histograms(numbers, name) if one.unit in units and one.n]
-    if not usable:
-        return None
-    unit = usable[0].unit
-    return merge(distribution_of(one) for one in usable if one.unit == unit), units[unit]
+    found = merged([one for _, one in context.table.ledger.histograms(numbers, name) if one.unit in units and one.n])
+    return None if found is None else (found[0], units[found[1]])
 
 
 def pacing(context: Context) -> Iterator[Block]:
