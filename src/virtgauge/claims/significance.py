@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -34,7 +34,13 @@ MARGIN = 1.25  # ours: levels are alike whose ratio, with its interval, is no fa
 FEWEST_REPETITIONS = 3  # With fewer, nothing shows how much a cell varies by itself
 _MOST_NAMED = 3
 _MOST_VALUES = 100
-_How = Mapping[str, bool]  # How ranks are compared: ``blocked``, ``exact``
+
+
+class _How(TypedDict):
+    """How ranks are compared: what the functions of :mod:`virtgauge.analysis.ranks` are told."""
+
+    blocked: bool
+    exact: bool
 
 
 def significance(test: Significance, figures: Figures, tests: Sequence[Significance]) -> Iterator[Evidence]:
@@ -125,7 +131,8 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family
     if any(group.size == 0 for group in groups):
         return _Tested(f"nothing was measured at every level of {test.factors[0]}")
     # Within guests the test is Friedman's; a run's need not be as the paper made it.
-    how = {"blocked": not figures.exact and test.factors[0] not in figures.file.of_arms, "exact": not figures.exact}
+    blocked = not figures.exact and test.factors[0] not in figures.file.of_arms
+    how = _How(blocked=blocked, exact=not figures.exact)
     if test.pairs:
         return _dunn(test, groups, [_words(figures, test.factors[0], level) for level in by_level], alpha, family, how)
     return _kruskal(groups, alpha, family, how)
