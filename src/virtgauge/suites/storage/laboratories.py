@@ -22,10 +22,10 @@ from virtgauge.suites.storage.databases.base import Found, Instance, Profile, Se
 from virtgauge.suites.storage.existing import not_on
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
 from virtgauge.suites.storage.laboratory import (
+    AskedLevel,
     StorageTestbed,
     Target,
     TestbedSpec,
-    asked_level,
     found,
     level_of,
     profile_of,
@@ -46,7 +46,7 @@ class SimulatedTestbed(StorageTestbed):
         self.client_place = self.stage.platform
 
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
-        profile = profile_of(*asked_level(params))
+        profile = profile_of(AskedLevel.of(params))
         client = self._client({"driver": "simulated", "options": {"level": profile.durability.value}})
         return Target(
             label=f"simulated {params['database']}",
@@ -182,7 +182,7 @@ class EmbeddedTestbed(GuestTestbed):
 
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
         name = params["database"]
-        place, profile = level_of(*asked_level(params))
+        place, profile = level_of(AskedLevel.of(params))
         store = database(name).store(self._instance(name, place, profile))
         # The shell notes the process's number, so that it can be killed.
         prefix = [*noted(self._pid), *launcher_prefix(self._counters, self._profile)]
@@ -252,7 +252,9 @@ class ServedTestbed(GuestTestbed):
     async def set_up(self) -> None:
         spec, stage = self.spec, self.stage
         assert spec.database is not None and spec.durability is not None
-        place, profile = level_of(spec.database, spec.durability, spec.settings.period_ms, spec.separate_log)
+        place, profile = level_of(
+            AskedLevel(spec.database, spec.durability, spec.settings.period_ms, spec.separate_log)
+        )
         product = self._product = database(spec.database)
         self._prepare()
         instance = self._instance(spec.database, place, profile)

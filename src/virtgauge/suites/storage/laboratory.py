@@ -12,7 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from virtgauge.suites.storage.client import Held, Sensorstore, StoreError
 from virtgauge.suites.storage.databases import database
@@ -172,27 +172,36 @@ def found(name: str) -> Found | str:
     return f"{database(name).title} is not here: {place.reason}{fix}"
 
 
-def asked_level(params: Mapping[str, Any]) -> tuple[str, Durability, int, bool]:
-    """What the functions below take, of a cell."""
-    durability = Durability(params["durability"])
-    return params["database"], durability, params["period_ms"], params["commit_log"] == "separate"
+class AskedLevel(NamedTuple):
+    """A level of a database, as a cell or a testbed asks for it."""
+
+    database: str
+    durability: Durability
+    period_ms: int  # of the level that flushes periodically
+    separate_log: bool
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> AskedLevel:
+        """What a cell asks for."""
+        durability, separate_log = Durability(params["durability"]), params["commit_log"] == "separate"
+        return cls(params["database"], durability, params["period_ms"], separate_log)
 
 
-def level_of(name: str, durability: Durability, period_ms: int, separate_log: bool) -> tuple[Found, Profile]:
+def level_of(asked: AskedLevel) -> tuple[Found, Profile]:
     """Where a database is, and its settings of a level. Raises StoreError: as below, or where it is not here."""
-    place = found(name)
+    place = found(asked.database)
     if isinstance(place, str):
         raise StoreError("unsupported", place)
-    return place, profile_of(name, durability, period_ms, separate_log)
+    return place, profile_of(asked)
 
 
-def profile_of(name: str, durability: Durability, period_ms: int, separate_log: bool) -> Profile:
+def profile_of(asked: AskedLevel) -> Profile:
     """The settings of a level. Raises StoreError: ``unsupported``: it has no such level, or place of its log."""
-    product = database(name)
-    if separate_log and product.log_stays is not None:
+    product = database(asked.database)
+    if asked.separate_log and product.log_stays is not None:
         words = f"{product.title} has no commit log that can lie on a disk of its own: {product.log_stays}"
         raise StoreError("unsupported", words)
-    profile = product.levels(period_ms)[durability]
+    profile = product.levels(asked.period_ms)[asked.durability]
     if isinstance(profile, str):
-        raise StoreError("unsupported", f"{product.title} has no level {durability.value!r}: {profile}")
+        raise StoreError("unsupported", f"{product.title} has no level {asked.durability.value!r}: {profile}")
     return profile
