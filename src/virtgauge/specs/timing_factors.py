@@ -103,7 +103,7 @@ def factors_of(context: Context) -> Iterator[tuple[str, factor_tests.ProbeFactor
         cells: dict[factor_tests.Place, factor_tests.Repetitions] = {}
         for cell in context.where({"probe": (probe,)}):
             for arm in context.arms:
-                if arm.role != "aa" and context.values(f"{probe}.p50", cell, arm.name):
+                if arm.role != "aa" and context.table.has(context.spec.measure(f"{probe}.p50"), cell, arm.name):
                     values = functools.partial(_values, context, probe, cell, arm.name)
                     cells[function_label(cell.factors), arm.name, context.level(cell, "load")] = values
         found = factor_tests.probe_factors(cells, unranked, context.table.confidence)
