@@ -86,7 +86,7 @@ COUNTED = {
     )
 }
 """What is counted in each trial and summed up, and what belongs to a path whatever the estimator."""
-_MEASURES = {one.name: one for one in bandwidth_measures()} | COUNTED
+MEASURES = {one.name: one for one in bandwidth_measures()} | COUNTED
 
 
 class Detail(NamedTuple):
@@ -116,7 +116,7 @@ def details(context: Context, cell: Cell, arm: str) -> dict[int, Detail]:
 
 def told(context: Context, name: str, cell: Cell, arm: str) -> dict[int, float]:
     """A figure of each repetition, by block: of a measure or of what is counted besides."""
-    return context.table.values(_MEASURES[name], cell, arm)
+    return context.table.values(MEASURES[name], cell, arm)
 
 
 def total(context: Context, name: str, cells: Sequence[Cell], arm: str) -> float:

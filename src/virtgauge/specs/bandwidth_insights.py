@@ -177,7 +177,7 @@ def paths(context: Context) -> Iterator[Block]:
             for name in ("path.truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
                 asked = name.removeprefix("path.") if name == "path.truth" else name
                 values = over_cells(told(context, asked, cell, arm.name) for cell in cells)
-                quantity = DURATION if "lateness" in name else BIT_RATE
+                quantity = figures.MEASURES[asked].quantity
                 shown.append(context.middle(name, place, values, quantity) if values else None)
             dropped = figures.total(context, "path.cross_dropped", cells, arm.name) if shown[0] else None
             shown.insert(3, Value.count("path.cross_dropped", place, dropped))
