@@ -64,14 +64,11 @@ class Figures:
     nominal: float | None = None  # the confidence wanted of an interval; None of a paper's own, taken as they are
     # why there is no figure of a measure at some levels
     missing_reason: Callable[[str, Cells], str] = lambda measure, cells: "the paper prints no figure of this"
+    _selected: dict[tuple[object, ...], list[Figure]] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @functools.cached_property
     def _figures(self) -> dict[str, list[Figure]]:
         return {group[0].measure: group for group in grouped(self.figures, lambda one: one.measure)}
-
-    @functools.cached_property
-    def _selected(self) -> dict[tuple[object, ...], list[Figure]]:
-        return {}
 
     @property
     def exact(self) -> bool:
