@@ -56,6 +56,11 @@ def own_dead_scopes() -> list[DeadScope]:
     return [scope for scope in find_dead_scopes() if scope.own]
 
 
+def dead_of(*tags: str) -> list[DeadScope]:
+    """Of these runs: other tests leave dead ones on purpose, in other processes at the same time."""
+    return [scope for scope in find_dead_scopes() if scope.tag in tags]
+
+
 def dead_folder(state: Path, tag: str, owner: ProcessIdentity = DEAD) -> Path:
     folder = state / tag
     folder.mkdir(parents=True)
@@ -305,9 +310,10 @@ def test_a_scope_whose_owner_was_killed_is_reclaimed(private_state: Path) -> Non
 
 @pytest.mark.slow
 def test_what_another_state_folders_dead_run_left_is_removed_by_clean_all_only(
-    private_state: Path, tmp_path: Path
+    private_state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, other = killed_run(private_state), killed_run(tmp_path / "other")
+    monkeypatch.setattr(reclaim, "find_dead_scopes", lambda: dead_of(own.tag, other.tag))
     try:
         lines = reclaim_dead()  # as every run does at its beginning
         assert lines
@@ -339,7 +345,7 @@ def test_a_run_of_another_state_folder_that_lives_is_spared_by_clean_all(
         # A process that claims to be of the living run, with an owner that is dead, opens no way to it.
         liar = sleeper(living.tag, DEAD)
         try:
-            assert reclaim_dead(find_dead_scopes()) == []
+            assert reclaim_dead(dead_of(living.tag)) == []
             assert living.folder.is_dir()
             assert scratch.is_dir()
         finally:
@@ -381,7 +387,7 @@ def test_an_empty_cgroup_of_another_state_folder_is_left_alone(private_state: Pa
         reclaim_dead()
         assert not any(folder.exists() for folder in folders[own])
         assert all(folder.exists() for folder in folders[other])
-        reclaim_dead(find_dead_scopes())
+        reclaim_dead(dead_of(groups[other].name.removeprefix(f"{CGROUP_PARENT}/")))
         assert not any(folder.exists() for folder in folders[other])
     finally:
         for group in groups.values():
@@ -456,10 +462,7 @@ def test_clean_all_removes_what_dead_runs_of_other_users_left(
     private_state: Path, strangers_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag, state = "vg0000i4", StateFolder(STRANGER, str(strangers_folder))
-    # Other tests leave dead runs on purpose.
-    monkeypatch.setattr(
-        reclaim, "find_dead_scopes", lambda: [scope for scope in find_dead_scopes() if scope.tag == tag]
-    )
+    monkeypatch.setattr(reclaim, "find_dead_scopes", lambda: dead_of(tag))
     left = strangers_folder / tag
     left.mkdir()
     (left / OWNER_FILE).write_text(json.dumps(dataclasses.asdict(DEAD) | {"state_folder": state.as_text()}))
@@ -645,7 +648,7 @@ def test_clean_all_says_what_it_would_remove_and_removes_nothing_unasked(private
             assert f"\n  {held}\n" in done.stdout
         assert f"\n  folder {scratch_root() / other.tag}\n" in done.stdout
         assert other.whole()
-        (scope,) = [scope for scope in find_dead_scopes() if scope.tag == other.tag]
+        (scope,) = dead_of(other.tag)
         assert "killed process" in "".join(reclaim_dead([scope]))
         assert other.gone()
     finally:
