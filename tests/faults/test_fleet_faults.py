@@ -56,7 +56,9 @@ def command(tmp_path, private_state, any_agent, monkeypatch):
 def wait_for(process, folder, what, seen, within=180):
     """Until the ledger shows it; a command that ends before says why."""
     give_up = time.monotonic() + within
-    while process.poll() is None and time.monotonic() < give_up:
+    ended = False
+    while not ended and time.monotonic() < give_up:
+        ended = process.poll() is not None
         if (folder / LEDGER_NAME).exists():
             with Ledger.open(folder) as ledger:
                 if seen(ledger):

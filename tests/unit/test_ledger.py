@@ -254,6 +254,24 @@ def test_a_copy_without_its_empty_folder_of_samples_goes_on(ledger):
     ledger.add_trial(a_trial(), samples={"reservoir": np.arange(3)})
 
 
+@pytest.mark.parametrize(("mib", "fits"), [(1, True), (3, True), (9, False)])
+def test_a_run_made_whole_on_a_small_disk_is_there_with_all_it_has_or_not_at_all(tmp_path, root, mib, fits):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", tmp_path], check=True)
+    try:
+        made = contextlib.nullcontext() if fits else pytest.raises(VirtgaugeError, match="full")
+        with made, Ledger.whole(tmp_path / "run", MANIFEST) as ledger:
+            for _ in range(10 * mib):
+                ledger.add_event("said", "x" * 100_000)
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == (
+            ["ledger.sqlite", "plan.toml", "samples"] if fits else ["samples"]
+        )
+        if fits:
+            with Ledger.open(tmp_path / "run") as ledger:
+                assert len(ledger.events()) == 10 * mib
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
 @pytest.mark.parametrize(("module", "call"), [(files, "sync"), (store, "sqlite3")])
 def test_a_run_that_finds_no_room_at_its_beginning_is_one_error_and_leaves_no_half_ledger(
     tmp_path, monkeypatch, module, call

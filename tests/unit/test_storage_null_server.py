@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,29 +12,34 @@ from typing import Any, cast
 
 import pytest
 
-from virtgauge.agent.channel import Channel
+from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.suites.storage import laboratories
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.laboratories import ServedTestbed
 from virtgauge.suites.storage.laboratory import Target, TestbedSpec
 from virtgauge.suites.testbed import Stage
 
-SMALL, LARGE, BROKEN = {"rows": 10}, {"rows": 1000}, {"rows": -1}
+SMALL, LARGE, BROKEN, UNASKED = {"rows": 10}, {"rows": 1000}, {"rows": -1}, {"rows": -2}
 
 
 class Process:
-    """A null server that does not come up with broken data; no two may run at once, for they share a port."""
+    """A null server that does not come up with broken data; no two may run at once, for they share a port.
+
+    Of another the agent cannot start the program that asks whether it serves.
+    """
 
     running = 0
 
     def __init__(self, guest: object, server: laboratories.Server, folder: Path, *, name: str) -> None:
-        self.broken = '"rows": -1' in server.argv[-1]
+        self.rows = json.loads(server.argv[-1])["data"]["rows"]
 
     async def start(self, client: Sensorstore) -> None:
         assert not Process.running
         Process.running += 1
-        if self.broken:
+        if self.rows == -1:
             raise StoreError("start", "it ended before it served")
+        if self.rows == -2:
+            raise AgentError("os", "fork: Resource temporarily unavailable", errno.EAGAIN)
 
     async def stop(self) -> None:
         Process.running -= 1
@@ -61,9 +68,9 @@ def test_a_null_server_that_did_not_come_up_is_ended_and_the_one_before_it_is_st
         for data in (SMALL, SMALL, LARGE):
             await testbed.ask(data)
             assert Process.running == 1
-        for _ in range(2):
-            with pytest.raises(StoreError):
-                await testbed.ask(BROKEN)
+        for data in (BROKEN, UNASKED, BROKEN):
+            with pytest.raises(AgentError):
+                await testbed.ask(data)
             assert Process.running == 0
         await testbed.ask(LARGE)
         assert Process.running == 1

@@ -177,11 +177,14 @@ class Ledger:
                 db.executescript(_SCHEMA)
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                db.execute("PRAGMA journal_mode = WAL")  # two that open a new one would refuse each other the change
                 db.execute("INSERT INTO manifest VALUES (1, ?)", (json.dumps(dataclasses.asdict(manifest)),))
                 db.commit()
-            with cls(folder, defended(sqlite3.connect(building), building)) as ledger, ledger.together():
-                yield ledger
+            with cls(folder, defended(sqlite3.connect(building), building)) as ledger:
+                with ledger.together():
+                    yield ledger
+                # Now, for two that open a new one would refuse each other the change; and not before, for what did
+                # not fit from the log into the file would be told to nobody.
+                ledger._db.execute("PRAGMA journal_mode = WAL")
             files.sync(building)
             building.rename(path)
             files.sync(folder)

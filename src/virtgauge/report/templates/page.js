@@ -109,9 +109,15 @@
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     const fold = target && (target.matches("details") ? target : target.querySelector(":scope > details"));
     if (fold) fold.open = true;
-    for (const menu of document.querySelectorAll("nav details[open]")) menu.open = false;
   };
   addEventListener("hashchange", openTarget);
+  const closeMenus = (event) => {
+    if (event.type === "keydown" && event.key !== "Escape") return;
+    for (const menu of document.querySelectorAll("nav details[open]")) {
+      if (event.type === "keydown" || event.target.closest("a") || !menu.contains(event.target)) menu.open = false;
+    }
+  };
+  for (const kind of ["click", "keydown"]) addEventListener(kind, closeMenus);
   openTarget();
 
   for (const place of document.querySelectorAll("[data-spec]")) await draw(place);

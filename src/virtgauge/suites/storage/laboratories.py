@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from virtgauge.agent.channel import AgentError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import Guest, LaunchError, Share
@@ -327,7 +328,7 @@ class ServedTestbed(GuestTestbed):
         process = ServerProcess(self._null_peer.channel, server, self._shared, name="null server")
         try:
             await process.start(client)
-        except StoreError:
+        except AgentError:  # not of the store alone: else it would go on and answer for the next
             await process.stop()
             raise
         self._null = data, process
