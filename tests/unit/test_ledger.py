@@ -254,6 +254,20 @@ def test_a_copy_without_its_empty_folder_of_samples_goes_on(ledger):
     ledger.add_trial(a_trial(), samples={"reservoir": np.arange(3)})
 
 
+def test_a_log_that_goes_while_a_ledger_is_opened_is_no_damage(ledger, monkeypatch):
+    log = ledger.path.with_name(f"{LEDGER_NAME}-wal")
+
+    def going(path, lexists=os.path.lexists):
+        there = lexists(path)
+        log.unlink(missing_ok=True)
+        return there
+
+    ledger.close()
+    log.touch()
+    monkeypatch.setattr(os.path, "lexists", going)
+    Ledger.open(ledger.folder).close()
+
+
 @pytest.mark.parametrize(("mib", "fits"), [(1, True), (3, True), (9, False)])
 def test_a_run_made_whole_on_a_small_disk_is_there_with_all_it_has_or_not_at_all(tmp_path, root, mib, fits):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", tmp_path], check=True)

@@ -15,6 +15,14 @@ def is_regular(path: Path) -> bool:
         return False
 
 
+def is_other(path: Path) -> bool:
+    """Whether something else than a file has that name; asked at once, for a log goes with the last who has it open."""
+    try:
+        return not stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
 def sync(path: Path) -> None:
     """Return when what was written to a file, or to a folder's list of names, survives a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)

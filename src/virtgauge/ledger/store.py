@@ -519,7 +519,7 @@ def require_files(folder: Path) -> None:
     """Raise DamagedError where SQLite or the samples would be written or removed elsewhere, or a pipe be waited for."""
     for beside in ("-wal", "-shm", "-journal"):
         path = folder / (LEDGER_NAME + beside)
-        if os.path.lexists(path) and not files.is_regular(path):
+        if files.is_other(path):
             raise DamagedError(path, "", "it is no file")
     if (folder / "samples").is_symlink():
         raise DamagedError(folder / "samples", "", "it is a link")
