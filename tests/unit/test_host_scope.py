@@ -440,7 +440,9 @@ def test_nothing_that_another_user_put_down_is_waited_for_or_fills_the_memory(
     with (strangers_folder / "vg0000i3" / OWNER_FILE).open("wb") as endless:
         endless.truncate(2**40)
     strangers(strangers_folder)
-    dead = {scope.tag: scope.why for scope in find_dead_scopes() if scope.folder and not scope.own}
+    dead = {
+        scope.tag: scope.why for scope in find_dead_scopes() if scope.folder and scope.folder.parent == strangers_folder
+    }
     assert dead == dict.fromkeys(("vg0000i1", "vg0000i2", "vg0000i3"), "its owner's name cannot be read")
 
 
@@ -631,7 +633,7 @@ def test_a_living_scopes_empty_cgroup_is_spared_wherever_its_state_folder_is(
         group.mark_parent(marked)
         for parent in filter(Path.is_dir, parents):
             os.utime(parent, (long_ago, long_ago))
-        (found,) = [dead for dead in find_dead_scopes() if dead.tag == scope.tag]
+        (found,) = dead_of(scope.tag)
         assert found.state == StateFolder(os.geteuid(), str(private_state))
         assert not found.own
         monkeypatch.undo()
