@@ -17,7 +17,7 @@ import virtgauge
 from virtgauge.errors import VirtgaugeError
 from virtgauge.ledger.read_only import Attempt, ReadOnlyLedger
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]  # it cleans what all dead runs left, those of other tests too
 
 PLAN = """
 name = "at-once"
