@@ -132,10 +132,17 @@ class Context:
         asked = self.spec.measure(measure) if isinstance(measure, str) else measure
         compare = self.table.differed if asked.by_difference else self.table.compared
         beside = compared and arm != self.table.reference and self.table.has(asked, cell, arm)
-        found, estimate = compare(asked, cell, arm) if beside else None, self.estimate(asked, cell, arm)
-        of, better = self.place(cell, arm), asked.better
-        shown = self.of(asked.name, of, estimate, asked.quantity, compared=found, better=better, note=note, hint=hint)
-        return shown if rank is None else dataclasses.replace(shown, rank=rank)
+        return self.of(
+            asked.name,
+            self.place(cell, arm),
+            self.estimate(asked, cell, arm),
+            asked.quantity,
+            compared=compare(asked, cell, arm) if beside else None,
+            better=asked.better,
+            rank=rank,
+            note=note,
+            hint=hint,
+        )
 
     def of(
         self,
@@ -146,12 +153,13 @@ class Context:
         *,
         compared: Difference | None = None,
         better: Better = Better.NEITHER,
+        rank: int | None = None,
         note: str = "",
         hint: str = "",
     ) -> Value:
         """A figure that an insight found; likewise."""
         ranked = not place.arm or self.ranked(place.arm)
-        return Value(measure, place, estimate, quantity, compared, better, ranked, note=note, hint=hint)
+        return Value(measure, place, estimate, quantity, compared, better, ranked, rank, note, hint)
 
     def estimate(self, measure: str | Measure, cell: Cell, arm: str) -> Estimate:
         """A measure over repetitions, in its base unit."""
