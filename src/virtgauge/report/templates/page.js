@@ -111,13 +111,11 @@
     if (fold) fold.open = true;
   };
   addEventListener("hashchange", openTarget);
-  const closeMenus = (event) => {
-    if (event.type === "keydown" && event.key !== "Escape") return;
-    for (const menu of document.querySelectorAll("nav details[open]")) {
-      if (event.type === "keydown" || event.target.closest("a") || !menu.contains(event.target)) menu.open = false;
-    }
+  const closeMenus = (but) => {
+    for (const menu of document.querySelectorAll("nav details[open]")) if (menu !== but) menu.open = false;
   };
-  for (const kind of ["click", "keydown"]) addEventListener(kind, closeMenus);
+  addEventListener("click", ({ target }) => closeMenus(target.closest("a") ? null : target.closest("nav details")));
+  addEventListener("keydown", ({ key }) => key === "Escape" && closeMenus(null));
   openTarget();
 
   for (const place of document.querySelectorAll("[data-spec]")) await draw(place);
