@@ -1,10 +1,16 @@
-"""Texts of a plan that have to be of a form."""
+"""What a plan is written in: its tables, and texts that have to be of a form."""
 
 from __future__ import annotations
 
 import re
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """A table of a plan: it has no other keys than its fields, and is never changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def written_as(pattern: str, words: str) -> AfterValidator:

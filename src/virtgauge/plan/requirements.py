@@ -11,16 +11,10 @@ import tomllib
 from importlib import resources
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from virtgauge.errors import UsageError, nearest
-
-
-class Section(BaseModel):
-    """A table of a plan: it has no other keys than its fields, and is never changed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+from virtgauge.forms import Section
 
 Level = Annotated[str, Field(coerce_numbers_to_str=True)]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
@@ -45,7 +39,7 @@ class Requirement(Section):
     """The suite that measures it."""
     measure: str
     """A name that `virtgauge measures` lists, such as ``sleep_lateness.p99``."""
-    conditions: dict[str, tuple[Level, ...]] = {}
+    conditions: dict[str, tuple[Level, ...]] = Field(default={})
     """Levels by factor. The requirement holds for every cell that has one of the levels of every factor named."""
     at_least: float | None = None
     """Lower bound, in ``unit``."""

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
+from virtgauge.forms import Section
 from virtgauge.host.process import find_program
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
-from virtgauge.plan.requirements import Section
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import system_parts
 from virtgauge.platforms.boot_probe import boots, said_version

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
-from virtgauge.plan.requirements import Section
+from virtgauge.forms import Section
 from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
 from virtgauge.provision.cache import cache_root, sha256_of

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from virtgauge.forms import Section
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
 from virtgauge.host.mounts import DiskImageError, loop_device, mount_disk_image, unmount_disk_image
@@ -21,7 +22,6 @@ from virtgauge.host.rights import lacking
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.plan.requirements import Section
 from virtgauge.platforms.attempt import (
     WRITE_BACK_S,
     LaunchedGuest,

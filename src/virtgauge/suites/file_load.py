@@ -26,8 +26,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from virtgauge.agent.channel import AgentError, Channel
+from virtgauge.forms import Section
 from virtgauge.ledger.records import Flag
-from virtgauge.plan.requirements import Section
 from virtgauge.platforms.base import Share
 from virtgauge.provision.ganesha import Ganesha, find_ganesha
 from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, Stage, Testbed, address_peer

@@ -20,9 +20,9 @@ from pydantic import Field, model_validator
 
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.errors import UnavailableError
+from virtgauge.forms import Section
 from virtgauge.host import tracing
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.plan.requirements import Section
 from virtgauge.platforms.base import Platform
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes

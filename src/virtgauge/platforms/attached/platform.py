@@ -20,12 +20,12 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.extras import require
+from virtgauge.forms import Section
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network.wire import require_free
-from virtgauge.plan.requirements import Section
 from virtgauge.platforms.base import (
     Accounting,
     Availability,

@@ -16,11 +16,11 @@ from pydantic import Field
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
+from virtgauge.forms import Section
 from virtgauge.host.mounts import detach_below
 from virtgauge.host.process import ProcessIdentity, find_program, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
-from virtgauge.plan.requirements import Section
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, stage
 from virtgauge.platforms.boot_probe import boots, said_version

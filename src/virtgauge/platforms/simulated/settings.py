@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from virtgauge.plan.requirements import Section
+from virtgauge.forms import Section
 from virtgauge.platforms.simulated.bandwidth import BandwidthTruth
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.platforms.simulated.isolation import IsolationTruth

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator, model_validator
 
-from virtgauge.plan.requirements import Section
+from virtgauge.forms import Section
 from virtgauge.suites.base import Levels
 
 EstimatorName = Literal["yaz-original", "kite2"]

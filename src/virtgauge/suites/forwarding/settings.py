@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from virtgauge.analysis import forwarding as formulas
 from virtgauge.analysis.forwarding import Shares
-from virtgauge.plan.requirements import Section
+from virtgauge.forms import Section
 from virtgauge.suites.forwarding.searches import Rfc2544Search, Search, Tst009Search
 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]

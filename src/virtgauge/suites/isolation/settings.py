@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from virtgauge.plan.requirements import Section
+from virtgauge.forms import Section
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, NO_LOAD, is_a_block, uses_disk
 from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Receiver, placement, refusal

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from virtgauge.errors import UsageError
-from virtgauge.forms import written_as
-from virtgauge.plan.requirements import Section
+from virtgauge.forms import Section, written_as
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.storage.databases import DATABASES, database
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
