@@ -49,6 +49,21 @@ def test_the_interval_or_the_band_limits_each_direction(
     assert known.reason == reason
 
 
+@pytest.mark.parametrize("repetitions", [1, 2, 3, 5])
+def test_of_too_few_repetitions_no_difference_has_a_chance(repetitions: int) -> None:
+    blocks = range(repetitions)
+    tenfold, reference = ({block: of * (1 + block / 100) for block in blocks} for of in (10.0, 1.0))
+    found = compare(tenfold, reference, estimate(1.0, 1 / 1.01, 1.01), "ns", 0.95)
+    assert found.judgement is Judgement.INCONCLUSIVE
+    assert resolution(found).smallest is None
+    assert resolution(compare_differences(tenfold, reference, 0.01, "ns", 0.95)).smallest is None
+
+
+def test_too_few_repetitions_are_named_as_what_limits_a_comparison() -> None:
+    found = compare(dict.fromkeys(range(5), 2.0), dict.fromkeys(range(5), 1.0), estimate(1.0, 0.99, 1.01), "ns", 0.95)
+    assert resolution(found).reason == "5 repetitions give 93.8 % confidence at most"
+
+
 def test_an_outlier_upward_leaves_the_resolution_upward_as_it_is() -> None:
     logs = [0.0, 0.001, -0.001, 0.002, -0.002, 3.8]
     reference = dict.fromkeys(range(6), 1.0)

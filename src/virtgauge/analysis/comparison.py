@@ -67,6 +67,8 @@ class Difference:
     band: float | None
     judgement: Judgement  # whether the tested figure is higher or lower, or no difference has been shown
     reason: str
+    # whether the interval has the confidence that is wanted: of fewer repetitions no difference is ever shown
+    reached: bool = dataclasses.field(default=True, kw_only=True)
 
     @property
     def distinguishable(self) -> bool:
@@ -196,7 +198,7 @@ def compare(
     ratio = paired_ratio(test, reference, nominal)
     difference = paired_difference(test, reference, unit, nominal)
     judgement, reason = judge_ratio(ratio, aa, nominal)
-    return Comparison(ratio, aa_band(aa), judgement, reason, difference)
+    return Comparison(ratio, aa_band(aa), judgement, reason, difference, reached=ratio.reaches(nominal))
 
 
 def judge_ratio(ratio: Estimate, aa: Estimate | None, nominal: float) -> tuple[Judgement, str]:
@@ -216,7 +218,7 @@ def compare_differences(
     """Compare two figures by blocks, guarded by the band of identical arms (:func:`band_of`)."""
     estimate = paired_difference(test, base, unit, nominal)
     judgement, reason = _judge(estimate, band, nominal, by_ratio=False)
-    return Difference(estimate, band, judgement, reason)
+    return Difference(estimate, band, judgement, reason, reached=estimate.reaches(nominal))
 
 
 def _judge(estimate: Estimate, band: float | None, nominal: float, *, by_ratio: bool) -> tuple[Judgement, str]:
@@ -259,7 +261,12 @@ def agreement(ratios: Sequence[Estimate]) -> Agreement:
 
 def resolution(found: Difference) -> Resolution:
     """What a comparison could have shown, whatever it did show."""
-    return resolution_of(found.estimate, found.band)
+    known = resolution_of(found.estimate, found.band)
+    if found.reached or known.smallest is None:
+        return known
+    reach = 100 * (found.estimate.confidence or 0.0)
+    words = f"{found.estimate.n} repetitions give {reach:.1f} % confidence at most"
+    return Resolution(None, None, found.band, words)
 
 
 def resolution_of(estimate: Estimate, band: float | None) -> Resolution:
