@@ -69,7 +69,7 @@ def browser() -> Iterator[Browser]:
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a usual run."""
     folder = tmp_path_factory.mktemp("usual")
-    built = report.build(synthetic_ledger(folder / "run", blocks=4, invalid_share=0.05, reservoir=200))
+    built = report.build(synthetic_ledger(folder / "run", blocks=7, invalid_share=0.05, reservoir=200))
     return written(built, folder / "report.html")
 
 
