@@ -21,9 +21,9 @@ from virtgauge.plan.requirements import Budget
 
 Values = npt.NDArray[np.float64]
 
-REPETITIONS = 14
-_LOOKED = Budget(repetitions=14, claims=True)
-LOOKS = _LOOKED.looks(7)  # After how many repetitions a replay judges
+_LOOKED = Budget(repetitions=64, claims=True)
+LOOKS = _LOOKED.looks(8)  # After how many repetitions a replay judges
+REPETITIONS = LOOKS[-1]
 _FACTORS = {"function": "{}", "load": "{}", "at": "at {:g}"}
 
 
@@ -164,7 +164,7 @@ def false_verdicts(name: str, looks: Sequence[int], truth: float, tied: bool) ->
 
 
 def runs_of(p50: Values, name: str, rng: np.random.Generator) -> Values:
-    """Repetitions for every figure of a claim, all of one block by a day in common: shape (runs, figures, 14)."""
+    """Repetitions for every figure of a claim, all of one block by a day in common: shape (runs, figures, :data:`REPETITIONS`)."""
     number = len(NULLS[name].figures)
     drawn = p50.ravel()[rng.integers(0, p50.size, (len(p50), number, REPETITIONS))]
     return np.asarray(drawn, dtype=np.float64)

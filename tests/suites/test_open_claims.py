@@ -82,12 +82,15 @@ def test_what_the_budget_is_too_small_to_decide_is_left_out_and_the_notice_says_
 
 def test_the_looks_share_the_chance_of_an_error(tmp_path: Path) -> None:
     budget = Budget(repetitions=14, claims=True)
-    assert budget.looks(7) == (7, 10, 14)
-    assert budget.claims_confidence(0.95, 7) == pytest.approx(1 - 0.05 / 3)
+    assert budget.looks(7) == (7, 14)
+    assert budget.looks(14) == (14,)
+    assert budget.looks(5) == (5, 10, 14)
+    assert Budget(repetitions=64, claims=True).looks(8) == (8, 16, 32, 64)
+    assert budget.claims_confidence(0.95, 7) == pytest.approx(1 - 0.05 / 2)
     assert Budget(repetitions=14).claims_confidence(0.95, 7) == 0.95
     run(tmp_path / "run", 30.0, 0.02)
     with Ledger.open(tmp_path / "run") as ledger:
-        assert ResultTable(ledger).claims_confidence == pytest.approx(1 - 0.05 / 3)
+        assert ResultTable(ledger).claims_confidence == pytest.approx(1 - 0.05 / 2)
         assert ResultTable(ledger).confidence == 0.95
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,45 @@ BOUND = {"relation": "bound", "measure": "cost", "at_least": 90, "at_most": 110}
 @pytest.mark.parametrize(("value", "expected"), [(100, CONFIRMED), (150, CONTRADICTED), (110, UNDECIDED)])
 def test_the_whole_interval_decides(value: float, expected: Verdict) -> None:
     assert verdict(BOUND, figure(value)) is expected
+
+
+@pytest.mark.parametrize(
+    ("bounds", "needed"),
+    [
+        ({"at_least": 100}, "; about 24 repetitions would decide"),  # 105, from 95 to 115: half of it is twice the margin
+        ({"at_most": 100}, "; about 24 repetitions would decide"),  # likewise, to be beyond
+        ({"at_least": 100, "at_most": 113}, "; about 24 repetitions would decide"),  # to keep both
+        ({"at_least": 104.99}, ""),  # more than any plan allows
+        ({"at_least": 105}, ""),
+    ],
+)
+def test_what_an_interval_leaves_open_says_how_many_repetitions_would_decide(
+    bounds: Mapping[str, float], needed: str
+) -> None:
+    noise = [value / 105 for value in (95, 105, 105, 105, 105, 115)]
+    found = heard({"relation": "bound", "measure": "cost", **bounds}, [figure(105, noise)])
+    assert found.verdict is UNDECIDED
+    assert found.evidence[0].text.partition(")")[2] == needed
+
+
+@pytest.mark.parametrize(("relation", "at_least"), [("bound", 99.0), ("ratio", 0.99)])
+def test_so_many_repetitions_mostly_decide(relation: str, at_least: float) -> None:
+    draw, decided, told_of = np.random.default_rng(7), 0, 0
+
+    def drawn(repetitions: int) -> list[Figure]:
+        levels = [{}] if relation == "bound" else [{"function": "a"}, {"function": "b"}]
+        return [figure(100, np.exp(0.03 * draw.standard_normal(repetitions)).tolist(), **one) for one in levels]
+
+    test = {"relation": relation, "measure": "cost", "at_least": at_least}
+    if relation == "ratio":
+        test |= {"of": {"function": "a"}, "to": {"function": "b"}}
+    for _ in range(60):
+        found = heard(test, drawn(8)).evidence[0].text
+        if number := re.search(r"about ([\d,]+) repetitions", found):
+            told_of += 1
+            decided += heard(test, drawn(int(number[1].replace(",", "")))).evidence[0].agrees is not None
+    assert told_of > 30
+    assert decided > told_of / 3, "the guess is of a figure that is itself uncertain"
 
 
 def test_the_figures_that_decide_come_first() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.shift import MOST_NEEDED
 from virtgauge.claims.figures import Figure, Figures, incomparable
 
 
@@ -139,8 +140,35 @@ def agreement_of(
         as_ratio = is_ratio and point > 0 and end > 0
         if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
             return None, None, "; identical arms (A/A) may seem to differ by more than the margin"
-    lacking = of is not None and found[0] is not None and figures.lacks_identical(of)
-    return found[0], found[1], "; there were no identical arms (A/A) to judge it by" if lacking else ""
+    if of is not None and found[0] is not None and figures.lacks_identical(of):
+        return found[0], found[1], "; there were no identical arms (A/A) to judge it by"
+    needed = None if figures.exact or found[0] is not None else _needed(estimate(1), bounds, is_ratio=is_ratio)
+    return found[0], found[1], "" if needed is None else f"; about {needed:,} repetitions would decide"
+
+
+def _needed(estimate: Estimate, bounds: Bounds, *, is_ratio: bool) -> int | None:
+    """With how many repetitions an interval would probably be clear of the bounds; None where with none, or too many.
+
+    It narrows with the square root of their number, if spread and figure stay what they are.
+    """
+    point, low, high = estimate.point, estimate.low, estimate.high
+    if point is None or low is None or high is None or (is_ratio and low <= 0):
+        return None
+    scale: Callable[[float], float] = math.log if is_ratio else float
+    at_least, at_most = (None if end is None or (is_ratio and end <= 0) else scale(end) for end in bounds)
+    below, above = scale(point) - scale(low), scale(high) - scale(point)
+    sides = []  # how far the point keeps a bound, and the half of the interval that reaches over it
+    if at_least is not None:
+        margin = scale(point) - at_least
+        sides.append((margin, below if margin > 0 else above))
+    if at_most is not None:
+        margin = at_most - scale(point)
+        sides.append((margin, above if margin > 0 else below))
+    broken = [side for side in sides if side[0] < 0]  # one is enough; but all are to be kept
+    if not sides or any(margin == 0 for margin, _ in sides):
+        return None
+    needed = max(math.ceil(estimate.n * (half / margin) ** 2) for margin, half in broken or sides)
+    return max(needed, estimate.n + 1) if needed <= MOST_NEEDED else None
 
 
 def of_extreme(

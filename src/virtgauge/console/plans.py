@@ -75,8 +75,10 @@ def check(
             for words in fit.left_out:
                 print(printable(f"  left out: {words}"))
     if design.requirements:
-        until = f"; until they are decided, at most {loaded.budget.repetitions} repetitions" if loaded.budget else ""
-        print(f"requirements: {len(design.requirements)}{until}")
+        print(f"requirements: {len(design.requirements)}")
+    if loaded.budget is not None:
+        what = ["requirements"] * bool(design.requirements) + ["the papers' conclusions"] * loaded.budget.claims
+        print(f"repeated until {' and '.join(what)} are decided, {loaded.budget.text}")
     for words in design.undecidable():
         print(printable(f"warning: {words}"))
     for words in design.missing_prerequisites():

@@ -166,7 +166,7 @@ def _composed() -> str:
         "name": ALL,
         "description": _ABOUT,
         "repetitions": max(plan["repetitions"] for plan in plans),
-        "budget": {"repetitions": max(plan["budget"]["repetitions"] for plan in plans), "claims": True},
+        "budget": {key: max(plan["budget"][key] for plan in plans) for key in plans[0]["budget"]},
         "platform": list(platforms.values()),
         "suite": {suite: designs for plan in plans for suite, designs in _scoped(plan).items()},
     }

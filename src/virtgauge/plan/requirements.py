@@ -110,11 +110,17 @@ class Budget(Section):
     claims: bool = False
     """Repeat for the papers' conclusions that are still open, too ([papers.md](papers.md))."""
 
+    @property
+    def text(self) -> str:
+        """``at most 64 repetitions or 120 minutes``."""
+        return f"at most {self.repetitions} repetitions" + (f" or {self.minutes:g} minutes" if self.minutes else "")
+
     def looks(self, repetitions: int) -> tuple[int, ...]:
-        """After how many repetitions conclusions are judged: the plan's, every half as many more, and at the end."""
-        step = max(repetitions // 2, 1)
-        further = (self.repetitions - repetitions) // step
-        return (*(repetitions + step * number for number in range(further)), self.repetitions)
+        """After how many repetitions conclusions are judged: the plan's, each time twice as many, and at the end."""
+        found = [repetitions]
+        while 2 * found[-1] < self.repetitions:
+            found.append(2 * found[-1])
+        return (*found, self.repetitions) if repetitions < self.repetitions else (repetitions,)
 
     def claims_confidence(self, confidence: float, repetitions: int) -> float:
         """Of intervals that decide on conclusions: the chance of an error is shared by the looks (Bonferroni)."""
