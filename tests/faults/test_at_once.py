@@ -112,14 +112,18 @@ def test_runs_of_two_users_and_two_checkouts_neither_disturb_nor_sweep_each_othe
         living = {path.name for one in runs for path in one.run.parent.glob("state/vg*")}
         assert (len(left), len(living)) == (1, 2)
         told = theirs.clean_all() + mine.clean_all()
-        assert left.pop() in told
+        (gone,) = left
+        assert gone in told
+        assert not (common / "dead" / "state" / gone).exists()
         assert not [tag for tag in living if tag in told]
         for one, process in runs.items():
             one.wait_for_trials(2 + len(one.attempts()))
             process.send_signal(signal.SIGINT)
             code, _, errors = finished(process)
             assert code == 130, errors
-            assert {attempt.status for attempt in one.attempts()} <= {"valid", "invalid"}
+            with ReadOnlyLedger.open(one.run) as ledger:
+                statuses = {attempt.status for attempt in ledger.attempts()}
+            assert statuses and statuses <= {"valid", "invalid"}
             assert not list(one.run.parent.glob("state/vg*"))
     finally:
         for process in (killed, *runs.values()):

@@ -115,9 +115,9 @@ def test_the_flushes_of_a_commit_log_with_a_disk_of_its_own_are_of_that_disk() -
         operations, counted = measured.result["operations"], measured.result["flushes"]
         assert operations > 0 and not {flag.name for flag in measured.flags} - {"disk-changed"}
         assert counted >= operations and log >= operations
-        assert data < operations / 4, "its checkpoints' and its tables'"
+        assert data < operations / 2, "its checkpoints' and its tables', which are as many however fast it is"
 
-    on_testbed({"databases": ["postgresql"], "commit_log": ["separate"], "seconds": 1.0}, work)
+    on_testbed({"databases": ["postgresql"], "commit_log": ["separate"], "seconds": 2.0}, work)
 
 
 def test_a_table_that_was_only_read_is_read_again_and_any_other_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,6 +240,7 @@ def test_mounts_below_a_scope_are_detached_before_its_folder_is_deleted(private_
     assert (precious / "file").read_text() == "kept"
 
 
+@pytest.mark.alone  # it may take the folder of all namespaces away again
 @pytest.mark.usefixtures("root")
 def test_network_namespaces_and_interfaces_that_begin_with_the_tag_are_removed(private_state: Path) -> None:
     dead_folder(private_state, "vg0000a9")

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 import synthetic
 
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
-from virtgauge.ledger import files, store
+from virtgauge.ledger import files, read_only, store
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
@@ -256,16 +257,69 @@ def test_a_copy_without_its_empty_folder_of_samples_goes_on(ledger):
 
 def test_a_log_that_goes_while_a_ledger_is_opened_is_no_damage(ledger, monkeypatch):
     log = ledger.path.with_name(f"{LEDGER_NAME}-wal")
+    asked = 0
 
-    def going(path, lexists=os.path.lexists):
-        there = lexists(path)
-        log.unlink(missing_ok=True)
-        return there
+    def going(path, lstat=Path.lstat):
+        nonlocal asked
+        found = lstat(path)
+        if path == log:
+            asked += 1
+            log.unlink()
+        return found
 
     ledger.close()
     log.touch()
-    monkeypatch.setattr(os.path, "lexists", going)
+    monkeypatch.setattr(Path, "lstat", going)
     Ledger.open(ledger.folder).close()
+    assert asked == 1
+
+
+@pytest.mark.parametrize("question", ["_access", "_lacks_index"])
+def test_a_run_that_ends_while_it_is_opened_to_be_looked_at_is_read(ledger, monkeypatch, question):
+    ledger.add_trial(a_trial())
+    ask = getattr(read_only, question)
+
+    def ending(folder):
+        if question == "_lacks_index":  # who closes it removes the index first
+            ledger.path.with_name(f"{LEDGER_NAME}-shm").unlink(missing_ok=True)
+        answer = ask(folder)
+        ledger.close()
+        return answer
+
+    monkeypatch.setattr(read_only, question, ending)
+    with ReadOnlyLedger.open(ledger.folder) as seen:
+        assert len(seen.trials()) == 1
+
+
+@pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal"])
+def test_a_new_run_does_not_take_the_log_of_another_for_its_own(tmp_path, beside):
+    (tmp_path / "run").mkdir()
+    log = tmp_path / "run" / (LEDGER_NAME + beside)
+    log.write_bytes(b"of a run that was killed, and whose ledger was removed")
+    with pytest.raises(UsageError, match=f"holds {log.name} of another run"):
+        Ledger.create(tmp_path / "run", MANIFEST)
+    assert log.read_bytes().startswith(b"of a run")
+
+
+@pytest.mark.parametrize("added", [0, 5])
+def test_what_fails_once_a_run_is_there_takes_nothing_of_it_away(tmp_path, monkeypatch, added):
+    sync, calls = files.sync, []
+
+    def failing(path):
+        calls.append(path)
+        if path == tmp_path / "run":
+            raise OSError(errno.EIO, "Input/output error")
+        sync(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "sync", failing)
+        with pytest.raises(VirtgaugeError, match="cannot make a run"), Ledger.whole(tmp_path / "run", MANIFEST) as made:
+            for block in range(added):
+                made.add_trial(a_trial(block), samples={"reservoir": np.arange(3)})
+    assert calls[-1] == tmp_path / "run"
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert [len(ledger.samples(one.trial_id, "reservoir")) for one in ledger.trials()] == [3] * added
+    assert (tmp_path / "run" / "plan.toml").exists()
 
 
 @pytest.mark.parametrize(("mib", "fits"), [(1, True), (3, True), (9, False)])

@@ -28,14 +28,19 @@ class Process:
     Of another the agent cannot start the program that asks whether it serves.
     """
 
-    running = 0
+    running = started = 0
+    ended = False  # by itself
 
     def __init__(self, guest: object, server: laboratories.Server, folder: Path, *, name: str) -> None:
         self.rows = json.loads(server.argv[-1])["data"]["rows"]
 
+    async def alive(self) -> bool:
+        return not self.ended
+
     async def start(self, client: Sensorstore) -> None:
         assert not Process.running
         Process.running += 1
+        Process.started += 1
         if self.rows == -1:
             raise StoreError("start", "it ended before it served")
         if self.rows == -2:
@@ -74,5 +79,20 @@ def test_a_null_server_that_did_not_come_up_is_ended_and_the_one_before_it_is_st
             assert Process.running == 0
         await testbed.ask(LARGE)
         assert Process.running == 1
+
+    asyncio.run(work())
+
+
+def test_a_null_server_that_has_ended_is_started_anew(monkeypatch):
+    monkeypatch.setattr(laboratories, "ServerProcess", Process)
+    monkeypatch.setattr(Process, "running", 0)
+
+    async def work() -> None:
+        testbed, before = Testbed(), Process.started
+        for ended, servers in ((False, 1), (False, 1), (True, 2)):
+            if ended and testbed._null is not None:
+                cast(Process, testbed._null[1]).ended = True
+            await testbed.ask(SMALL)
+            assert Process.started == before + servers
 
     asyncio.run(work())

@@ -73,6 +73,16 @@ class ReadOnlyLedger(Ledger):
         Raises:
             UsageError: there is none, or it cannot be read.
         """
+        while True:
+            before = _beside(folder)
+            try:
+                return cls._open(folder, limit_s)
+            except VirtgaugeError:
+                if before == _beside(folder):
+                    raise  # else its last writer went, and the log with him, between two questions
+
+    @classmethod
+    def _open(cls, folder: Path, limit_s: float) -> Self:
         path = folder / LEDGER_NAME
         if not is_regular(path):
             raise no_run(folder)
@@ -151,6 +161,11 @@ def _state(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _beside(folder: Path) -> tuple[bool, ...]:
+    """What there is of a ledger and of what SQLite puts beside it while somebody writes."""
+    return tuple(os.path.lexists(folder / name) for name in (LEDGER_NAME, _INDEX_NAME)) + (_has_log(folder),)
 
 
 def _has_log(folder: Path) -> bool:

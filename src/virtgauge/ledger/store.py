@@ -58,6 +58,7 @@ from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, stati
 
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
+_BESIDE = ("-wal", "-shm", "-journal")  # What SQLite puts beside it
 _RUNS_NAMED = _LOST_NAMED = 8
 _HISTOGRAMS_AT_ONCE = 200  # Of some kilobytes each, and of 2 MB at most
 
@@ -159,12 +160,15 @@ class Ledger:
         """Make a new run that has all that is added within, or is not there, even after a kill -9.
 
         Raises:
-            UsageError: the folder already holds a ledger.
+            UsageError: the folder already holds a ledger, or the log of one.
             VirtgaugeError: the disk is full, or gone.
         """
         path = folder / LEDGER_NAME
         if path.exists():
             raise UsageError(f"{folder} already holds a run", "choose another folder, or `virtgauge resume` it")
+        for log in (folder / (LEDGER_NAME + beside) for beside in _BESIDE):
+            if os.path.lexists(log):  # SQLite would take it for the new ledger's, and write it over that
+                raise UsageError(f"{folder} holds {log.name} of another run", "choose another folder, or remove it")
         # Built under another name and renamed when whole: a ledger that exists is a ledger that can be read.
         building = path.with_suffix(".building")
         try:
@@ -184,12 +188,13 @@ class Ledger:
                     yield ledger
                 # Now, for two that open a new one would refuse each other the change; and not before, for what did
                 # not fit from the log into the file would be told to nobody.
-                ledger._db.execute("PRAGMA journal_mode = WAL")
+                _turn_log_on(ledger._db)
             files.sync(building)
             building.rename(path)
             files.sync(folder)
         except BaseException as error:
-            _remove_unfinished(folder, building)
+            if not path.exists():
+                _remove_unfinished(folder, building)
             cause = error.__cause__ if isinstance(error, LedgerWriteError) else error
             if isinstance(cause, OSError | sqlite3.OperationalError):
                 raise _not_made(folder, cause) from error
@@ -213,7 +218,7 @@ class Ledger:
             )
         db = defended(sqlite3.connect(path, timeout=10), path)
         try:
-            db.execute("PRAGMA journal_mode = WAL")
+            _turn_log_on(db)
             db.execute("PRAGMA synchronous = FULL")
         except sqlite3.DatabaseError as error:
             db.close()
@@ -498,6 +503,11 @@ def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     return db
 
 
+def _turn_log_on(db: sqlite3.Connection) -> None:
+    """From now on there is a write-ahead log; the change is committed when its answer was read to the end."""
+    db.execute("PRAGMA journal_mode = WAL").fetchall()
+
+
 def _refused(path: Path, error: sqlite3.Error, problem: str) -> VirtgaugeError:
     """What SQLite refused, by whose fault it was."""
     if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL):
@@ -517,7 +527,7 @@ def _columns() -> dict[str, tuple[Any, ...]]:
 
 def require_files(folder: Path) -> None:
     """Raise DamagedError where SQLite or the samples would be written or removed elsewhere, or a pipe be waited for."""
-    for beside in ("-wal", "-shm", "-journal"):
+    for beside in _BESIDE:
         path = folder / (LEDGER_NAME + beside)
         if files.is_other(path):
             raise DamagedError(path, "", "it is no file")

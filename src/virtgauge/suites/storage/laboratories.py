@@ -315,7 +315,7 @@ class ServedTestbed(GuestTestbed):
         client = target.client.on({**target.client.store, **place, "uri": None})
         if self._null is not None:
             known, process = self._null
-            if data == known:
+            if data == known and await process.alive():
                 return client
             self._null = None
             await process.stop()

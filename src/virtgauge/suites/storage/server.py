@@ -110,15 +110,18 @@ class ServerProcess:
         deadline = time.monotonic() + self._time_out_s
         while True:
             try:
-                return await client.about()
+                told, last = await client.about(), "another one answers at its address"
             except StoreError as error:
                 if error.code not in _NOT_YET:
                     raise
-                last = error
-            if self._pid.exists() and not await self.alive():
+                told, last = None, error.message
+            alive = self._pid.exists() and await self.alive()
+            if told is not None and alive:
+                return told
+            if self._pid.exists() and not alive:
                 raise StoreError("start", f"{self._name} ended before it served: {self.last_words()}")
             if time.monotonic() > deadline:
-                words = f"{self._name} did not serve within {self._time_out_s:g} s ({last.message})"
+                words = f"{self._name} did not serve within {self._time_out_s:g} s ({last})"
                 raise StoreError("start", f"{words}: {self.last_words()}")
             await asyncio.sleep(_POLL_S)
 
