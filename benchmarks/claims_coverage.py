@@ -164,7 +164,10 @@ def false_verdicts(name: str, looks: Sequence[int], truth: float, tied: bool) ->
 
 
 def runs_of(p50: Values, name: str, rng: np.random.Generator) -> Values:
-    """Repetitions for every figure of a claim, all of one block by a day in common: shape (runs, figures, :data:`REPETITIONS`)."""
+    """Repetitions for every figure of a claim, all of one block by a day in common.
+
+    Their shape is (runs, figures, :data:`REPETITIONS`).
+    """
     number = len(NULLS[name].figures)
     drawn = p50.ravel()[rng.integers(0, p50.size, (len(p50), number, REPETITIONS))]
     return np.asarray(drawn, dtype=np.float64)

@@ -53,13 +53,14 @@ def _sections_of(page: str) -> dict[str, str]:
 
 def _told_run(run: dict[str, Any]) -> str:
     about, trials = run["run"], {row["trial"]: row["validity"] for row in run["rows"]}
+    repetitions = len({row["block"] for row in run["rows"]})
     valid = Counter(trials.values())["valid"]
     cpu = about["fingerprint"].get("identity", {})
     arms = ", ".join(arm["label"] for arm in run["arms"] if arm["usable"] and arm["role"] != "aa")
     return (
         f"`{about['plan']}`, {about['created_at'][:10]}, version {about['version']}, "
         f"{cpu.get('cpu_count', '?')} x {cpu.get('cpu_model', 'unknown processor')}: "
-        f"{valid} of {len(trials)} trials valid. Measured: {arms}."
+        f"{repetitions} repetitions, {valid} of {len(trials)} trials valid. Measured: {arms}."
     )
 
 
@@ -83,7 +84,8 @@ def _section(suite: str, run: dict[str, Any]) -> Iterable[str]:
     for said in tested.values():
         first = True
         for one in (one for one in said if one["verdict"] != VERDICTS[3]):
-            conclusion = (_cell(one["text"]), _cell(one["place"])) if first else ("", "")
+            said_there = f"{one['text']} *{one['note']}*" if one["note"] else one["text"]
+            conclusion = (_cell(said_there), _cell(one["place"])) if first else ("", "")
             arm = labels.get(one["arm"], one["arm"]) or "all"
             row = (*conclusion, arm, f"**{one['verdict']}**", _figures(one["evidence"]), one["verdict_on_paper"])
             yield "| " + " | ".join(row) + " |"

@@ -90,7 +90,8 @@ def test_the_whole_interval_decides(value: float, expected: Verdict) -> None:
 @pytest.mark.parametrize(
     ("bounds", "needed"),
     [
-        ({"at_least": 100}, "; about 24 repetitions would decide"),  # 105, from 95 to 115: half of it is twice the margin
+        # 105, from 95 to 115: half of it is twice the margin
+        ({"at_least": 100}, "; about 24 repetitions would decide"),
         ({"at_most": 100}, "; about 24 repetitions would decide"),  # likewise, to be beyond
         ({"at_least": 100, "at_most": 113}, "; about 24 repetitions would decide"),  # to keep both
         ({"at_least": 104.99}, ""),  # more than any plan allows

@@ -96,6 +96,7 @@ def _bandwidth(file: ClaimFile) -> Iterator[Figure]:
             "capacity_mbps": one.capacity,
             "platform": ("own", "reference") if host else "own",
             "kind": "host" if host else "virtual",
+            "hypervisor": "" if host else "qemu",
         }
         for measure, found in values.items():
             if found is not None:

@@ -60,7 +60,7 @@ def write_report(
 ) -> Path | None:
     """Write a run's report.
 
-    By default HTML goes to the run's folder, text to standard output; ``full``: all figures as text.
+    By default HTML goes to the run's folder, text to standard output; ``full``: with the tables, as text.
 
     Returns the file written; None when it was printed.
     Raises UsageError: the file cannot be written.
@@ -116,7 +116,7 @@ def report(
     host: Annotated[
         str | None, typer.Option(metavar="HOST", help="Of a fleet's run, this host only.", show_default=False)
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="As text all figures, not only the decision.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="As text the tables, too, not only the decision.")] = False,
 ) -> None:
     """Show or write the report of a run; never measures."""
     from virtgauge.exchange import tidy

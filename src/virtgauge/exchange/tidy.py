@@ -196,6 +196,7 @@ class Claim(_Record):
     claim: str
     place: str
     text: str
+    note: str  # by which bounds it is judged, and whose they are
     arm: str
     at_one_level: bool
     verdict: str
@@ -268,7 +269,7 @@ def _claims(table: ResultTable) -> Iterator[Claim]:
             leveled = [] if checks.at_one_level is None else [("", checks.at_one_level, True)]
             for arm, found, at_one_level in [*((one.arm, one.checked, False) for one in checks.run), *leveled]:
                 yield Claim(
-                    context.spec.name, found.name, found.place, found.text, arm, at_one_level, found.verdict.value,
+                    context.spec.name, found.name, found.place, found.text, found.note, arm, at_one_level, found.verdict.value,
                     checks.paper.verdict.value, [evidence.text for evidence in found.evidence],
                 )  # fmt: skip
 

@@ -165,7 +165,7 @@ def _state(path: Path) -> tuple[int, ...]:
 
 def _beside(folder: Path) -> tuple[bool, ...]:
     """What there is of a ledger and of what SQLite puts beside it while somebody writes."""
-    return tuple(os.path.lexists(folder / name) for name in (LEDGER_NAME, _INDEX_NAME)) + (_has_log(folder),)
+    return os.path.lexists(folder / LEDGER_NAME), os.path.lexists(folder / _INDEX_NAME), _has_log(folder)
 
 
 def _has_log(folder: Path) -> bool:

@@ -26,6 +26,7 @@ class Answer:
     seen: str = ""  # of which difference there was an even chance in all other figures; empty where that is not known
     # the figure that the first clause rests on; None where nothing is compared with the reference
     decisive: HeadlineFigure | None = None
+    proves: bool = True  # whether it could have shown any difference; not of too few repetitions, or without A/A
 
     @property
     def sentence(self) -> str:
@@ -102,7 +103,7 @@ def identical_arms(report: Report) -> IdenticalArms:
             widest <= COARSE, f"A/A agrees within {factor(widest)}; no headline figure is compared by its ratio"
         )
     if coarse:
-        text = f"A/A: less than an {EVEN_CHANCE} {factor(COARSE)} in {coarse} of {len(found)} headline figures"
+        text = f"A/A: {coarse} of {len(found)} headline figures too noisy to show {factor(COARSE)}"
         return said(False, text)
     still_open = [one for one in found if _is_open(one)]
     if not still_open:  # all headline figures differ
@@ -148,7 +149,8 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
     first = compared[:1] if same_first else shown[:1]
     decisive = first[0] if first else max(resolved or coarse, key=_widest)
     differing, alike = _differing(shown), _alike(compared, resolved, seen)
-    unresolved = [f"unresolved: {_listed(coarse)}"] if coarse and not _not_proven(compared) else []
+    proves = not _not_proven(compared)
+    unresolved = [f"unresolved: {_listed(coarse)}"] if coarse and proves else []
     # What is required comes first.
     if not same_first:
         clauses = [*differing, *alike, *unresolved]
@@ -157,7 +159,7 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
     else:
         clauses = [*alike, *unresolved, *differing]
     unseen = tuple(_unresolved(figures))
-    return Answer(headline.arm, suite, headline.tone, tuple(map(printable, clauses)), unseen, seen, decisive)
+    return Answer(headline.arm, suite, headline.tone, tuple(map(printable, clauses)), unseen, seen, decisive, proves)
 
 
 def _widest(figure: HeadlineFigure) -> float:

@@ -185,7 +185,7 @@ def _limits(report: Report) -> Iterator[str]:
             yield f"skipped {printable(arm.record.name)}: {printable(arm.record.reason)}"
     several = len(report.suites) > 1
     for answer in answers(report):
-        for clause in answer.unresolved:
+        for clause in answer.unresolved if answer.proves else ():  # the caveats say why
             yield f"not resolved: {printable(answer.platform)}{f' {answer.suite}' * several} {clause}"
 
 

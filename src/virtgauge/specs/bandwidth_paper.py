@@ -109,9 +109,13 @@ def _judging(
             return "said of platforms beside the host"
         if not is_reference and "host" in about:
             return "said of the host"
-        if "other" in about or ("hypervisor" in cells and cells["hypervisor"] != arm.hypervisor):
+        if "other" in about:
             of = cells.get("hypervisor", "a platform")
             return f"said of {of} beside other guests, and not both were measured here"
+        if cells.get("hypervisor", arm.hypervisor) != arm.hypervisor:
+            return f"said of {cells['hypervisor']}, which this is not"
+        if "virtual" in about and not arm.is_virtual:
+            return "said of virtual machines, and a container is none"
         return _not_measured(measure, cells)
 
     figures = []
@@ -141,7 +145,7 @@ def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
         facts: dict[str, Level] = {
             "tool": _OURS[context.level(cell, "estimator")],
             "capacity_mbps": float(context.level(cell, "capacity_mbps")),
-            "kind": "host" if arm.name == context.table.reference else "virtual",
+            "kind": "host" if arm.name == context.table.reference else "virtual" if arm.is_virtual else "container",
             "hypervisor": arm.hypervisor,
         }
         for measure in claim_file("bandwidth").measures:
