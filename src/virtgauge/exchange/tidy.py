@@ -269,8 +269,8 @@ def _claims(table: ResultTable) -> Iterator[Claim]:
             leveled = [] if checks.at_one_level is None else [("", checks.at_one_level, True)]
             for arm, found, at_one_level in [*((one.arm, one.checked, False) for one in checks.run), *leveled]:
                 yield Claim(
-                    context.spec.name, found.name, found.place, found.text, found.note, arm, at_one_level, found.verdict.value,
-                    checks.paper.verdict.value, [evidence.text for evidence in found.evidence],
+                    context.spec.name, found.name, found.place, found.text, found.note, arm, at_one_level,
+                    found.verdict.value, checks.paper.verdict.value, [evidence.text for evidence in found.evidence],
                 )  # fmt: skip
 
 
