@@ -133,7 +133,8 @@ anywhere in them, have the sharply bounded tail, of which no level is to be told
 
 A conclusion of a paper stands exactly at its bound here, so that to confirm it is as false as to contradict it: the
 share is of both together, of twelve repetitions, or of any of the looks of a replay. Figures of a coarse clock are tied
-at the bound: they keep it, or, where more is claimed than the same, do not, and only the other verdict is false.
+at the bound: they keep it, or, where more is claimed than the same, do not, and only the other verdict is false. Of
+rank tests at the looks of a replay, whose p is exact, one run of {ranked} is made.
 
 Repetitions are independent here. Where they drift together, every interval holds less often than it
 states: of 12 repetitions with a correlation of 0.5 from one to the next, the median's at 95 % holds
@@ -354,7 +355,7 @@ def _claims(p50: Values, rng: np.random.Generator) -> dict[str, Check]:
             True,
             map(
                 claims_coverage.false_verdicts(name, looks, truth, tied),
-                claims_coverage.runs_of(p50, name, rng),
+                claims_coverage.runs_of(p50, name, looks, rng),
             ),
         )
         for title, (name, looks) in claims_coverage.ROWS.items()
@@ -486,6 +487,7 @@ def page(rows: list[Row], seconds: float) -> str:
         minutes=seconds / 60,
         least=100 * LEAST,
         part=_SEARCHED,
+        ranked=claims_coverage.RANKED,
         sized=rows[0].runs // rare_coverage.SIZED,
         both=100 * (LEAST - 0.05),
     )

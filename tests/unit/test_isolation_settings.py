@@ -9,8 +9,9 @@ import pytest
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan
+from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Cell
-from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, NO_LOAD, block_bytes, largest_cache_bytes
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.policies import placement
 from virtgauge.suites.isolation.suite import IsolationSuite
 
@@ -214,7 +215,7 @@ def test_a_block_that_nobody_can_tell_the_size_of_is_said_before_the_run(monkeyp
 
 def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():
     for name in (*BENCHMARKS, *LOADS):
-        if name != NO_LOAD:
+        if name != NOTHING:
             kind = KINDS[name]
             assert kind.name == name
             assert kind.kernel["kernel"]

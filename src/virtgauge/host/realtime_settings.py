@@ -28,7 +28,7 @@ QUICK_US = 3  # Of TuneD's latency-performance: idle states that take longer to 
 _CLOCK = "sys/devices/system/clocksource/clocksource0"
 _SMI_COUNT = 0x34  # MSR_SMI_COUNT of Intel's processors
 _FIFO, _ROUND_ROBIN, _DEADLINE = 1, 2, 6  # Of sched(7)
-_FAST_CLOCKS = {"tsc", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
+_FAST_CLOCKS = {"tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
 _SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
 
 

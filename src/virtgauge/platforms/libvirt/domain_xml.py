@@ -8,14 +8,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.libvirt.settings import LIBVIRTS_OWN, ChannelKind, Driver
 from virtgauge.platforms.qemu.command import PORT_NAME, Drive
 
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 ElementTree.register_namespace("qemu", _QEMU)
-
-QUOTA_PERIOD_US = 100_000  # In which a limit of CPU time is kept, as everywhere else here
 
 AGENT_IN_CONTAINER, SOCKET_IN_CONTAINER = "/agent", "/channel.sock"
 

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, Policy, PolicyError
 from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Confinement
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, waited
-from virtgauge.platforms.libvirt.domain_xml import QUOTA_PERIOD_US
 
 _PLAIN_SHARES = 1024  # Of cgroup v1; where libvirt's daemon has cgroup v2, its plain weight is 100, as ours
 _PLAIN_XEN_WEIGHT = 256

@@ -17,8 +17,9 @@ import numpy as np
 from virtgauge.analysis.bandwidth import available_bps, error_ratio
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.specs.bandwidth_formatting import PRECISE
 from virtgauge.suites.answers import CountedHistogram, decoded
-from virtgauge.suites.bandwidth.settings import HPTIME, Timing
+from virtgauge.suites.bandwidth.settings import Timing
 from virtgauge.suites.bandwidth.testbed import Conditions, Counted, LinkRecord
 from virtgauge.suites.base import Elapsed
 
@@ -157,7 +158,7 @@ class Trial:
     def hptime_fallback_reason(self) -> str | None:
         """Why hptime did not serve, of a timing that has any of it."""
         timing = Timing.named(self.params["timing"])
-        return self.answer.hptime_fallback_reason if HPTIME in (timing.clock, timing.sleep) else None
+        return self.answer.hptime_fallback_reason if PRECISE in (timing.clock, timing.sleep) else None
 
     def result(self) -> dict[str, Any]:
         """The scalars for the ledger; rates in Mbit/s."""

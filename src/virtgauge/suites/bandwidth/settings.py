@@ -9,22 +9,20 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator, model_validator
 
 from virtgauge.forms import Section
+from virtgauge.specs.bandwidth_formatting import AS_IS, NO_TRAFFIC, PRECISE, SYSTEM
 from virtgauge.suites.base import Levels
 
 EstimatorName = Literal["yaz-original", "kite2"]
 Through = Literal["inside", "shim"]
 Traffic = Literal["constant", "poisson"]
 Pacing = Literal["auto", "send", "sendmmsg", "gso"]
-NO_TRAFFIC = "none"
 
 _ORIGINAL_BYTES = 1500  # What yaz-original begins with, whatever anybody asks for
 _MOST_MBPS = 34_000.0  # TBF's rate is 32 bits of bytes a second
 
 
-SYSTEM, HPTIME = "system", "hptime"
-CLOCKS = (SYSTEM, "gettimeofday", HPTIME)
-SLEEPS = (SYSTEM, "usleep", HPTIME)
-AS_IS = "as-is"  # A path that nobody shapes
+CLOCKS = (SYSTEM, "gettimeofday", PRECISE)
+SLEEPS = (SYSTEM, "usleep", PRECISE)
 Rate = Annotated[float, Field(ge=1, le=_MOST_MBPS)]
 _rates: TypeAdapter[float] = TypeAdapter(Rate)
 
@@ -50,7 +48,7 @@ class Timing:
     @classmethod
     def named(cls, name: str) -> Self:
         """``system`` and ``hptime`` are both alike; else ``CLOCK+SLEEP``. Raises ValueError: it is none."""
-        if name in (SYSTEM, HPTIME):
+        if name in (SYSTEM, PRECISE):
             return cls(name, name)
         clock, plus, sleep = name.partition("+")
         if not plus or clock not in CLOCKS or sleep not in SLEEPS:
@@ -65,7 +63,7 @@ class Timing:
     @property
     def is_mixed(self) -> bool:
         """Whether clock and sleep are of different kinds, which a preloaded library cannot bring about."""
-        return self not in (Timing(SYSTEM, SYSTEM), Timing(HPTIME, HPTIME))
+        return self not in (Timing(SYSTEM, SYSTEM), Timing(PRECISE, PRECISE))
 
 
 def _is_a_timing(name: str) -> str:
@@ -87,7 +85,7 @@ class BandwidthSettings(Section):
 
     estimators: Levels[EstimatorName] = ("kite2",)
     """See [bandwidth.md](bandwidth.md)."""
-    timings: Levels[TimingName] = (SYSTEM, HPTIME)
+    timings: Levels[TimingName] = (SYSTEM, PRECISE)
     """Clock and sleep of the estimator: ``system``, ``hptime``, or a mixture such as ``gettimeofday+usleep`` or
     ``hptime+system``."""
     through: Levels[Through] = ("inside",)
@@ -201,6 +199,6 @@ class BandwidthSettings(Section):
         if not list(self.swaps()):
             raise ValueError(
                 f"timings = {list(self.timings)}: a preloaded library swaps clock and sleep together; "
-                f'add {SYSTEM!r} or {HPTIME!r}, or add "inside" to through'
+                f'add {SYSTEM!r} or {PRECISE!r}, or add "inside" to through'
             )
         return self

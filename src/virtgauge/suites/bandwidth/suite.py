@@ -20,10 +20,11 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host.rights import NETWORK, refusals
 from virtgauge.platforms.base import Platform
+from virtgauge.specs.bandwidth_formatting import AS_IS, PRECISE, SYSTEM
 from virtgauge.suites.bandwidth import program
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
 from virtgauge.suites.bandwidth.outcome import Answer, Trial
-from virtgauge.suites.bandwidth.settings import AS_IS, HPTIME, SYSTEM, BandwidthSettings, Timing
+from virtgauge.suites.bandwidth.settings import BandwidthSettings, Timing
 from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, BandwidthTestbed, Conditions
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.testbed import Stage, Testbed
@@ -185,7 +186,7 @@ async def _estimated(
     if cell.params["through"] == "inside":
         asking = program.ask(channel, params, on_progress)
     else:
-        preload = cell.params["timing"] == HPTIME
+        preload = cell.params["timing"] == PRECISE
         asking = program.run(channel, params, preload=preload, within_s=cell.timeout_s)
     try:
         return await asking

@@ -13,7 +13,7 @@ from virtgauge.analysis.bandwidth import ip_bps
 from virtgauge.network.nic import Neighbour, Nic, Route
 from virtgauge.platforms.base import Guest
 from virtgauge.platforms.simulated.bandwidth import SimulatedLink
-from virtgauge.suites.bandwidth.settings import AS_IS
+from virtgauge.specs.bandwidth_formatting import AS_IS
 from virtgauge.suites.loads import Running, running
 from virtgauge.suites.testbed import Stage, Testbed
 

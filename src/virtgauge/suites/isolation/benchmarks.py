@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from virtgauge.specs.isolation_formatting import NOTHING
+
 Family = Literal["cpu", "memory", "latency", "disk", "wake", "cache", "fork"]
 
 _SIZE = re.compile(r"([1-9][0-9]{0,6})(KiB|MiB|GiB)")
@@ -87,16 +89,15 @@ _LOADS = [
     # Small writes anywhere, each of which waits for the disk.
     Kind("flush", "disk", {"kernel": "disk", "order": "random", "operation": "write-flush"}, "operations/s"),
 ]
-NO_LOAD = "none"
 BENCHMARKS = tuple(kind.name for kind in _BENCHMARKS)
-LOADS = (NO_LOAD, *(kind.name for kind in _LOADS))
+LOADS = (NOTHING, *(kind.name for kind in _LOADS))
 KINDS = {kind.name: kind for kind in (*_BENCHMARKS, *_LOADS)}
-"""Benchmarks and loads by their names, without :data:`NO_LOAD`."""
+"""Benchmarks and loads by their names, without :data:`NOTHING`."""
 
 
 def uses_disk(name: str) -> bool:
     """Whether a benchmark or a load needs a disk of its own."""
-    return name != NO_LOAD and KINDS[name].uses_disk
+    return name != NOTHING and KINDS[name].uses_disk
 
 
 def largest_cache_bytes(caches: Path = Path("/sys/devices/system/cpu")) -> int | None:

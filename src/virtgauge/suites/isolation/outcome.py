@@ -12,12 +12,13 @@ from typing import Any
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.policy import Applied, DiskLimits
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.specs.isolation_formatting import LOADING, TESTED
 from virtgauge.suites.isolation.benchmarks import Kind
 from virtgauge.suites.isolation.by_hand import Look, not_in_force
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
 from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
 from virtgauge.suites.isolation.policies import Claimant, Demand, Given, entitled, entitled_without_limit
-from virtgauge.suites.isolation.testbed import LOADING, TESTED, TestbedSpec
+from virtgauge.suites.isolation.testbed import TestbedSpec
 
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # What a guest has saved up or used in advance is at most one of them at each end
 _UNBOUND = 1.1

@@ -9,8 +9,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from virtgauge.forms import Section
+from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Distinct, Levels
-from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, NO_LOAD, is_a_block, uses_disk
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, is_a_block, uses_disk
 from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Receiver, placement, refusal
 from virtgauge.suites.testbed import allowed_cpus
 
@@ -116,7 +117,7 @@ class IsolationSettings(Section):
 
     def block_of_load(self, name: str) -> str | None:
         """A load's block of memory; None where it needs none."""
-        family = KINDS[name].family if name != NO_LOAD else ""
+        family = KINDS[name].family if name != NOTHING else ""
         return {"memory": self.load_memory_block, "cache": self.load_cache_block}.get(family)
 
     @model_validator(mode="after")
@@ -173,7 +174,7 @@ class IsolationSettings(Section):
                 'policies: "disk-limit" bounds the disk of whom it is on, and nothing there uses one; '
                 "add a disk benchmark (on tested) or a disk load (on loading), or leave it out"
             )
-        if all(load == NO_LOAD for load in self.loads) and "intensities" in self.model_fields_set:
+        if all(load == NOTHING for load in self.loads) and "intensities" in self.model_fields_set:
             raise ValueError('intensities is given, but loads has nothing but "none"; add a load, or leave it out')
         threads = max(placement(cores, self.host_cpus).capacity for cores in self.cores)
         if self.uses_disk and self.disk_mib is not None and threads * self.disk_file_mib >= self.disk_mib:

@@ -21,16 +21,17 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.host.rights import refusals
 from virtgauge.platforms.base import Guest, Platform
+from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.isolation.benchmarks import KINDS, NO_LOAD, Kind, block_bytes, largest_cache_bytes, uses_disk
+from virtgauge.suites.isolation.benchmarks import KINDS, Kind, block_bytes, largest_cache_bytes, uses_disk
 from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_do
 from virtgauge.suites.isolation.kernel_work import UNKNOWN_CACHE, Answer, LoadResult, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
 from virtgauge.suites.isolation.outside import Outside, Span, received, watched
 from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, Given, Placement, given, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
-from virtgauge.suites.isolation.testbed import AS_IS, LOADING, TESTED, IsolationTestbed, TestbedSpec, testbed_of
+from virtgauge.suites.isolation.testbed import AS_IS, IsolationTestbed, TestbedSpec, testbed_of
 from virtgauge.suites.loads import Running
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -64,11 +65,11 @@ class IsolationSuite(Suite):
         for (benchmark, block, cores), governor in itertools.product(self._benchmarks(), self._settings.governors):
             levels: list[tuple[str, int, str, str, float]] = []
             if not self._bound_by_hand:
-                levels.append((NO_LOAD, 0, NO_POLICY, NOBODY, 100.0))
+                levels.append((NOTHING, 0, NO_POLICY, NOBODY, 100.0))
             levels += [
                 (load, intensity, *policy)
                 for load in self._settings.loads
-                for intensity in ((0,) if load == NO_LOAD else self._settings.intensities)
+                for intensity in ((0,) if load == NOTHING else self._settings.intensities)
                 for policy in self._policies(benchmark, load)
             ]
             for load, intensity, policy, on, share in levels:

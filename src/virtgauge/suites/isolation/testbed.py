@@ -8,13 +8,13 @@ import dataclasses
 from virtgauge.errors import UnavailableError
 from virtgauge.host.kernel_value import set_governor
 from virtgauge.platforms.base import Disk, Guest, LaunchError
+from virtgauge.specs.isolation_formatting import LOADING, TESTED
 from virtgauge.suites.isolation.benchmarks import block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.policies import Placement, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.testbed import Stage, Testbed
 
 AS_IS = "as-is"  # The governor that is in force, whichever that is
-TESTED, LOADING = "tested", "loading"
 
 _MIB = 2**20
 _OWN_MIB = 256  # Of a guest's kernel, agent and kernels without a block

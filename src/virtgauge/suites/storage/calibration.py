@@ -8,9 +8,9 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from virtgauge.host.scope import Scope
+from virtgauge.specs.storage_formatting import QUERIES
 from virtgauge.suites.storage.client import Stream
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
-from virtgauge.suites.storage.settings import QUERIES
 
 NEAR_THE_LIMIT = 0.5
 """A database that comes to more than this part of the client's limit may be faster than what is seen of it."""

@@ -13,11 +13,12 @@ from typing import Any
 
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.specs.storage_formatting import WRITES
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.client import Measured, StreamResult
 from virtgauge.suites.storage.flushes import probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed
-from virtgauge.suites.storage.settings import WRITES, StorageSettings
+from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.storage.trial import (
     answer_flags,
     data_of,

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from virtgauge.errors import UsageError
 from virtgauge.forms import Section, written_as
+from virtgauge.specs.storage_formatting import QUERIES, WRITES
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.storage.databases import DATABASES, database
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
@@ -21,8 +22,6 @@ WriteMode = Literal["default", "unnest", "copy", "values", "pipelined"]
 CrashOf = Literal["server", "machine"]
 CommitLog = Literal["same", "separate"]
 
-WRITES = ("single-write", "multi-write")
-QUERIES = ("last-value", "window")  # What the database finds out itself, of what reads would bring
 READS = ("single-read", "multi-read", *QUERIES)
 
 _MOST_CLIENTS = 1024

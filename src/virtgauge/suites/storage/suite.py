@@ -24,6 +24,7 @@ from virtgauge.host.rights import NETWORK, refusals
 from virtgauge.ledger.records import Flag
 from virtgauge.platforms.base import Platform
 from virtgauge.platforms.local import NO_IMAGE
+from virtgauge.specs.storage_formatting import WRITES
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.crash import measure_crash
@@ -33,7 +34,7 @@ from virtgauge.suites.storage.existing import refuse_passwords
 from virtgauge.suites.storage.knee import measure_knee
 from virtgauge.suites.storage.laboratories import set_up_testbed
 from virtgauge.suites.storage.laboratory import NoTestbed, StorageTestbed, TestbedSpec, found
-from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
+from virtgauge.suites.storage.settings import READS, StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, measure_load, values_of
 from virtgauge.suites.testbed import Stage, Testbed
 

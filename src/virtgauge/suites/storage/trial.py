@@ -11,6 +11,7 @@ from typing import Any
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.specs.storage_formatting import QUERIES
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_limit
@@ -18,7 +19,7 @@ from virtgauge.suites.storage.client import UNUSABLE, FlushCount, Measured, Stor
 from virtgauge.suites.storage.databases.base import Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
-from virtgauge.suites.storage.settings import QUERIES, READS, StorageSettings
+from virtgauge.suites.storage.settings import READS, StorageSettings
 
 _STEP_MS = 1000
 _FEWER = 0.9  # Some of the acknowledgements of the measured span may have waited for a flush before it
