@@ -107,6 +107,8 @@ def test_a_word_stands_before_each_kind_of_figure(built: report.Report) -> None:
         changed("c", Tone.SLOWER, slight=True),
         changed("d", Tone.FASTER),
         changed("e", Tone.SAME),
+        dataclasses.replace(changed("f", Tone.SAME), resolution=Resolution(None, None, 1.01, "5 repetitions give …")),
+        dataclasses.replace(changed("g", Tone.SAME), resolution=Resolution(2.0, 3.0, 1.01, "A/A band")),
     ]
     headline = Headline("gvisor", "gvisor", Tone.SLOWER, "", tuple(figures))
     suite: Any = types.SimpleNamespace(suite="timing", headlines=(headline,))
@@ -116,9 +118,14 @@ def test_a_word_stands_before_each_kind_of_figure(built: report.Report) -> None:
         "b by so much",
         "slightly worse: c by so much",
         "better: d by so much",
+        "not proven: f by so much",
         "no difference shown (even chance to see 1.02×): e",
+        "unresolved: g",
     )
-    assert answer.smallest == "1.02×"
+    assert answer.smallest == (
+        "1.02×; not resolved: f (5 repetitions give …); not resolved: g: even chance to see 3.0× (A/A band)"
+    )
+    assert answer.proves
 
 
 def test_the_column_says_what_it_holds(built: report.Report) -> None:

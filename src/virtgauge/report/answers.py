@@ -148,18 +148,19 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
     same_first = compared[0].probe in places and not compared[0].shown
     first = compared[:1] if same_first else shown[:1]
     decisive = first[0] if first else max(resolved or coarse, key=_widest)
-    differing, alike = _differing(shown), _alike(compared, resolved, seen)
-    proves = not _not_proven(compared)
-    unresolved = [f"unresolved: {_listed(coarse)}"] if coarse and proves else []
+    unproven = [one for one in coarse if one.resolution is None or one.resolution.smallest is None]
+    wide = [one for one in coarse if one not in unproven]
+    differing, alike = _differing(shown), [*_unproven(unproven), *_alike(compared, resolved, seen)]
+    unresolved = [f"unresolved: {_listed(wide)}"] if wide else []
     # What is required comes first.
     if not same_first:
         clauses = [*differing, *alike, *unresolved]
-    elif compared[0].unresolved:
+    elif compared[0] in wide:
         clauses = [*unresolved, *alike, *differing]
     else:
         clauses = [*alike, *unresolved, *differing]
     unseen = tuple(_unresolved(figures))
-    return Answer(headline.arm, suite, headline.tone, tuple(map(printable, clauses)), unseen, seen, decisive, proves)
+    return Answer(headline.arm, suite, headline.tone, tuple(map(printable, clauses)), unseen, seen, decisive, len(unproven) < len(compared))
 
 
 def _widest(figure: HeadlineFigure) -> float:
@@ -184,18 +185,16 @@ def _differing(shown: Iterable[HeadlineFigure]) -> Iterator[str]:
         yield from _after(word, (f"{one.name} {one.change}" for one in some))
 
 
-def _not_proven(compared: Iterable[HeadlineFigure]) -> bool:
-    """Whether nothing else can be shown: of one repetition, or without an A/A arm."""
-    return all(one.shown or one.resolution is None or one.resolution.smallest is None for one in compared)
+def _unproven(found: Sequence[HeadlineFigure]) -> Iterator[str]:
+    """What can show nothing: of too few repetitions, or without an A/A arm; of a first look at least the figures."""
+    yield from _after("not proven", (f"{one.name} {one.change}" for one in found if one.change))
+    if bare := [one for one in found if not one.change]:
+        yield f"no difference shown: {_listed(bare)}"
 
 
 def _alike(compared: Sequence[HeadlineFigure], resolved: Sequence[HeadlineFigure], seen: str) -> Iterator[str]:
-    """Of which figures no difference was shown, and which one would have been; of a first look at least the figures."""
-    same = [figure for figure in compared if not figure.shown]
-    if same and _not_proven(compared):
-        told = [f"{figure.name} {figure.change}" for figure in same if figure.change]
-        yield from _after("not proven", told) if told else [f"no difference shown: {_listed(same)}"]
-    elif resolved:  # the smallest difference is of those that it is told of
+    """Of which figures no difference was shown, and which one would have been."""
+    if resolved:  # the smallest difference is of those that it is told of
         few = f": {_listed(resolved)}" if len(resolved) <= _MOST_NAMES else f" in {len(resolved)} figures"
         where = "" if len(resolved) == len(compared) else few
         yield f"no difference shown ({EVEN_CHANCE} {seen}){where}"
