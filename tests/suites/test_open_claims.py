@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from suites.simulated_runs import Recorder, execute, plan_of, simulated
 
+from virtgauge.console.runs import overridden
 from virtgauge.decisions.open_claims import open_claims
 from virtgauge.execution.progress import Notice
+from virtgauge.execution.run import resume_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
 from virtgauge.results.table import ResultTable
@@ -92,6 +94,21 @@ def test_the_looks_share_the_chance_of_an_error(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "run") as ledger:
         assert ResultTable(ledger).claims_confidence == pytest.approx(1 - 0.05 / 2)
         assert ResultTable(ledger).confidence == 0.95
+
+
+def test_a_run_that_is_resumed_within_a_repetition_looks_no_second_time_before_the_next(tmp_path: Path) -> None:
+    run(tmp_path / "run", 55.0, 0.2, budget={"repetitions": 8, "claims": True})
+    recorder = Recorder()
+    assert resume_run(tmp_path / "run", recorder)
+    assert "timing: all, until the next look" in notices(recorder)
+
+
+def test_more_repetitions_than_the_budget_has_are_in_the_budget_too(tmp_path: Path) -> None:
+    plan = plan_of(simulated("a"), repetitions=7, design={"timers": ["rdtscp"]}, budget=BUDGET)
+    more = overridden(plan, "a.toml", 28, None, None)
+    assert (more.repetitions, more.budget and more.budget.repetitions) == (28, 28)
+    fewer = overridden(plan, "a.toml", 9, None, None)
+    assert (fewer.repetitions, fewer.budget and fewer.budget.repetitions) == (9, 14)
 
 
 def test_a_requirement_and_a_conclusion_are_both_repeated_for(tmp_path: Path) -> None:

@@ -114,7 +114,13 @@ def test_what_a_conclusion_is_about_is_said_where_it_is_not_this_platform(usual:
         assert judged(usual, "runc")[name].evidence[0].text == "said of qemu, which this is not"
     for name in ("virtualization-harms", "spare-link-suffers-most"):
         assert judged(usual, "runc")[name].verdict is Verdict.UNTESTABLE
-        assert judged(usual, "runc")[name].evidence[0].text == "said of virtual machines, and a container is none"
+        assert judged(usual, "runc")[name].evidence[0].text == "said of virtual machines, and this is none"
+
+
+def test_of_virtual_machines_one_alone_is_not_the_most_precise_beside_a_container(tmp_path: Path) -> None:
+    arms = [BandwidthArm(HOST, AS_THE_PAPER), BandwidthArm(KVM, IN_A_GUEST), BandwidthArm(RUNC, WORSE)]
+    ledger = bandwidth_ledger(tmp_path / "run", arms, PAPER, searches=60)
+    assert judged(report.build(ledger), "kvm")["qemu-is-most-precise"].verdict is Verdict.UNTESTABLE
 
 
 def test_a_comparison_of_platforms_names_both_sides(usual: report.Report) -> None:

@@ -107,6 +107,31 @@ def test_what_an_interval_leaves_open_says_how_many_repetitions_would_decide(
     assert found.evidence[0].text.partition(")")[2] == needed
 
 
+def test_too_few_repetitions_for_the_confidence_ask_for_as_many_as_have_it() -> None:
+    found = heard({"relation": "bound", "measure": "cost", "at_least": 50}, [figure(100, SMALL[:3])])
+    assert found.evidence[0].text.endswith("; about 6 repetitions would decide")
+
+
+@pytest.mark.parametrize(("of_b", "needed"), [(1 / 1.1, "; about 22 repetitions would decide"), (1 / 1.0015, "")])
+def test_so_many_make_identical_arms_alike_enough_too(of_b: float, needed: str) -> None:
+    """Of a difference within what two figures of a coarse histogram differ by no number of repetitions decides."""
+    noise = [1.0, 1.2, 1.0, 1.0, 1 / 1.2, 1.0]
+    identical = dict(enumerate(noise)), dict.fromkeys(range(6), 1.0)
+    test = {"relation": "ratio", "measure": "cost", "of": {"platform": "a"}, "to": {"platform": "b"}, "at_least": 1}
+    figures = [figure(100, platform="a", arm="a"), figure(100 * of_b, platform="b", arm="b")]
+    found = heard(test, [dataclasses.replace(one, identical=identical) for one in figures], of_arms=["platform"])
+    assert found.verdict is UNDECIDED
+    assert found.evidence[0].text.partition("the margin")[2] == needed
+
+
+def test_what_can_only_be_broken_is_promised_no_decision() -> None:
+    test = {"relation": "ratio", "measure": "cost", "of": {"at": {"pick": "highest"}}, "to": {"at": {"pick": "lowest"}}}
+    test |= {"at_least": 1, "span": {"at": {"at_least": 1, "at_most": 100}}}
+    found = heard(test, [figure(100, LARGE, at=1.0), figure(110, LARGE[::-1], at=2.0)])
+    assert found.verdict is UNDECIDED
+    assert "wider" in found.evidence[0].text and "would decide" not in found.evidence[0].text
+
+
 @pytest.mark.parametrize(("relation", "at_least"), [("bound", 99.0), ("ratio", 0.99)])
 def test_so_many_repetitions_mostly_decide(relation: str, at_least: float) -> None:
     draw, decided, told_of = np.random.default_rng(7), 0, 0

@@ -208,6 +208,14 @@ def test_one_figure_that_resolves_nothing_is_enough_for_amber(built: report.Repo
     assert (found.coarse, found.figures) == (1, 2)
 
 
+def test_too_few_repetitions_are_not_called_noise(built: report.Report) -> None:
+    few = figure(None, 1.02, SAME)
+    alone, among = beside_identical_arms(built, few, few), beside_identical_arms(built, GOOD, few)
+    assert alone.text == "A/A agrees within 1.02×; too few repetitions to show any difference"
+    assert among.text == "A/A: 1 of 2 headline figures too noisy, or of too few repetitions, to show 1.5×"
+    assert not alone.good and not among.good
+
+
 def test_a_difference_that_was_shown_was_resolved_whatever_its_interval(built: report.Report) -> None:
     assert beside_identical_arms(built, GOOD, figure(12, 1.1, HIGHER)).good
     assert "1.1×" in beside_identical_arms(built, figure(12, 1.1, HIGHER)).text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from virtgauge.agent.channel import AgentError, Channel
-from virtgauge.suites.storage import laboratories
+from virtgauge.suites.storage import laboratories, server
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.laboratories import ServedTestbed
 from virtgauge.suites.storage.laboratory import Target, TestbedSpec
@@ -31,8 +32,8 @@ class Process:
     running = started = 0
     ended = False  # by itself
 
-    def __init__(self, guest: object, server: laboratories.Server, folder: Path, *, name: str) -> None:
-        self.rows = json.loads(server.argv[-1])["data"]["rows"]
+    def __init__(self, guest: object, asked: laboratories.Server, folder: Path, *, name: str) -> None:
+        self.rows = json.loads(asked.argv[-1])["data"]["rows"]
 
     async def alive(self) -> bool:
         return not self.ended
@@ -96,3 +97,38 @@ def test_a_null_server_that_has_ended_is_started_anew(monkeypatch):
             assert Process.started == before + servers
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("pids", "alive", "within_s", "ends"),
+    [
+        (["", "7"], True, 60, None),  # the shell makes the file, and then writes to it
+        ([None, "7"], True, 60, None),
+        (["7"], False, 60, "ended before it served"),  # for another has its port, and answers
+        ([None, None], False, 0, "another one answers at its address"),
+    ],
+)
+def test_a_server_serves_when_it_answers_and_lives(monkeypatch, tmp_path, pids, alive, within_s, ends):
+    written, asked = iter(pids), 0
+
+    async def start(*_words: object) -> SimpleNamespace:
+        return SimpleNamespace()
+
+    async def lives(*_words: object) -> bool:
+        return alive
+
+    class Client:
+        async def about(self) -> dict[str, Any]:
+            nonlocal asked
+            asked += 1
+            if (pid := next(written)) is not None:
+                (tmp_path / "server.pid").write_text(pid)
+            return {"answers": asked}
+
+    monkeypatch.setattr(server.Running, "start", start)
+    monkeypatch.setattr(server, "is_alive", lives)
+    monkeypatch.setattr(server, "_POLL_S", 0)
+    process = server.ServerProcess(cast(Channel, None), server.Server(["it"], ready_timeout_s=within_s), tmp_path)
+    expected = contextlib.nullcontext() if ends is None else pytest.raises(StoreError, match=ends)
+    with expected:
+        assert asyncio.run(process.start(cast(Sensorstore, Client()))) == {"answers": len(pids)}

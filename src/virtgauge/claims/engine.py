@@ -8,6 +8,7 @@ A paper's figure is taken as it is.  Emulated figures decide nothing, nor do tho
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -41,12 +42,19 @@ def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     found = list(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures, claim)))
     verdict = verdicts.verdict_of(found)
     deciding = {Verdict.CONFIRMED: True, Verdict.CONTRADICTED: False}.get(verdict)
+    if verdict is Verdict.UNDECIDED:
+        found = [one if one.agrees is not None else _with_likely(one) for one in found]
     evidence = tuple(sorted(found, key=lambda one: one.agrees is not deciding))  # a reader sees the first of them
     # What a platform does not have and another has: the test is of those that have it.
     absent = dict.fromkeys(one for test in claim.tests for one in _absent(test, figures))
     elsewhere = (f"{why}." for why, on_a_platform in absent if on_a_platform)
     note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *elsewhere)))
     return CheckedClaim(claim.name, claim.where, claim.text, note, verdict, evidence)
+
+
+def _with_likely(one: Evidence) -> Evidence:
+    words = "" if one.likely is None else f"; about {one.likely:,} repetitions would decide"
+    return dataclasses.replace(one, text=one.text + words)
 
 
 def _bounds(claim: Claim, figures: Figures) -> str:
@@ -130,15 +138,16 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
     judged = []
     for one in found:
         estimate = functools.partial(figures.estimate, one)
-        agrees, sure, why = verdicts.agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
+        agrees, sure, why, likely = verdicts.agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
         if extreme:
             surely = sure if 2 * said.count(agrees) < among else agrees
             every = (figures.firm(other.estimate) for other in others)
             chosen = figures.firm(one.estimate)
             agrees, wider = verdicts.of_extreme(agrees, surely, chosen, every, test.which, bounds)
-            why += wider
+            why, likely = why + wider, None if wider else likely
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
-        evidence = evidence_of(f"{head}{where}: {told(one.estimate, measure.unit)}{why}", agrees, figures, one)
+        text = f"{head}{where}: {told(one.estimate, measure.unit)}{why}"
+        evidence = evidence_of(text, agrees, figures, one, likely=likely)
         judged.append(Judged(one.estimate.point, evidence, agrees if extreme else sure))
     yield from verdicts.quantified(judged, test.which)
 
@@ -181,21 +190,22 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
         low, high = bounds
         bounds = (low if low is not None and low <= 1 else None, high if high is not None and high >= 1 else None)
     of = one if one.arm != other.arm else None
-    agrees, sure, why = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=is_ratio)
+    agrees, sure, why, likely = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=is_ratio)
     text = figures.pair_words(one, other, change, is_ratio=is_ratio) + why
     if short:
         agrees, sure = (False if found is False else None for found in (agrees, sure))
         text += f"; the paper's range of {' and '.join(test.span)} is wider"
+        likely = None  # what is only to be broken may be kept
     opposite = {"lowest": "highest", "highest": "lowest"}
     ends = {test.of_which, opposite.get(test.to_which, "each")} - {"each"}
     if len(ends) == 1:
         (end,) = ends
         rivals = _rivals(test, figures, one, other)
         agrees, wider = verdicts.of_extreme(agrees, sure, figures.firm(change), rivals, end, bounds)
-        sure, text = agrees, text + wider
+        sure, text, likely = agrees, text + wider, None if wider else likely
     elif ends:
         agrees = sure
-    return Judged(change.point, evidence_of(text, agrees, figures, one, other), sure)
+    return Judged(change.point, evidence_of(text, agrees, figures, one, other, likely=likely), sure)
 
 
 def _rivals(test: model.Compared, figures: Figures, one: Figure, other: Figure) -> Iterator[Estimate]:
@@ -269,11 +279,11 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
             text = f"{text}, over that of {figures.words(most, only=test.than)}: {told(estimate(1), 'ratio')}"
             used += [most, least]
         bounds, of = (test.at_least, test.at_most), high if high.arm != low.arm else None
-        agrees, sure, why = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=True)
+        agrees, sure, why, likely = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=True)
         pairs = [] if test.than is not None else itertools.permutations(group, 2)
         every = (figures.firm(figures.ratio(*pair)) for pair in pairs)
         agrees, wider = verdicts.of_extreme(agrees, sure, figures.firm(estimate(1)), every, "highest", bounds)
-        yield evidence_of(text + (wider or why), agrees, figures, *used)
+        yield evidence_of(text + (wider or why), agrees, figures, *used, likely=None if wider else likely)
 
 
 def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: int) -> Estimate:
@@ -374,13 +384,13 @@ def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> 
 
     slopes = [functools.partial(_slope, along, pairs) for pairs in (own, rest)]
     more = functools.partial(grown, lambda block: slopes[0](block) - slopes[1](block))
-    agrees, sure, why = verdicts.agreement_of(figures, more, among, (0.0, None), None, is_ratio=False)
+    agrees, sure, why, likely = verdicts.agreement_of(figures, more, among, (0.0, None), None, is_ratio=False)
     said = [
         f"{told(grown(slope), unit)} from {figures.words(to, only=(along,))} to {figures.words(of, only=(along,))}"
         for slope, (of, to) in zip(slopes, (own[0], rest[0]), strict=True)
     ]
     text = f"{figures.words(used[0], without=(along,))}: grew for each unit by {', beside '.join(said)}{why}"
-    return Judged(more().point, evidence_of(text, agrees, figures, *used), sure)
+    return Judged(more().point, evidence_of(text, agrees, figures, *used, likely=likely), sure)
 
 
 def _slope(along: str, pairs: Pairs, block: int | None) -> float:

@@ -179,13 +179,18 @@ class Figures:
 
         Where none were measured that is not known, and the interval alone decides; :meth:`lacks_identical` tells.
         """
-        if self.nominal is None:
+        band = self.band(figure, is_ratio=is_ratio)
+        if band is None:
             return False
+        return abs(math.log(point / end)) <= math.log(band) if is_ratio else abs(point - end) < band
+
+    def band(self, figure: Figure, *, is_ratio: bool) -> float | None:
+        """How far identical arms (A/A) seem apart: a factor, or in the figure's unit; None where that is not known."""
+        if self.nominal is None:
+            return None
         if is_ratio:
-            band = aa_band(paired_ratio(*figure.identical, self.nominal))
-            return band is not None and abs(math.log(point / end)) <= math.log(band)
-        width = band_of([paired_difference(*figure.identical, figure.estimate.unit, self.nominal)])
-        return width is not None and abs(point - end) < width
+            return aa_band(paired_ratio(*figure.identical, self.nominal))
+        return band_of([paired_difference(*figure.identical, figure.estimate.unit, self.nominal)])
 
     def lacks_identical(self, figure: Figure) -> bool:
         """Whether a run has no identical arms (A/A) by which the difference of two others could be judged."""

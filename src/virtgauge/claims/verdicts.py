@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.comparison import RESOLUTION
+from virtgauge.analysis.estimate import Estimate, attainable_confidence
 from virtgauge.analysis.shift import MOST_NEEDED
 from virtgauge.claims.figures import Figure, Figures, incomparable
 
@@ -31,6 +33,7 @@ class Evidence:
     agrees: bool | None  # with the conclusion; None where it does not decide
     measured: bool = True  # whether there is a figure at all
     needs: float = 0  # repetitions, with fewer of which it cannot decide; infinite where it never will
+    likely: int | None = None  # about how many would decide it; None where it is decided, or that is not known
 
     @classmethod
     def none(cls, reason: str, needs: float = math.inf) -> Evidence:
@@ -104,13 +107,13 @@ def _above(one: float, other: float) -> bool:
     return one > other and not math.isclose(one, other, rel_tol=1e-9)
 
 
-def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure) -> Evidence:
+def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure, likely: int | None = None) -> Evidence:
     """Of figures: emulated ones decide nothing, nor those of different computers, or disks, beside one another."""
     if any(one.emulated for one in used):
         return Evidence.none(f"{text} (emulated, which decides nothing)")
     if apart := incomparable(used):
         return Evidence.none(f"{text} ({apart}, which decides nothing)")
-    return Evidence(text, agrees, measured=agrees is not None or not figures.exact)
+    return Evidence(text, agrees, measured=agrees is not None or not figures.exact, likely=likely)
 
 
 Bounds = tuple[float | None, float | None]  # The least and the most; None without one
@@ -124,10 +127,19 @@ class Judged(NamedTuple):
     sure: bool | None
 
 
+class Agreement(NamedTuple):
+    """Whether an estimate lies within bounds."""
+
+    alone: bool | None  # by itself
+    surely: bool | None  # as one of several
+    why: str  # what forbids to say so, with a semicolon before it; empty where nothing does
+    likely: int | None  # about how many repetitions would decide it; None where it is decided, or none would
+
+
 def agreement_of(
     figures: Figures, estimate: Callable[[int], Estimate], among: int, bounds: Bounds, of: Figure | None, is_ratio: bool
-) -> tuple[bool | None, bool | None, str]:
-    """Whether an estimate, as one of so many, lies within bounds, by itself and surely, and what forbids to say so.
+) -> Agreement:
+    """Whether an estimate, as one of so many, lies within bounds.
 
     ``of`` is by the arms identical to which the margin is judged; None within one arm.
     """
@@ -135,24 +147,25 @@ def agreement_of(
     strictly = bounds in ((neutral, None), (None, neutral))
     found = [within(figures.firm(estimate(of_n), of_n), *bounds, strictly=strictly) for of_n in (1, among)]
     point = estimate(1).point
+    needed = functools.partial(_likely, figures, estimate(1), bounds, of, is_ratio=is_ratio)
     if of is not None and point is not None and bounds != (None, None) and found[0] is not None:
         end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
         as_ratio = is_ratio and point > 0 and end > 0
         if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
-            return None, None, "; identical arms (A/A) may seem to differ by more than the margin"
-    if of is not None and found[0] is not None and figures.lacks_identical(of):
-        return found[0], found[1], "; there were no identical arms (A/A) to judge it by"
-    needed = None if figures.exact or found[0] is not None else _needed(estimate(1), bounds, is_ratio=is_ratio)
-    return found[0], found[1], "" if needed is None else f"; about {needed:,} repetitions would decide"
+            why = "; identical arms (A/A) may seem to differ by more than the margin"
+            return Agreement(None, None, why, needed())
+    lacking = of is not None and found[0] is not None and figures.lacks_identical(of)
+    why = "; there were no identical arms (A/A) to judge it by" if lacking else ""
+    return Agreement(found[0], found[1], why, needed() if found[0] is None else None)
 
 
-def _needed(estimate: Estimate, bounds: Bounds, *, is_ratio: bool) -> int | None:
-    """With how many repetitions an interval would probably be clear of the bounds; None where with none, or too many.
+def _likely(figures: Figures, estimate: Estimate, bounds: Bounds, of: Figure | None, *, is_ratio: bool) -> int | None:
+    """With how many repetitions interval and A/A band would probably be clear of the bounds; None where with none.
 
-    It narrows with the square root of their number, if spread and figure stay what they are.
+    Both narrow with the square root of their number, if spread and figure stay what they are.
     """
     point, low, high = estimate.point, estimate.low, estimate.high
-    if point is None or low is None or high is None or (is_ratio and low <= 0):
+    if figures.exact or point is None or low is None or high is None or (is_ratio and low <= 0):
         return None
     scale: Callable[[float], float] = math.log if is_ratio else float
     at_least, at_most = (None if end is None or (is_ratio and end <= 0) else scale(end) for end in bounds)
@@ -164,11 +177,15 @@ def _needed(estimate: Estimate, bounds: Bounds, *, is_ratio: bool) -> int | None
     if at_most is not None:
         margin = at_most - scale(point)
         sides.append((margin, above if margin > 0 else below))
-    broken = [side for side in sides if side[0] < 0]  # one is enough; but all are to be kept
-    if not sides or any(margin == 0 for margin, _ in sides):
+    decisive = [side for side in sides if side[0] < 0] or sides  # one that is broken is enough; but all are to be kept
+    band = None if of is None else figures.band(of, is_ratio=is_ratio)
+    least = math.log1p(RESOLUTION) if band is not None and is_ratio else 0.0  # the band grows no narrower
+    if not sides or any(abs(margin) <= least for margin, _ in decisive):
         return None
-    needed = max(math.ceil(estimate.n * (half / margin) ** 2) for margin, half in broken or sides)
-    return max(needed, estimate.n + 1) if needed <= MOST_NEEDED else None
+    width = 0.0 if band is None else scale(band)
+    needed = max(math.ceil(estimate.n * (max(half, width) / margin) ** 2) for margin, half in decisive)
+    fewest = next(n for n in range(1, MOST_NEEDED) if attainable_confidence(n) >= figures.wanted())
+    return max(needed, fewest, estimate.n + 1) if needed <= MOST_NEEDED else None
 
 
 def of_extreme(
@@ -206,7 +223,7 @@ def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:
                 yield Evidence.none(one.evidence.text)
             elif one.evidence.agrees is False and one.sure is not False and 2 * against < len(known):
                 text = f"{one.evidence.text}; of {len(known)} figures some may lie there by chance"
-                yield dataclasses.replace(one.evidence, text=text, agrees=None)
+                yield dataclasses.replace(one.evidence, text=text, agrees=None, likely=None)
             else:
                 yield one.evidence
         return
@@ -220,4 +237,4 @@ def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:
     yield Evidence(f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided", agrees)
     # The two that are furthest apart; they decide nothing by themselves.
     for name, one in {"lowest": known[0], "highest": known[-1]}.items():
-        yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees)
+        yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees, likely=None)

@@ -133,6 +133,8 @@ def overridden(plan: Plan, source: str, repetitions: int | None, seed: int | Non
     changes: dict[str, object] = {}
     if repetitions is not None:
         changes["repetitions"] = repetitions
+        if plan.budget is not None and plan.budget.repetitions < repetitions:  # else it could not be resumed
+            changes["budget"] = plan.budget.model_copy(update={"repetitions": repetitions})
     if seed is not None:
         changes["seed"] = seed
     if platforms:

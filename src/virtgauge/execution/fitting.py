@@ -106,12 +106,14 @@ class _Search:
 
     def _fewest_repetitions(self) -> int:
         """As few as an interval of the median of all of them needs."""
-        budget, confidence = self._given.budget, self._given.confidence
-        if budget is not None:
-            confidence = budget.claims_confidence(confidence, self._given.repetitions)
-        least = next(number for number in itertools.count(1) if attainable_confidence(number) >= confidence)
+        budget, nominal = self._given.budget, self._given.confidence
+
+        def wanted(number: int) -> float:
+            return nominal if budget is None else budget.claims_confidence(nominal, number)
+
+        least = next(number for number in itertools.count(1) if attainable_confidence(number) >= wanted(number))
         if self._given.requirements:
-            least = max(least, fewest_values(confidence))
+            least = max(least, fewest_values(wanted(least)))
         return min(least, self._given.repetitions)
 
     def with_more_repetitions(self) -> Plan:

@@ -103,7 +103,11 @@ def identical_arms(report: Report) -> IdenticalArms:
             widest <= COARSE, f"A/A agrees within {factor(widest)}; no headline figure is compared by its ratio"
         )
     if coarse:
-        text = f"A/A: {coarse} of {len(found)} headline figures too noisy to show {factor(COARSE)}"
+        few = sum(one.resolution is not None and one.resolution.smallest is None for one in found)
+        if few == coarse == len(found):
+            return said(False, f"A/A agrees within {factor(widest)}; too few repetitions to show any difference")
+        why = "too noisy, or of too few repetitions," if few else "too noisy"
+        text = f"A/A: {coarse} of {len(found)} headline figures {why} to show {factor(COARSE)}"
         return said(False, text)
     still_open = [one for one in found if _is_open(one)]
     if not still_open:  # all headline figures differ
@@ -159,8 +163,8 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
         clauses = [*unresolved, *alike, *differing]
     else:
         clauses = [*alike, *unresolved, *differing]
-    unseen = tuple(_unresolved(figures))
-    return Answer(headline.arm, suite, headline.tone, tuple(map(printable, clauses)), unseen, seen, decisive, len(unproven) < len(compared))
+    unseen, proves = tuple(_unresolved(figures)), len(unproven) < len(compared)
+    return Answer(headline.arm, suite, headline.tone, tuple(map(printable, clauses)), unseen, seen, decisive, proves)
 
 
 def _widest(figure: HeadlineFigure) -> float:

@@ -115,7 +115,7 @@ def _judging(
         if cells.get("hypervisor", arm.hypervisor) != arm.hypervisor:
             return f"said of {cells['hypervisor']}, which this is not"
         if "virtual" in about and not arm.is_virtual:
-            return "said of virtual machines, and a container is none"
+            return "said of virtual machines, and this is none"
         return _not_measured(measure, cells)
 
     figures = []
@@ -145,7 +145,7 @@ def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
         facts: dict[str, Level] = {
             "tool": _OURS[context.level(cell, "estimator")],
             "capacity_mbps": float(context.level(cell, "capacity_mbps")),
-            "kind": "host" if arm.name == context.table.reference else "virtual" if arm.is_virtual else "container",
+            "kind": "host" if arm.name == context.table.reference else "virtual" if arm.is_virtual else "other",
             "hypervisor": arm.hypervisor,
         }
         for measure in claim_file("bandwidth").measures:

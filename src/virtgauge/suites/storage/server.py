@@ -115,10 +115,11 @@ class ServerProcess:
                 if error.code not in _NOT_YET:
                     raise
                 told, last = None, error.message
-            alive = self._pid.exists() and await self.alive()
+            begun = self._pid.exists() and self._pid.stat().st_size > 0  # the shell makes it, and then writes to it
+            alive = begun and await self.alive()
             if told is not None and alive:
                 return told
-            if self._pid.exists() and not alive:
+            if begun and not alive:
                 raise StoreError("start", f"{self._name} ended before it served: {self.last_words()}")
             if time.monotonic() > deadline:
                 words = f"{self._name} did not serve within {self._time_out_s:g} s ({last})"
