@@ -133,8 +133,8 @@ anywhere in them, have the sharply bounded tail, of which no level is to be told
 
 A conclusion of a paper stands exactly at its bound here, so that to confirm it is as false as to contradict it: the
 share is of both together, of twelve repetitions, or of any of the looks of a replay. Figures of a coarse clock are tied
-at the bound: they keep it, or, where more is claimed than the same, do not, and only the other verdict is false. Of
-rank tests at the looks of a replay, whose p is exact, one run of {ranked} is made.
+at the bound: they keep it, or, where more is claimed than the same, do not, and only the other verdict is false. At
+the looks of a replay one run of {looked} is judged; rank tests at the first two of its four, for more guests take long.
 
 Repetitions are independent here. Where they drift together, every interval holds less often than it
 states: of 12 repetitions with a correlation of 0.5 from one to the next, the median's at 95 % holds
@@ -487,7 +487,7 @@ def page(rows: list[Row], seconds: float) -> str:
         minutes=seconds / 60,
         least=100 * LEAST,
         part=_SEARCHED,
-        ranked=claims_coverage.RANKED,
+        looked=claims_coverage.PART,
         sized=rows[0].runs // rare_coverage.SIZED,
         both=100 * (LEAST - 0.05),
     )
