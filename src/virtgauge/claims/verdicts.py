@@ -127,7 +127,7 @@ class Judged(NamedTuple):
     sure: bool | None
 
 
-class Agreement(NamedTuple):
+class WithinBounds(NamedTuple):
     """Whether an estimate lies within bounds."""
 
     alone: bool | None  # by itself
@@ -138,7 +138,7 @@ class Agreement(NamedTuple):
 
 def agreement_of(
     figures: Figures, estimate: Callable[[int], Estimate], among: int, bounds: Bounds, of: Figure | None, is_ratio: bool
-) -> Agreement:
+) -> WithinBounds:
     """Whether an estimate, as one of so many, lies within bounds.
 
     ``of`` is by the arms identical to which the margin is judged; None within one arm.
@@ -153,10 +153,10 @@ def agreement_of(
         as_ratio = is_ratio and point > 0 and end > 0
         if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
             why = "; identical arms (A/A) may seem to differ by more than the margin"
-            return Agreement(None, None, why, needed())
+            return WithinBounds(None, None, why, needed())
     lacking = of is not None and found[0] is not None and figures.lacks_identical(of)
     why = "; there were no identical arms (A/A) to judge it by" if lacking else ""
-    return Agreement(found[0], found[1], why, needed() if found[0] is None else None)
+    return WithinBounds(found[0], found[1], why, needed() if found[0] is None else None)
 
 
 def _likely(figures: Figures, estimate: Estimate, bounds: Bounds, of: Figure | None, *, is_ratio: bool) -> int | None:
@@ -168,15 +168,12 @@ def _likely(figures: Figures, estimate: Estimate, bounds: Bounds, of: Figure | N
     if figures.exact or point is None or low is None or high is None or (is_ratio and low <= 0):
         return None
     scale: Callable[[float], float] = math.log if is_ratio else float
-    at_least, at_most = (None if end is None or (is_ratio and end <= 0) else scale(end) for end in bounds)
-    below, above = scale(point) - scale(low), scale(high) - scale(point)
+    at, below, above = scale(point), scale(point) - scale(low), scale(high) - scale(point)
     sides = []  # how far the point keeps a bound, and the half of the interval that reaches over it
-    if at_least is not None:
-        margin = scale(point) - at_least
-        sides.append((margin, below if margin > 0 else above))
-    if at_most is not None:
-        margin = at_most - scale(point)
-        sides.append((margin, above if margin > 0 else below))
+    for bound, sign, inner, outer in zip(bounds, (1, -1), (below, above), (above, below), strict=True):
+        if bound is not None and not (is_ratio and bound <= 0):
+            margin = sign * (at - scale(bound))
+            sides.append((margin, inner if margin > 0 else outer))
     decisive = [side for side in sides if side[0] < 0] or sides  # one that is broken is enough; but all are to be kept
     band = None if of is None else figures.band(of, is_ratio=is_ratio)
     least = math.log1p(RESOLUTION) if band is not None and is_ratio else 0.0  # the band grows no narrower

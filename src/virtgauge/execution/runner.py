@@ -150,15 +150,15 @@ class Runner:
             if block > first and block % self._each:
                 continue  # it was measured with the one before
             left = undecided(requirements, self.ledger)
-            begun = block == first and self._newest_block >= block > 0  # resumed within it: its look is over
-            if budget.claims and block in budget.looks(self.plan.repetitions) and not begun:
+            if budget.claims and self._newest_block >= block == first:  # resumed within it: its look, if any, is over
+                asked = "SELECT DISTINCT suite FROM trials WHERE block = ?"
+                suites = {suite for (suite,) in self.ledger.rows(asked, (self._newest_block,))}
+                claims = {suite: ["all, until the next look"] for suite in self.plan.suite if suite in suites}
+            elif budget.claims and block in budget.looks(self.plan.repetitions):
                 before, (claims, never) = never, open_claims(self.ledger, budget.repetitions)
                 if never and not before:
                     text = _counted("conclusion", "left out of further repetitions", _listed(never))
                     self.display.show(Notice(f"{text}: none within the budget would decide them", warning=False))
-            elif budget.claims and block == first:  # resumed between two looks, and one more would not be allowed for
-                suites = {trial.suite for trial in self.ledger.trials() if trial.block == self._newest_block}
-                claims = {suite: ["all, until the next look"] for suite in self.plan.suite if suite in suites}
             if not (left or claims):
                 what = f"requirement and {'other ' if never else ''}conclusion" if budget.claims else "requirement"
                 self.display.show(Notice(f"every {what} is decided after {block} repetitions", warning=False))

@@ -103,7 +103,7 @@ def identical_arms(report: Report) -> IdenticalArms:
             widest <= COARSE, f"A/A agrees within {factor(widest)}; no headline figure is compared by its ratio"
         )
     if coarse:
-        few = sum(one.resolution is not None and one.resolution.smallest is None for one in found)
+        few = sum(one.smallest is None for one in found)
         if few == coarse == len(found):
             return said(False, f"A/A agrees within {factor(widest)}; too few repetitions to show any difference")
         why = "too noisy, or of too few repetitions," if few else "too noisy"
@@ -152,8 +152,7 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
     same_first = compared[0].probe in places and not compared[0].shown
     first = compared[:1] if same_first else shown[:1]
     decisive = first[0] if first else max(resolved or coarse, key=_widest)
-    unproven = [one for one in coarse if one.resolution is None or one.resolution.smallest is None]
-    wide = [one for one in coarse if one not in unproven]
+    unproven, wide = ([one for one in coarse if (one.smallest is None) is nothing] for nothing in (True, False))
     differing, alike = _differing(shown), [*_unproven(unproven), *_alike(compared, resolved, seen)]
     unresolved = [f"unresolved: {_listed(wide)}"] if wide else []
     # What is required comes first.

@@ -52,8 +52,12 @@ class HeadlineFigure:
         """Whether no difference was shown, and one of :data:`COARSE` had less than an even chance."""
         if self.judgement is not Judgement.INCONCLUSIVE or self.resolution is None:
             return False
-        smallest = self.resolution.smallest
-        return smallest is None or (self.unit == "ratio" and smallest > COARSE)
+        return self.smallest is None or (self.unit == "ratio" and self.smallest > COARSE)
+
+    @property
+    def smallest(self) -> float | None:
+        """The smallest difference that could have been shown; None where none could, or nothing is compared."""
+        return None if self.resolution is None else self.resolution.smallest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -116,11 +116,10 @@ class ServerProcess:
                     raise
                 told, last = None, error.message
             begun = self._pid.exists() and self._pid.stat().st_size > 0  # the shell makes it, and then writes to it
-            alive = begun and await self.alive()
-            if told is not None and alive:
-                return told
-            if begun and not alive:
+            if begun and not await self.alive():
                 raise StoreError("start", f"{self._name} ended before it served: {self.last_words()}")
+            if begun and told is not None:
+                return told
             if time.monotonic() > deadline:
                 words = f"{self._name} did not serve within {self._time_out_s:g} s ({last})"
                 raise StoreError("start", f"{words}: {self.last_words()}")
