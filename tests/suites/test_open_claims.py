@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -96,11 +99,34 @@ def test_the_looks_share_the_chance_of_an_error(tmp_path: Path) -> None:
         assert ResultTable(ledger).confidence == 0.95
 
 
-def test_a_run_that_is_resumed_within_a_repetition_looks_no_second_time_before_the_next(tmp_path: Path) -> None:
-    run(tmp_path / "run", 55.0, 0.2, budget={"repetitions": 8, "claims": True})
+def test_a_resumed_run_goes_on_with_what_its_last_look_saw(tmp_path: Path) -> None:
+    """What was measured since is not looked at: that would be one look more than the intervals allow for."""
+    folder = tmp_path / "run"
+    run(folder, 55.0, 0.2, budget={"repetitions": 9, "claims": True})
+
+    def in_each_block() -> Counter[int]:
+        with Ledger.open(folder) as ledger:
+            return Counter(trial.block for trial in ledger.trials())
+
+    whole = in_each_block()
+    with contextlib.closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("DELETE FROM trials WHERE block = 8")
+        ledger.execute("DELETE FROM trials WHERE trial_id = (SELECT max(trial_id) FROM trials)")
+        for table in ("histograms", "statistics"):
+            ledger.execute(f"DELETE FROM {table} WHERE trial_id NOT IN (SELECT trial_id FROM trials)")
+    assert in_each_block()[7] == whole[7] - 1
+    recorder = Recorder()
+    assert resume_run(folder, recorder)
+    assert in_each_block() == whole
+    assert re.search(rf"timing: .*{HALF}.* repetitions 8 to at most 9 follow", notices(recorder))
+
+
+def test_a_run_that_spent_its_budget_and_is_resumed_does_not_say_that_repetitions_follow(tmp_path: Path) -> None:
+    run(tmp_path / "run", 55.0, 0.2, budget={"repetitions": 9, "claims": True})
     recorder = Recorder()
     assert resume_run(tmp_path / "run", recorder)
-    assert "timing: all, until the next look" in notices(recorder)
+    assert "follow" not in notices(recorder)
+    assert "the budget of 9 repetitions is spent" in notices(recorder)
 
 
 def test_more_repetitions_than_the_budget_has_are_in_the_budget_too(tmp_path: Path) -> None:

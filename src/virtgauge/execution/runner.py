@@ -141,7 +141,7 @@ class Runner:
         budget = self.plan.budget
         if budget is None:
             return
-        told = ""
+        told, looked = "", 0
         requirements, arms = self.design.requirements, self.ledger.manifest().arms
         claims: Names = {}
         never: Names = {}
@@ -150,12 +150,9 @@ class Runner:
             if block > first and block % self._each:
                 continue  # it was measured with the one before
             left = undecided(requirements, self.ledger)
-            if budget.claims and self._newest_block >= block == first:  # resumed within it: its look, if any, is over
-                asked = "SELECT DISTINCT suite FROM trials WHERE block = ?"
-                suites = {suite for (suite,) in self.ledger.rows(asked, (self._newest_block,))}
-                claims = {suite: ["all, until the next look"] for suite in self.plan.suite if suite in suites}
-            elif budget.claims and block in budget.looks(self.plan.repetitions):
-                before, (claims, never) = never, open_claims(self.ledger, budget.repetitions)
+            look = max(one for one in budget.looks(self.plan.repetitions) if one <= block)
+            if budget.claims and look > looked:
+                looked, before, (claims, never) = look, never, self._open_after(look, budget.repetitions)
                 if never and not before:
                     text = _counted("conclusion", "left out of further repetitions", _listed(never))
                     self.display.show(Notice(f"{text}: none within the budget would decide them", warning=False))
@@ -170,16 +167,16 @@ class Runner:
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
                 self.display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {said}"))
                 return
-            if told != (told := said):
-                text = f"{said}: repetitions {block + 1} to at most {budget.repetitions} follow"
-                self.display.show(Notice(text, warning=False))
             required = needed_for(still_open, requirements, arms)
             concluded = needed_for_claims(claims, self.ledger)
             added = list(self._further_batches(block, lambda *at, r=required, c=concluded: r(*at) or c(*at)))
             self._batches += added
+            keys = (batch.trial_key(cell) for batch in added for cell in batch.cells)
+            self._total += sum(key not in self._progress.known for key in keys)
+            if any(map(self._pending, added)) and told != (told := said):
+                text = f"{said}: repetitions {block + 1} to at most {budget.repetitions} follow"
+                self.display.show(Notice(text, warning=False))
             for turn in turns(added, self._each):
-                keys = [batch.trial_key(cell) for batch in turn for cell in batch.cells]
-                self._total += sum(key not in self._progress.known for key in keys)
                 self._expect(turn)
             self.ledger.add_event(SCHEDULED, f"{self._total} trials")
             await self._run_turns(added)
@@ -188,6 +185,14 @@ class Runner:
         if left or claims:
             text = f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, claims)}"
             self.display.show(Notice(text))
+
+    def _open_after(self, look: int, most: int) -> tuple[Names, Names]:
+        """What was open at a look, and what stays so: a run that goes on sees what that look saw, and spends none."""
+        whole, self.ledger.blocks = self.ledger.blocks, (0, look - 1)
+        try:
+            return open_claims(self.ledger, most)
+        finally:
+            self.ledger.blocks = whole
 
     def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
         """What of a further block is needed, and of those that share its guests."""
