@@ -132,24 +132,55 @@ def test_what_can_only_be_broken_is_promised_no_decision() -> None:
     assert "wider" in found.evidence[0].text and "would decide" not in found.evidence[0].text
 
 
-@pytest.mark.parametrize(("relation", "at_least"), [("bound", 99.0), ("ratio", 0.99)])
-def test_so_many_repetitions_mostly_decide(relation: str, at_least: float) -> None:
-    draw, decided, told_of = np.random.default_rng(7), 0, 0
+@pytest.mark.parametrize("repetitions", [3, 8])
+@pytest.mark.parametrize(("relation", "at_least"), [("bound", 98.0), ("ratio", 0.98)])
+def test_so_many_repetitions_mostly_decide_and_many_fewer_do_not(
+    relation: str, at_least: float, repetitions: int
+) -> None:
+    draw, decided, by_fewer, told_of = np.random.default_rng(7), 0, 0, 0
 
-    def drawn(repetitions: int) -> list[Figure]:
+    def drawn(number: int) -> list[Figure]:
         levels = [{}] if relation == "bound" else [{"function": "a"}, {"function": "b"}]
-        return [figure(100, np.exp(0.03 * draw.standard_normal(repetitions)).tolist(), **one) for one in levels]
+        return [figure(100, np.exp(0.03 * draw.standard_normal(number)).tolist(), **one) for one in levels]
+
+    def decides(number: int) -> bool:
+        return heard(test, drawn(number)).evidence[0].agrees is not None
 
     test = {"relation": relation, "measure": "cost", "at_least": at_least}
     if relation == "ratio":
         test |= {"of": {"function": "a"}, "to": {"function": "b"}}
     for _ in range(60):
-        found = heard(test, drawn(8)).evidence[0].text
-        if number := re.search(r"about ([\d,]+) repetitions", found):
+        found = heard(test, drawn(repetitions)).evidence[0].text
+        if match := re.search(r"about ([\d,]+) repetitions", found):
+            number = int(match[1].replace(",", ""))
             told_of += 1
-            decided += heard(test, drawn(int(number[1].replace(",", "")))).evidence[0].agrees is not None
-    assert told_of > 30
+            decided += decides(number)
+            by_fewer += decides(max(number // 10, 1))
+    assert told_of > 20
     assert decided > told_of / 3, "the guess is of a figure that is itself uncertain"
+    assert by_fewer < told_of / 3
+
+
+def test_one_of_many_that_breaks_a_bound_takes_more_repetitions_than_one_alone() -> None:
+    noise = [value / 105 for value in (95, 105, 105, 105, 105, 115)]
+    test = {"relation": "bound", "measure": "cost", "at_most": 100, "which": "each"}
+
+    def needed(others: int) -> str:
+        beside = [figure(50, load=str(number)) for number in range(others)]
+        found = heard(test, [figure(105, noise, load="busy"), *beside])
+        return re.findall(r"about (\d+) repetitions", " ".join(one.text for one in found.evidence))[0]
+
+    assert needed(0) == "24"
+    assert int(needed(19)) > 40
+
+
+def test_what_identical_arms_surely_differ_by_no_number_of_repetitions_takes_away() -> None:
+    identical = {block: 1.1 * one for block, one in enumerate(SMALL)}, dict.fromkeys(range(6), 1.0)
+    test = {"relation": "ratio", "measure": "cost", "of": {"platform": "a"}, "to": {"platform": "b"}, "at_least": 1}
+    for of_b, is_told in ((1 / 1.08, False), (1 / 1.105, True)):
+        figures = [figure(100, platform="a", arm="a"), figure(100 * of_b, platform="b", arm="b")]
+        found = heard(test, [dataclasses.replace(one, identical=identical) for one in figures], of_arms=["platform"])
+        assert ("would decide" in found.evidence[0].text) is is_told
 
 
 def test_the_figures_that_decide_come_first() -> None:

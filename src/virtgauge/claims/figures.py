@@ -188,9 +188,23 @@ class Figures:
         """How far identical arms (A/A) seem apart: a factor, or in the figure's unit; None where that is not known."""
         if self.nominal is None:
             return None
+        found = self._identical(figure, self.nominal, is_ratio=is_ratio)
+        return aa_band(found) if is_ratio else band_of([found])
+
+    def surely_apart(self, figure: Figure, *, is_ratio: bool) -> float:
+        """By how much identical arms (A/A) differ at least, as a logarithm or in the figure's unit; 0 where by none."""
+        found = None if self.nominal is None else self._identical(figure, self.nominal, is_ratio=is_ratio)
+        if found is None or found.low is None or found.high is None:
+            return 0.0
+        low, high = (math.log(end) if is_ratio else end for end in (found.low, found.high))
+        return max(low, -high, 0.0)
+
+    @staticmethod
+    def _identical(figure: Figure, nominal: float, *, is_ratio: bool) -> Estimate:
+        aa, reference = figure.identical
         if is_ratio:
-            return aa_band(paired_ratio(*figure.identical, self.nominal))
-        return band_of([paired_difference(*figure.identical, figure.estimate.unit, self.nominal)])
+            return paired_ratio(aa, reference, nominal)
+        return paired_difference(aa, reference, figure.estimate.unit, nominal)
 
     def lacks_identical(self, figure: Figure) -> bool:
         """Whether a run has no identical arms (A/A) by which the difference of two others could be judged."""

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from scipy import special
+
 from virtgauge.analysis.comparison import RESOLUTION
 from virtgauge.analysis.estimate import Estimate, attainable_confidence
 from virtgauge.analysis.shift import MOST_NEEDED
@@ -147,7 +149,7 @@ def agreement_of(
     strictly = bounds in ((neutral, None), (None, neutral))
     found = [within(figures.firm(estimate(of_n), of_n), *bounds, strictly=strictly) for of_n in (1, among)]
     point = estimate(1).point
-    needed = functools.partial(_likely, figures, estimate(1), bounds, of, is_ratio=is_ratio)
+    needed = functools.partial(_likely, figures, estimate(1), among, bounds, of, is_ratio=is_ratio)
     if of is not None and point is not None and bounds != (None, None) and found[0] is not None:
         end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
         as_ratio = is_ratio and point > 0 and end > 0
@@ -159,13 +161,16 @@ def agreement_of(
     return WithinBounds(found[0], found[1], why, needed() if found[0] is None else None)
 
 
-def _likely(figures: Figures, estimate: Estimate, bounds: Bounds, of: Figure | None, *, is_ratio: bool) -> int | None:
+def _likely(
+    figures: Figures, estimate: Estimate, among: int, bounds: Bounds, of: Figure | None, *, is_ratio: bool
+) -> int | None:
     """With how many repetitions interval and A/A band would probably be clear of the bounds; None where with none.
 
-    Both narrow with the square root of their number, if spread and figure stay what they are.
+    Both narrow with the square root of their number, if spread and figure stay what they are; by what identical arms
+    surely differ, the band does not.
     """
-    point, low, high = estimate.point, estimate.low, estimate.high
-    if figures.exact or point is None or low is None or high is None or (is_ratio and low <= 0):
+    point, low, high, confidence = estimate.point, estimate.low, estimate.high, estimate.confidence
+    if figures.exact or point is None or low is None or high is None or not confidence or (is_ratio and low <= 0):
         return None
     scale: Callable[[float], float] = math.log if is_ratio else float
     at, below, above = scale(point), scale(point) - scale(low), scale(high) - scale(point)
@@ -174,14 +179,20 @@ def _likely(figures: Figures, estimate: Estimate, bounds: Bounds, of: Figure | N
         if bound is not None and not (is_ratio and bound <= 0):
             margin = sign * (at - scale(bound))
             sides.append((margin, inner if margin > 0 else outer))
-    decisive = [side for side in sides if side[0] < 0] or sides  # one that is broken is enough; but all are to be kept
+    broken = [side for side in sides if side[0] < 0]
+    wanted = figures.wanted(among if broken else 1)  # what one of several breaks, it must surely break
+    stretch = max(1.0, float(special.ndtri((1 - wanted) / 2) / special.ndtri((1 - confidence) / 2)))
     band = None if of is None else figures.band(of, is_ratio=is_ratio)
-    least = math.log1p(RESOLUTION) if band is not None and is_ratio else 0.0  # the band grows no narrower
-    if not sides or any(abs(margin) <= least for margin, _ in decisive):
-        return None
     width = 0.0 if band is None else scale(band)
-    needed = max(math.ceil(estimate.n * (max(half, width) / margin) ** 2) for margin, half in decisive)
-    fewest = next(n for n in range(1, MOST_NEEDED) if attainable_confidence(n) >= figures.wanted())
+    apart = 0.0 if band is None or of is None else figures.surely_apart(of, is_ratio=is_ratio)
+    least = max(apart, math.log1p(RESOLUTION)) if band is not None and is_ratio else apart  # of the band
+    # One that is broken is enough; but all are to be kept.
+    decisive = [(abs(margin), half * stretch) for margin, half in broken or sides]
+    if not decisive or any(margin <= least for margin, _ in decisive):
+        return None
+    narrower = max(max(half / margin, (width - apart) / (margin - apart)) for margin, half in decisive)
+    needed = math.ceil(estimate.n * narrower**2)
+    fewest = next(n for n in range(1, MOST_NEEDED) if attainable_confidence(n) >= wanted)
     return max(needed, fewest, estimate.n + 1) if needed <= MOST_NEEDED else None
 
 
