@@ -93,6 +93,28 @@ def test_repetitions_that_no_interval_needs_go_first() -> None:
     assert found.plan.suite == plan().suite
 
 
+@pytest.mark.parametrize(
+    ("confidence", "budget", "least"),
+    [
+        ("", "", 6),
+        ("confidence = 0.99", "", 8),
+        ("", "[budget]\nrepetitions = 64\nclaims = true", 8),
+        ("confidence = 0.99", "[budget]\nrepetitions = 64\nclaims = true", 11),
+    ],
+)
+def test_as_many_repetitions_stay_as_the_requirements_need(confidence: str, budget: str, least: int) -> None:
+    """Judged as they are: by a sign test, or at any time where repetitions are added, with their own confidence."""
+    measure = 'suite = "timing"\nmeasure = "sleep_lateness.p50"\nunit = "us"\nat_most = 100'
+    whole = plan(f"[[require]]\n{measure}\n{confidence}\n{budget}\n")
+    in_time, too_few = (
+        fitted(whole, SOURCE, ARMS, 1.001 * seconds(whole.model_copy(update={"repetitions": number})) / 60)
+        for number in (least, least - 1)
+    )
+    assert in_time.left_out == (f"{20 - least} of 20 repetitions",)
+    assert too_few.plan.repetitions >= least
+    assert "platform qemu: emulated, which decides nothing" in too_few.left_out
+
+
 def test_then_platforms_that_decide_nothing_and_what_time_is_left_goes_to_repetitions() -> None:
     found = fit(0.25)
     assert [section.name for section in found.plan.platform] == ["host", "runc"]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from virtgauge.analysis.bounds import fewest_values
+from virtgauge.analysis.bounds import decisive_count, fewest_values, sign_test_count
 from virtgauge.analysis.estimate import attainable_confidence
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design, check_plan
@@ -112,8 +112,10 @@ class _Search:
             return nominal if budget is None else budget.claims_confidence(nominal, number)
 
         least = next(number for number in itertools.count(1) if attainable_confidence(number) >= wanted(number))
-        if self._given.requirements:
-            least = max(least, fewest_values(wanted(least)))
+        decisive = sign_test_count if budget is None else decisive_count
+        for one in self._given.requirements:
+            if one.over_s is None:
+                least = max(least, fewest_values(one.confidence or nominal, decisive))
         return min(least, self._given.repetitions)
 
     def with_more_repetitions(self) -> Plan:
