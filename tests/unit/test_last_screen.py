@@ -178,6 +178,11 @@ def test_what_was_not_resolved_says_why_and_more_repetitions_are_offered(scatter
     assert any(re.match(r"A/A: \d+ of \d+ headline figures too noisy to show 1.5×", row) for row in rows)
 
 
+def test_without_identical_arms_no_repetitions_are_offered_that_would_show_nothing(scattered: report.Report) -> None:
+    bare = dataclasses.replace(scattered, arms=tuple(arm for arm in scattered.arms if arm.record.role != "aa"))
+    assert not any("--repetitions" in row for row in rows_of(bare))
+
+
 def required(
     folder: Path, *, bounds: list[float], repetitions: int = 8, platforms: int = 2, **fields: Any
 ) -> list[str]:

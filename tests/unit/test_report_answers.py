@@ -216,6 +216,16 @@ def test_too_few_repetitions_are_not_called_noise(built: report.Report) -> None:
     assert not alone.good and not among.good
 
 
+def test_figures_without_identical_arms_are_not_said_to_be_of_too_few_repetitions(built: report.Report) -> None:
+    bare, few = figure(None, None, SAME), figure(None, 1.02, SAME)
+    texts = [beside_identical_arms(built, *found).text for found in ((bare, bare), (GOOD, bare), (GOOD, bare, few))]
+    assert texts == [
+        "A/A agrees within 1.02×; no headline figure has identical arms",
+        "A/A: 1 of 2 headline figures too noisy, or without identical arms, to show 1.5×",
+        "A/A: 2 of 3 headline figures too noisy, of too few repetitions, or without identical arms, to show 1.5×",
+    ]
+
+
 def test_a_difference_that_was_shown_was_resolved_whatever_its_interval(built: report.Report) -> None:
     assert beside_identical_arms(built, GOOD, figure(12, 1.1, HIGHER)).good
     assert "1.1×" in beside_identical_arms(built, figure(12, 1.1, HIGHER)).text

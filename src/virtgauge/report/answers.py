@@ -103,10 +103,14 @@ def identical_arms(report: Report) -> IdenticalArms:
             widest <= COARSE, f"A/A agrees within {factor(widest)}; no headline figure is compared by its ratio"
         )
     if coarse:
-        few = sum(one.smallest is None for one in found)
-        if few == coarse == len(found):
-            return said(False, f"A/A agrees within {factor(widest)}; too few repetitions to show any difference")
-        why = "too noisy, or of too few repetitions," if few else "too noisy"
+        none = sum(_is_coarse(one) and one.smallest is None for one in found)
+        alone = sum(one.resolution is not None and one.resolution.band is None for one in found)
+        if none == coarse == len(found):
+            few = "too few repetitions to show any difference"
+            why = "no headline figure has identical arms" if alone == none else few
+            return said(False, f"A/A agrees within {factor(widest)}; {why}")
+        reasons = ["too noisy", *["of too few repetitions"] * (none > alone), *["without identical arms"] * (alone > 0)]
+        why = f"{', '.join(reasons[:-1])}, or {reasons[-1]}," if len(reasons) > 1 else reasons[0]
         text = f"A/A: {coarse} of {len(found)} headline figures {why} to show {factor(COARSE)}"
         return said(False, text)
     still_open = [one for one in found if _is_open(one)]

@@ -209,7 +209,8 @@ def _more_repetitions(report: Report) -> int | None:
     undecided = [one for one in report.decisions.verdicts if one.outcome is Outcome.INCONCLUSIVE and one.more]
     if undecided:
         return report.blocks + max(one.more or 0 for one in undecided)
-    unresolved = any(answer.unresolved for answer in answers(report))
+    identical = any(arm.record.role == "aa" and arm.record.usable for arm in report.arms)
+    unresolved = identical and any(answer.unresolved for answer in answers(report))
     return 2 * max(report.blocks, 3) if unresolved and report.blocks else None
 
 
