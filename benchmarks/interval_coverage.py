@@ -351,7 +351,8 @@ def _claims(p50: Values, rng: np.random.Generator) -> dict[str, Check]:
     truth, tied = float(np.median(p50)), bool(np.mean(p50[:, 0] == p50[:, 1]) > 0.1)
     return {
         title: (
-            LEVEL,
+            # Each look has its share of the chance, whether all of them are judged here or not.
+            LEVEL if len(looks) == 1 else LEVEL * len(looks) / len(claims_coverage.LOOKS),
             True,
             map(
                 claims_coverage.false_verdicts(name, looks, truth, tied),
