@@ -247,7 +247,7 @@ async def filled(
         raise
     if kept:
         testbed.kept_rows = rows
-    elif not target.embedded:  # of which the next trial begins with a new file
+    elif not target.embedded:  # of which the next trial drops the table when it makes its own, in the same file
         await target.client.drop()
 
 
