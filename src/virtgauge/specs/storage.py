@@ -52,7 +52,7 @@ def storage_measures() -> Iterator[Measure]:
         ("knee.objective", DURATION, neither, "what 99 % of the responses have to meet", objective),
         headline=("knee",),
     )
-    recovered = "from a server's start after a kill to its answer"
+    recovered = "from the new start of a server, or of its machine, after a crash to its answer"
     yield from measures(
         *("storage", frozenset({"crash"})),
         ("lost_rows", COUNT, lower, "acknowledged rows that a killed server had lost", field("missing_rows")),
@@ -125,9 +125,9 @@ DETAIL = TableSpec(
     split=("operation", "durability", "flushes", "commit_log"),
     ranked="database",
     caption="Service times are from sending to the answer. CPU is the time of one operation, of all of the server and "
-    "of the client. The disk is probed before and after by flushes of its own. Stored per reading: what all files "
-    "of the database have grown by since there was no table, indexes and logs included, over the readings in "
-    "the table.",
+    "of the client. The disk is probed before and after by flushes of its own. Stored per reading: what the "
+    "files of tables and indexes have grown by since there was no table, brought to rest and without the log, over "
+    "the readings in the table.",
 )
 OPEN = TableSpec(
     "At offered rates",
@@ -155,7 +155,7 @@ _PLACE = ("database", "durability", "flushes", "commit_log")
 RECOVERY = TableSpec(
     "Recovery after a kill -9",
     (
-        Figures("recovery", "from the server’s start to its answer", compared=True),
+        Figures("recovery", "from the new start to the server’s answer", compared=True),
         Figures("lost_rows", "acknowledged rows lost"),
     ),
     where={"operation": ("crash",)},

@@ -184,12 +184,13 @@ class StorageDevice:
         mean_us = truth.null_us if alone else truth.mean_us(operation, stream["values"], level) * self._factor
         at_once = min(stream["clients"], truth.parallel)
         capacity = at_once * 1e6 / mean_us
-        rate, response = capacity, None
+        rate, response, unstarted = capacity, None, 0
         service = self._times(mean_us)
         if (loop := stream["loop"])["kind"] != "closed":
             burst = loop["kind"] == "burst"
             offered = float(loop["size"] * 1e3 / loop["every_ms"] if burst else loop["rate_per_s"])
             rate = min(offered, 1e6 / mean_us)
+            unstarted = round((offered - rate) * seconds)
             use = offered * mean_us / 1e6
             # Beyond the capacity what is due waits ever longer: up to what the trial falls behind.
             behind_us = max(1 - 1 / use, 0.0) * seconds * 1e6
@@ -216,7 +217,7 @@ class StorageDevice:
             "service": _histogram(service, done),
             "response": None if response is None else _histogram(response, done),
             "late_rows": round(rows * late) if writes else 0,
-            "unstarted": 0,
+            "unstarted": unstarted,
             "per_client": [done // stream["clients"]] * stream["clients"],
             "slices": [round(done / max(seconds * 10, 1))] * round(seconds * 10),
         }

@@ -33,7 +33,7 @@ from virtgauge.suites.storage.trial import (
 
 _LOWEST_SHARE = 1 / 64  # Of the closed loop's rate: where nothing below is searched
 _HIGHEST_SHARE = 1.25
-_ACHIEVED = 0.95  # A rate of which less was done was not offered
+_ACHIEVED = 0.95  # Of what was due: where less of it was done, a rate is beyond the knee
 _SHARES = (0.5, 0.99, 0.999)
 
 
@@ -79,9 +79,9 @@ def latency_point(rate: float, measured: Measured, objective_ms: float) -> Laten
     if (h := result.response) is not None:
         found = Distribution(h.values, h.counts, float(h.minimum), float(h.maximum), h.mean).quantiles(_SHARES)
         p50, p99, p999 = (float(value) / 1e6 for value in found)
-    achieved = measured.operations_per_s
-    met = p99 is not None and p99 <= objective_ms and achieved >= _ACHIEVED * rate
-    return LatencyPoint(rate, achieved, p50, p99, p999, met and not result.errors and not result.wrong)
+    due = result.operations + result.unstarted  # by chance: of 84 arrivals a standard deviation is 11 %
+    met = p99 is not None and p99 <= objective_ms and result.operations >= _ACHIEVED * due
+    return LatencyPoint(rate, measured.operations_per_s, p50, p99, p999, met and not result.errors and not result.wrong)
 
 
 async def measure_knee(
