@@ -128,6 +128,19 @@ def test_an_existing_server_is_never_crashed_and_stands_under_its_own_name():
     assert existing[0].factors["database"] == "postgresql.db.example"
 
 
+def test_a_second_design_that_would_not_be_measured_is_refused_and_named():
+    """Two designs share a cell of equal settings; of others the second was left out without a word."""
+    shared = 'databases = ["postgresql"]\noperations = ["single-write"]\nperiod_ms = '
+    for durability, refused in (("periodic", True), ("flushed", False)):
+        design = f'[[suite.storage]]\ndurability = ["{durability}"]\n{shared}'
+        text = f'[[platform]]\nname = "host"\nkind = "host"\n{design}30\n{design}300\n'
+        if refused:
+            with pytest.raises(UsageError, match=r"suite\.storage\[1\]\.period_ms = 300: another .* with 30"):
+                check_plan(parse_plan(text, "my.toml"), "my.toml")
+        else:
+            assert len(check_plan(parse_plan(text, "my.toml"), "my.toml").cells) == 1
+
+
 def test_the_replay_of_2012_has_all_of_the_papers_cells_and_its_sweep_of_clients():
     plan, source = load_plan("full:storage-2012")
     cells = check_plan(plan, source).cells

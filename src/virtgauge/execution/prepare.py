@@ -120,11 +120,12 @@ def check_plan(plan: Plan, source: str) -> Design:
     whole = not problems.lines
     if whole and not sections.cells:
         raise UsageError(f"{source}: the plan has no cell to measure", "give its suites at least one function")
-    figures = [cell.figures_key for cell in sections.cells] if whole else None  # else what is missing covers nothing
+    cells = tuple(sections.cells.values())
+    figures = [cell.figures_key for cell in cells] if whole else None  # else what is missing covers nothing
     requirements: tuple[BoundRequirement, ...] = ()
     with problems.collected():
         requirements = resolve(plan.requirements, figures, sections.names, plan.confidence, source)
-    design = Design(sections.platforms, tuple(sections.cells), sections.suites, sections.scopes, requirements)
+    design = Design(sections.platforms, cells, sections.suites, sections.scopes, requirements)
     _require_testbeds(design, problems)
     if plan.at_the_same_time and (reason := next(_needing_turns(design), None)):
         problems.add(f"at_the_same_time = true: {reason[0]}", reason[1])
@@ -195,7 +196,7 @@ class _Sections:
         self.platforms: dict[str, Platform] = {}
         self.suites: dict[str, Suite] = {}
         self.scopes: dict[str, tuple[DesignScope, ...]] = {}
-        self.cells: list[Cell] = []
+        self.cells: dict[str, Cell] = {}  # by their keys
         self._problems = problems
 
     def add_platform(self, section: PlatformSection, index: int) -> None:
@@ -223,16 +224,28 @@ class _Sections:
         with self._problems.collected(("suite", name, index), SUITES[name].Settings):
             suite = SUITES[name].create(settings)
             for cell in suite.cells():
-                known = cell.key in self.suites  # two designs may share a cell; it is measured once
-                if known and any(one.key == cell.key and one.as_is != cell.as_is for one in self.cells):
-                    told = f"suite.{name}[{index}]: another design has the same cells for other guests"
-                    remedy = "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own"
-                    self._problems.add(told, remedy)
-                    return
-                if not known:
+                if cell.key not in self.suites:
                     self.suites[cell.key] = suite
-                    self.cells.append(cell)
+                    self.cells[cell.key] = cell
+                elif problem := _unlike(self.cells[cell.key], cell):  # two designs may share one, measured once
+                    self._problems.add(f"suite.{name}[{index}]{problem[0]}", problem[1])
+                    return
                 self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
+
+
+def _unlike(first: Cell, cell: Cell) -> tuple[str, str] | None:
+    """Why two cells of one name are not one, and the remedy; None where they are."""
+    if first.as_is != cell.as_is:
+        return (
+            ": another design has the same cells for other guests",
+            "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own",
+        )
+    differ = [name for name, value in cell.params.items() if first.params.get(name) != value]
+    if not differ:
+        return None
+    ours, theirs = (one.params.get(differ[0]) for one in (cell, first))
+    told = f".{differ[0]} = {ours!r}: another design has the same cells with {theirs!r}"
+    return told, f"one of them would not be measured: give both the same {differ[0]}, or each a plan of its own"
 
 
 _PINNED = ("vcpu_cpus", "emulator_cpus", "iothread_cpus")

@@ -29,7 +29,7 @@ from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.crash import measure_crash
 from virtgauge.suites.storage.databases import database
-from virtgauge.suites.storage.databases.base import Missing
+from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability, Missing
 from virtgauge.suites.storage.existing import refuse_passwords
 from virtgauge.suites.storage.knee import measure_knee
 from virtgauge.suites.storage.laboratories import set_up_testbed
@@ -133,7 +133,7 @@ class StorageSuite(Suite):
             params = {
                 **{"of": "", "crash": "", "commit_log": "same"},
                 **factors,
-                "period_ms": s.period_ms,
+                "period_ms": s.period_ms if where["durability"] == Durability.PERIODIC else FIRST_PERIOD_MS,
                 "clients": clients,
                 "index": index,
                 "late_share": late,
