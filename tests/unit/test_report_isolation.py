@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import types
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import Flag
 from virtgauge.report.drawing import specification
 from virtgauge.results.columns import Cell
+from virtgauge.specs import isolation_work
 from virtgauge.specs.blocks import Finding, Value
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import Tone
@@ -416,3 +418,11 @@ def test_a_disk_limit_is_drawn_of_disks_alone_and_a_single_share_is_no_curve(
     assert bounded and all(panel.title.startswith("Disk") for one in bounded for panel in one.panels)
     assert all(row["kind"] != "guide" for one in bounded for panel in one.panels for row in panel.rows)
     assert not any("against" in title for title in charts(built(tmp_path, Design(shares=(50,)), blocks=2)))
+
+
+def test_the_latency_of_memory_is_a_threads_own_however_many_there_are() -> None:
+    """Each of eight threads follows a chain of its own, 100 ns a load; their loads are counted together."""
+    values = {isolation_work.CAPACITY.name: {0: 8.0}, isolation_work.EFFORT.name: {0: 8e7}}
+    table: Any = types.SimpleNamespace(values=lambda measure, *_: values[measure.name])
+    where = cell("latency", "none", "tested")
+    assert isolation_work._memory_latency(table, where, "host") == {0: 100.0}

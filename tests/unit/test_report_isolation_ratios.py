@@ -178,7 +178,7 @@ def test_blind_guests_are_counted(tmp_path: Path) -> None:
     flags = (Flag("guest-blind", "stopped 50 % of the time, and sees nothing of it", fatal=False),)
     result = built(tmp_path, Design(), arms=(HOST, AA), flags=flags, blocks=2)
     html = report.render_html(result)
-    assert "Host: in 8 trials the guest was stopped and sees nothing of it" in html
+    assert "Host: in 8 trials the guest was stopped and sees little or nothing of it" in html
     assert shown_at(result, "host", "steal_seen_share", load="none", policy="none").note == "blind: 2"
 
 

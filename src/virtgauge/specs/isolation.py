@@ -253,8 +253,8 @@ ISOLATION = SuiteSpec(
         "caches, memory, the cost of virtualization).",
         "Entitled": "By limits, weights and what each guest would use, by water-filling: what one guest leaves unused "
         "goes to the other, up to its limit. Platforms without reservations get a weight instead.",
-        "Blind": "The guest was stopped for more than 3 % of the time, seen from outside, and its own kernel counts "
-        "nothing of it as stolen. Its own counters show a full core.",
+        "Blind": "The guest was stopped for more than 3 % of the time, seen from outside, and its own kernel sees "
+        "less than half of that. Its own counters show more of a core than it had.",
     },
     prefix="Isolation: ",
 )

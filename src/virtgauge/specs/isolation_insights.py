@@ -257,10 +257,10 @@ def blind(context: Context, cell: Cell, arm: str) -> str:
 
 
 def blind_guests(context: Context) -> Iterator[Block]:
-    """Platforms whose guests were stopped and saw nothing of it."""
+    """Platforms whose guests were stopped and saw less than half of it."""
     told = tuple(
-        f"{arm.label}: in {number} trials the guest was stopped and sees nothing of it. Figures from within it would "
-        "be taken for those of a full core."
+        f"{arm.label}: in {number} trials the guest was stopped and sees little or nothing of it. Figures from "
+        "within it would be taken for those of more CPU time than it had."
         for arm in context.arms
         if (number := context.table.flags(context.cells, arm.name).get("guest-blind"))
     )

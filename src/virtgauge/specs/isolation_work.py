@@ -154,7 +154,8 @@ def _unused(table: ResultTable, cell: Cell, arm: str) -> Blocks:
 def _memory_latency(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
     if cell.factors["benchmark"].partition(" ")[0] != LATENCY:
         return "another benchmark was measured"
-    return {block: 1e9 / loads for block, loads in effort(table, cell, arm).items() if loads > 0}
+    threads, rates = table.values(CAPACITY, cell, arm), effort(table, cell, arm)  # each follows a chain of its own
+    return {block: threads.get(block, 1) * 1e9 / loads for block, loads in rates.items() if loads > 0}
 
 
 def _percent_of(part: Column, whole: Column) -> Column:
