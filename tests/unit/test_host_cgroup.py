@@ -197,3 +197,22 @@ def test_a_real_group_counts_kills_and_vanishes() -> None:
     finally:
         group.kill_all()
         assert group.remove()
+
+
+def test_a_group_that_a_killed_controller_left_frozen_below_is_killed_too() -> None:
+    outer, inner = Cgroup(f"virtgauge/vgtest-{os.getpid()}"), Cgroup(f"virtgauge/vgtest-{os.getpid()}/g")
+    if not inner.create():
+        assert os.geteuid() != 0 or not Hierarchies.detect().all_roots(), inner.reason
+        return
+    with inner.entrance() as join, subprocess.Popen(["sleep", "60"], preexec_fn=join) as process:
+        try:
+            for root in Hierarchies.detect().all_roots():
+                for knob, frozen in (("freezer.state", "FROZEN"), ("cgroup.freeze", "1")):
+                    if (root / inner.name / knob).exists():
+                        (root / inner.name / knob).write_text(frozen)
+            assert outer.kill_all()
+            assert process.wait(5) == -9
+        finally:
+            inner.kill_all()
+            process.wait()
+            inner.remove()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
+import types
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,11 +14,14 @@ from lxml import etree
 from pydantic import ValidationError
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.host.domains import DomainRecord, destroy_domains
+from virtgauge.host import domains
+from virtgauge.host.domains import DomainRecord, destroy_domains, has_domains
+from virtgauge.host.reclaim import reclaim_folder
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.boot_files import RootPart
-from virtgauge.platforms.libvirt.boot import kernel_boot, management_interface
+from virtgauge.platforms.libvirt.boot import kernel_boot, management_interface, removed
+from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError
 from virtgauge.platforms.libvirt.domain_xml import Domain, Interface, KernelBoot
 from virtgauge.platforms.libvirt.platform import LibvirtPlatform
 from virtgauge.platforms.libvirt.settings import DRIVERS, ChannelKind, LibvirtSettings, target_of
@@ -311,3 +316,29 @@ def test_a_left_domain_that_cannot_be_destroyed_is_said_with_the_command(
     (line,) = destroy_domains(tmp_path)
     assert "could not destroy the domain vg012345-g1" in line
     assert "virsh -c qemu:///system destroy vg012345-g1" in line
+    assert has_domains(tmp_path), "the next start tries again"
+
+
+def test_the_record_of_a_domain_that_stays_outlives_its_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    with Scope() as scope:
+        DomainRecord("qemu:///system", f"{scope.tag}-g1").write(scope.guest_folder("g1"))
+    assert has_domains(scope.folder)
+    monkeypatch.setitem(sys.modules, "libvirt", types.SimpleNamespace(registerErrorHandler=lambda *_: None))
+    monkeypatch.setattr(domains, "open_unattended", lambda *_: types.SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(domains, "remove_domain", lambda _, name: name == f"{scope.tag}-g1")
+    assert reclaim_folder(scope.folder) == [f"destroyed the domain {scope.tag}-g1"]
+    assert not has_domains(scope.folder)
+    shutil.rmtree(scope.folder)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_domain_that_is_not_removed_is_known_to_be_left(stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove(_: DomainHandle) -> None:
+        if stays:
+            raise LibvirtError("the connection has expired")
+
+    monkeypatch.setattr(DomainHandle, "remove", remove)
+    handle = DomainHandle("test:///default", "vg012345-g1")
+    removed(handle)
+    assert handle.left is stays

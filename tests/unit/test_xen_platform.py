@@ -183,6 +183,10 @@ async def test_programs_of_this_host_are_told_apart_by_how_they_end(scope: Scope
         await host.check(["sleep", "5"], 0.1)
 
 
+def test_a_bridge_keeps_the_tag_of_its_scope_by_which_the_reclaim_finds_it(scope: Scope, tmp_path: Path) -> None:
+    assert Dom0(scope, tmp_path).bridge_name("vgaxu3k1u5") == "vgaxu3k1b5"
+
+
 def test_the_reclaim_destroys_the_domains_of_its_tag_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,8 +286,10 @@ class Cgroup:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         for folder in folders:
-            with contextlib.suppress(OSError):
-                write_existing(folder / "freezer.state", "THAWED")
+            # Below it, too: of a controller that was killed as it closed a guest that one's group may be frozen.
+            for path, _, _ in os.walk(folder):
+                with contextlib.suppress(OSError):
+                    write_existing(Path(path, "freezer.state"), "THAWED")
 
 
 def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:

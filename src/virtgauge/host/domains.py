@@ -38,9 +38,20 @@ class DomainRecord:
 
 def destroy_domains(folder: Path) -> list[str]:
     """Destroy every domain recorded in a scope's folder. Returns what was done, or could not be, a line for people
-    each.
+    each; the record of one that could not be destroyed stays.
     """
-    return [line for record in _records(folder) if (line := _destroyed(record))]
+    lines = []
+    for path, record in _records(folder):
+        gone, line = _destroyed(record)
+        lines.append(line)
+        if gone:
+            path.unlink(missing_ok=True)
+    return [line for line in lines if line]
+
+
+def has_domains(folder: Path) -> bool:
+    """Whether domains are recorded in a scope's folder."""
+    return any(True for _ in _records(folder))
 
 
 def open_unattended(libvirt: Any, uri: str) -> Any:
@@ -76,18 +87,21 @@ def remove_domain(connection: Any, name: str) -> bool:
     return True
 
 
-def _records(folder: Path) -> Iterator[DomainRecord]:
+def _records(folder: Path) -> Iterator[tuple[Path, DomainRecord]]:
     for path in sorted(folder.glob(f"*/{DOMAIN_FILE}")):
         if not is_own_file(path):
             continue  # a URI may name a program to start: another user's is not opened
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             value = json.loads(path.read_text())
-            yield DomainRecord(uri=str(value["uri"]), name=str(value["name"]))
+            yield path, DomainRecord(uri=str(value["uri"]), name=str(value["name"]))
 
 
-def _destroyed(record: DomainRecord) -> str | None:
-    """Destroy one within a bound; in a thread, because a hypervisor may never answer."""
-    said: list[str | None] = []
+def _destroyed(record: DomainRecord) -> tuple[bool, str]:
+    """Destroy one within a bound; in a thread, because a hypervisor may never answer.
+
+    Returns whether it is gone, and what was done; nothing where there was none.
+    """
+    said: list[tuple[bool, str]] = []
     failed = f"could not destroy the domain {record.name}; try `virsh -c {record.uri} destroy {record.name}`: "
 
     def work() -> None:
@@ -100,14 +114,14 @@ def _destroyed(record: DomainRecord) -> str | None:
                 removed = remove_domain(connection, record.name)
             finally:
                 connection.close()
-            said.append(f"destroyed the domain {record.name}" if removed else None)
+            said.append((True, f"destroyed the domain {record.name}" if removed else ""))
         except Exception as error:  # a missing module, or whatever libvirt says: the rest is reclaimed all the same
-            said.append(f"{failed}{error}")
+            said.append((False, f"{failed}{error}"))
 
     thread = threading.Thread(target=work, name="libvirt", daemon=True)
     thread.start()
     thread.join(_DESTROY_S)
-    return said[0] if said else f"{failed}no answer within {_DESTROY_S:g} s"
+    return said[0] if said else (False, f"{failed}no answer within {_DESTROY_S:g} s")
 
 
 CAPABILITIES = Path("/proc/xen/capabilities")

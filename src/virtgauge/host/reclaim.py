@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies, marked_with
-from virtgauge.host.domains import destroy_domains, destroy_tagged_domains
+from virtgauge.host.domains import destroy_domains, destroy_tagged_domains, has_domains
 from virtgauge.host.kernel_value import put_back_values
 from virtgauge.host.lending import HOME, give_all_back, is_lent_something
 from virtgauge.host.mounts import detach_below, mounts
@@ -214,7 +214,7 @@ def reclaim_dead(dead: Sequence[DeadScope] | None = None) -> list[str]:
     for scope in scopes:
         lines.append(f"{scope.tag}: {scope.why}")
         lines.extend(f"{scope.tag}: {line}" for line in _reclaim(scope.tag, scope.folder))
-        if scope.folder is not None and not is_lent_something(scope.folder) and not _remove_folder(scope.folder):
+        if scope.folder is not None and not is_left_something(scope.folder) and not _remove_folder(scope.folder):
             lines.append(f"{scope.tag}: could not remove {scope.folder}; are you its user?")
     forget_empty_state_folder()
     for root in {state_root(), scratch_root(), *(scope.folder.parent for scope in scopes if scope.folder)}:
@@ -247,6 +247,11 @@ def reclaim_folder(folder: Path) -> list[str]:
     return _reclaim(folder.name.lstrip("."), folder)
 
 
+def is_left_something(folder: Path) -> bool:
+    """Whether a scope's folder records what could not be undone yet: without it nobody would try again."""
+    return is_lent_something(folder) or has_domains(folder)
+
+
 def _reclaim(tag: str, folder: Path | None) -> list[str]:
     if not TAG_PATTERN.fullmatch(tag):
         raise ValueError(f"not the tag of a scope: {tag!r}")
@@ -260,6 +265,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
         lines += destroy_domains(believed)
     lines += destroy_tagged_domains(tag)
     lines += _kill_processes(tag)
+    lines += destroy_tagged_domains(tag)  # that a toolstack which was just killed had begun to make
     if believed is not None:
         lines += put_back_values(believed)
         lines += give_devices_back(believed)

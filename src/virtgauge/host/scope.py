@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from virtgauge.host.cgroup import Cgroup
-from virtgauge.host.lending import is_lent_something
 from virtgauge.host.process import ProcessIdentity
-from virtgauge.host.reclaim import reclaim_folder
+from virtgauge.host.reclaim import is_left_something, reclaim_folder
 from virtgauge.host.tag import (
     CGROUP_PARENT,
     OWNER_FILE,
@@ -95,7 +94,7 @@ class Scope:
         while self._words:
             os.close(self._words.pop())
         reclaim_folder(self.folder)
-        if not is_lent_something(self.folder):
+        if not is_left_something(self.folder):
             shutil.rmtree(self.folder, ignore_errors=True)
         forget_empty_state_folder()
         for root in (self.folder.parent, scratch_root()):

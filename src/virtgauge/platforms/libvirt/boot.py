@@ -63,8 +63,16 @@ class DomainAttempt(LaunchAttempt):
 
 def removed(handle: DomainHandle) -> None:
     """Leave nothing of a domain, whatever libvirt says to that."""
+    handle.left = True
     with contextlib.suppress(LibvirtError):  # the reclaim of its scope tries again, and says what is left
         waited(f"cannot remove {handle.name}", handle.remove, _REMOVE_S)
+        handle.left = False
+
+
+def emptied(folder: Path, handle: DomainHandle) -> None:
+    """Remove a guest's folder, unless its record is what a domain that stays is found by."""
+    if not handle.left:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def container_root(folder: Path, agent: AgentBinary) -> Path:

@@ -146,6 +146,7 @@ class DomainHandle:
     def __init__(self, uri: str, name: str) -> None:
         self.uri, self.name = uri, name
         self._lock = threading.Lock()
+        self.left = False  # whether libvirt did not remove it
         self._removed = False
         self._connection: Any = None
         self._domain: Any = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from virtgauge.platforms.libvirt.boot import (
     DomainAttempt,
     LabDevices,
     container_root,
+    emptied,
     kernel_boot,
     management_interface,
     removed,
@@ -159,7 +159,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         handle = DomainHandle(self.target.uri, f"{spec.scope.tag}-{spec.name}")
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
-            removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            removal.callback(emptied, folder, handle)
             DomainRecord(self.target.uri, handle.name).write(folder)
             console = folder / "console.log"
             attempt = DomainAttempt(spec, handle, console)

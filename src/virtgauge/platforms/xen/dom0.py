@@ -117,7 +117,8 @@ class Dom0:
 
     def bridge_name(self, uplink: str) -> str:
         """A name for the bridge of an uplink that nobody else uses."""
-        return uplink.replace("u", "b")
+        tag, _, number = uplink.rpartition("u")
+        return f"{tag}b{number}"
 
     def remove_interface(self, name: str) -> None:
         """Remove an interface of dom0; one that is gone is no error."""
