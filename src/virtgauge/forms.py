@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from typing import Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
@@ -22,3 +24,23 @@ def written_as(pattern: str, words: str) -> AfterValidator:
         return text
 
     return AfterValidator(checked)
+
+
+_HOP = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:\s]+)(?::(?P<port>\d+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Hop:
+    """An ssh server on the way: ``[user@]host[:port]``; None where the user's own ssh configuration says it."""
+
+    host: str
+    user: str | None
+    port: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError where the text is none."""
+        found = _HOP.fullmatch(text)
+        if not found or (found["port"] and not 1 <= int(found["port"]) <= 65535):
+            raise ValueError("give [user@]host[:port], an IPv6 address in brackets")
+        return cls(found["host"].strip("[]"), found["user"], int(found["port"]) if found["port"] else None)

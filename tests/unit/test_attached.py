@@ -17,10 +17,11 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.console.guests import attach as app
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
+from virtgauge.forms import Hop
 from virtgauge.plan.load import parse_plan
 from virtgauge.platforms import create
 from virtgauge.platforms.attached.credentials import CONTROLLER_NAME, Credentials
-from virtgauge.platforms.attached.platform import AttachedSettings, Endpoint, Hop
+from virtgauge.platforms.attached.platform import AttachedSettings, Endpoint
 from virtgauge.platforms.attached.remote_shell import Placement, removal_command
 from virtgauge.platforms.base import Platform
 from virtgauge.suites.isolation.suite import IsolationSuite

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
+from virtgauge.execution.run import run_to_ourselves
 from virtgauge.host import reclaim
 from virtgauge.provision import parts
 
@@ -164,6 +165,18 @@ def test_clean_removes_what_a_worker_has_kept_only_when_it_is_told_to(invoke, no
     assert "removed 3.0 MiB" in invoke("clean", "--fleets").stdout
     assert not kept.exists()
     assert "nothing was left behind" in invoke("clean", "--fleets").stdout
+
+
+def test_clean_leaves_what_a_worker_is_writing(invoke, nobody_else, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "virtgauge" / "fleet" / "0123456789abcdef" / "000000000"
+    kept.mkdir(parents=True)
+    (kept / "ledger.sqlite").write_bytes(bytes(10))
+    with run_to_ourselves(kept):
+        assert "a worker here is at work on it" in invoke("clean", "--fleets").stdout
+    assert kept.exists()
+    assert "removed" in invoke("clean", "--fleets").stdout
+    assert not kept.exists()
 
 
 def test_main_prints_message_and_remedy_and_ends_with_the_errors_code(monkeypatch, capsys):

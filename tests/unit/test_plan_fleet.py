@@ -57,6 +57,8 @@ PAIR = 'suite = "bandwidth"\ntester = "north"\nguests = "south"\n'
         (HOSTS + 'scheduler = "tls://192.0.2.9:8786"', "needs ca"),
         (HOSTS + 'listen = "192.0.2.9"\nkey = "key.pem"', "key is of an existing cluster"),
         (HOSTS + 'listen = "0.0.0.0"', "one address"),
+        ('listen = "192.0.2.9"\nhosts = [{name = "north", address = "root@2001:db8::7"}]', "host 'north': address ="),
+        ('listen = "192.0.2.9"\nhosts = [{name = "north", address = "root@a:99999"}]', "[user@]host"),
         ('listen = "192.0.2.9"\nhosts = [{name = "north"}]', "needs address"),
         ('workers = "here"\nhosts = [{name = "north"}, {name = "south"}]', "one_machine"),
         ('workers = "here"\nhosts = [{name = "north"}, {name = "north"}]', "two hosts have name"),

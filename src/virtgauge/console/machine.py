@@ -240,7 +240,7 @@ def clean(
     Every run removes first what earlier ones of the same user and state folder (VIRTGAUGE_STATE) left. What others left
     is named, and removed by --all, which says first what it would remove, and asks. Living runs are never touched.
     """
-    from virtgauge.fleet.workplace import forget, kept_runs
+    from virtgauge.fleet.workplace import forget, is_under_way, kept_runs
     from virtgauge.host.reclaim import find_dead_scopes, holdings, reclaim_dead
 
     dead = find_dead_scopes()
@@ -259,7 +259,9 @@ def clean(
     lines = reclaim_dead(dead if everyone else None)
     for token, kept_bytes in kept_runs():
         size = f"{kept_bytes / 2**20:.1f} MiB of trials of the fleet's run {token}"
-        if fleets:
+        if fleets and is_under_way(token):
+            lines.append(f"kept {size}: a worker here is at work on it")
+        elif fleets:
             forget(token)
             lines.append(f"removed {size}")
         else:

@@ -33,6 +33,7 @@ from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.run import LOCK_NAME
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import HEARTBEAT_S, SLOT, TlsFiles, configure
+from virtgauge.forms import Hop
 from virtgauge.host.process import die_with_parent
 from virtgauge.host.tag import STATE_VARIABLE, make_state_root, state_root
 from virtgauge.plan.fleet import FleetHost, FleetSection
@@ -130,7 +131,9 @@ async def _side_by_side(workers: Sequence[AbstractAsyncContextManager[None]]) ->
 async def _ssh_worker(
     fleet: FleetSection, host: FleetHost, scheduler: str, files: TlsFiles, display: ProgressDisplay
 ) -> AsyncIterator[None]:
-    from virtgauge.platforms.attached.platform import AttachedSettings, Hop
+    import asyncssh
+
+    from virtgauge.platforms.attached.platform import AttachedSettings
     from virtgauge.platforms.attached.ssh import SshError, connected
 
     assert host.address is not None
@@ -142,7 +145,11 @@ async def _ssh_worker(
         except SshError as error:
             raise UnavailableError(f"host {host.name!r}: {error.message}", error.remedy) from error
         command = shlex.join([*fleet.command, *_command(host, scheduler)])
-        process = await ssh.create_process(command, encoding=None)
+        try:
+            process = await ssh.create_process(command, encoding=None)
+        except (asyncssh.Error, OSError) as error:
+            words = f"host {host.name!r}: the login works, and starting a command does not: {error}"
+            raise UnavailableError(words, "let its ssh server start commands for this user") from error
         listening = asyncio.create_task(_relay(host, process.stderr, display))
         try:
             process.stdin.write(_credentials(files))

@@ -15,7 +15,13 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
-from virtgauge.execution.run import machine_to_ourselves, manifest_of, report_reclaimed, run_to_ourselves
+from virtgauge.execution.run import (
+    OccupiedError,
+    machine_to_ourselves,
+    manifest_of,
+    report_reclaimed,
+    run_to_ourselves,
+)
 from virtgauge.execution.runner import Runner
 from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
 from virtgauge.host.scope import Scope
@@ -177,10 +183,24 @@ def kept_runs() -> list[tuple[str, int]]:
     found = []
     for folder in _kept().glob("*"):
         if _TOKEN.fullmatch(folder.name):
-            states = [path.stat() for path in folder.rglob("*")]
+            states = []
+            with contextlib.suppress(FileNotFoundError):  # a worker at work there has just removed something
+                for path in folder.rglob("*"):
+                    states.append(path.stat())
             last = max((state.st_mtime for state in states), default=0.0)
             found.append((last, folder.name, sum(state.st_size for state in states)))
     return [(token, size) for _, token, size in sorted(found)]
+
+
+def is_under_way(token: str) -> bool:
+    """Whether a worker here is at work on a run."""
+    for ledger in (_kept() / token).glob(f"*/{LEDGER_NAME}"):
+        try:
+            with run_to_ourselves(ledger.parent):
+                pass
+        except OccupiedError:
+            return True
+    return False
 
 
 def forget(token: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from virtgauge.forms import Section, written_as
+from virtgauge.forms import Hop, Section, written_as
 
 MOST_HOSTS = 1000
 CABLES = 2  # That a tester needs: there and back, or the receiver's and the others'
@@ -166,6 +166,11 @@ class FleetSection(Section):
         self._credentials_fit()
         if self.start is Start.SSH and (bare := [host.name for host in self.hosts if host.address is None]):
             raise ValueError(f'host {bare[0]!r} needs address = "user@host" to be reached by ssh')
+        for host in self.hosts if self.start is Start.SSH else ():
+            try:
+                Hop.parse(host.address or "")
+            except ValueError as error:
+                raise ValueError(f"host {host.name!r}: address = {host.address!r}: {error}") from None
         if self.start is Start.HERE and len(names) > 1 and not self.one_machine:
             raise ValueError(
                 'workers = "here" makes several hosts of this one machine, which disturb each other; say one_machine = '

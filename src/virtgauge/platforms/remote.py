@@ -24,6 +24,7 @@ from virtgauge.network.links import connect
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.wire import join, require_room, wire_ends, wire_in
+from virtgauge.platforms.attached.dial_in import KEEPALIVE
 from virtgauge.platforms.attempt import LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform, stage
 from virtgauge.platforms.local import StartedAgent, start_agent
@@ -252,6 +253,9 @@ class PeerServer:
         assert task is not None
         self._connections.add(task)
         self._stay()
+        for option in KEEPALIVE:  # a guests' host that lost its power says nothing
+            with contextlib.suppress(OSError):
+                writer.get_extra_info("socket").setsockopt(*option)
         try:
             await self._serve(reader, writer)
         except (OSError, EOFError, TimeoutError, asyncio.CancelledError):

@@ -86,7 +86,7 @@ HANDSHAKE_S = 5.0
 _MOST_HANDSHAKES = 64
 _BACKLOG = 256
 _READ_LIMIT = 2**20
-_OPTIONS = (
+KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
@@ -174,7 +174,7 @@ class Listener:
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
             connection.setblocking(False)
-            for option in _OPTIONS:
+            for option in KEEPALIVE:
                 connection.setsockopt(*option)
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import ipaddress
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -20,7 +19,7 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.extras import require
-from virtgauge.forms import Section
+from virtgauge.forms import Hop, Section
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
@@ -42,7 +41,6 @@ from virtgauge.platforms.base import (
 
 _OF_SSH = ("host", "port", "user", "identity_file", "known_hosts", "jump_host", "sudo", "folder")
 _OF_DIAL_IN = ("listen", "advertise", "credentials", "wait_s")
-_HOP = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:\s]+)(?::(?P<port>\d+))?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,23 +74,6 @@ class Endpoint:
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Hop:
-    """An ssh server on the way: ``[user@]host[:port]``; None where the user's own ssh configuration says it."""
-
-    host: str
-    user: str | None
-    port: int | None
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Raises ValueError where the text is none."""
-        found = _HOP.fullmatch(text)
-        if not found or (found["port"] and not 1 <= int(found["port"]) <= 65535):
-            raise ValueError("give [user@]host[:port], an IPv6 address in brackets")
-        return cls(found["host"].strip("[]"), found["user"], int(found["port"]) if found["port"] else None)
 
 
 class MachineSettings(Section):

@@ -16,7 +16,8 @@ import asyncssh
 
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import VirtgaugeError
-from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest, Hop, MachineSettings
+from virtgauge.forms import Hop
+from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest, MachineSettings
 from virtgauge.platforms.attached.remote_shell import BASES, Placement, PlacementError, removal_command
 from virtgauge.platforms.attempt import LaunchAttempt, PipePair, log_tail
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
@@ -310,5 +311,6 @@ async def _end(connection: asyncssh.SSHClientConnection, attempt: SshAttempt, ch
             async with asyncio.timeout(_END_S):
                 await attempt.process.wait_closed()
         except TimeoutError:
+            pid = channel.welcome.get("pid")  # as the other side said it: of one that is no number only the folder goes
             async with asyncio.timeout(_END_S):
-                await connection.run(removal_command(folder, int(channel.welcome["pid"])), check=False)
+                await connection.run(removal_command(folder, pid if isinstance(pid, int) else 0), check=False)
