@@ -53,10 +53,11 @@ class Host(_Record):
 
 @dataclasses.dataclass(frozen=True)
 class Arm(_Record):
-    """A platform of the plan; ``role`` is ``reference``, ``aa`` (the reference once more) or ``test``.
+    """A platform of the plan: ``arm`` is its name there, and ``platform`` its kind (``oci``).
 
-    One that is not usable was skipped for ``reason``; ``fix`` is the command that would enable it.  ``settings`` are
-    those of the plan, resolved; ``in_force`` is what the platform said of them when its first guest had come up.
+    ``role`` is ``reference``, ``aa`` (the reference once more) or ``test``.  One that is not usable was skipped for
+    ``reason``; ``fix`` is the command that would enable it.  ``settings`` are those of the plan, resolved; ``in_force``
+    is what the platform said of them when its first guest had come up.
     """
 
     arm: str

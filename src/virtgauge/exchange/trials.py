@@ -41,7 +41,7 @@ class Row(NamedTuple):
     suite: str
     probe: str
     measure: str | None  # its name within the suite; None for a trial whose probe has none
-    # arm, platform, role, emulated: as in the manifest
+    # arm, role, emulated: as in the manifest; platform: the kind
     arm: str
     platform: str
     role: str

@@ -1,4 +1,4 @@
-"""The report as data: everything that any of its forms (page, terminal, JSON) shows, and how a ledger comes to it.
+"""The report as data: everything that any of its forms (page, terminal) shows, and how a ledger comes to it.
 
 Reads, never measures, and works on a run in progress as well.  All durations are nanoseconds.  An arm is a platform of
 the plan under its name; a cell is one combination of suite, probe and factor levels.  What was found is
