@@ -22,13 +22,15 @@ def flags(
     refused: str | None = None,
     stalled: int = 0,
     streams: int = 200,
+    probes_s: float = 1.0,
     at_ceiling: float | None = None,
     **answer: Any,
 ) -> dict[str, tuple[bool, str]]:
     """Fatal or not and the words, by name, of an estimate on a path of 300 Mbit/s."""
     instant = Instant(150e6, 140e6, 160e6, 10**9, 10**6, streams, 0, False)
     found = Found(
-        at_ceiling or 150e6, 140e6, 160e6, 0.95, at_ceiling is not None, (instant,), None, 1, 1, 0, stalled, 0
+        *(at_ceiling or 150e6, 140e6, 160e6, 0.95, at_ceiling is not None, (instant,), None),
+        *(round(probes_s * 150e6 / 8), 10**9, 0, stalled, 0),
     )
     known = {"found": found} if refused is None else {"refused": Refused(0.0, None, refused)}
     trial = Trial(
@@ -50,6 +52,20 @@ def flags(
 
 def test_a_clean_estimate_has_none():
     assert flags() == {}
+
+
+@pytest.mark.parametrize(
+    ("counted", "probes_s", "missing"),
+    [(147e6, 1.0, None), (147e6, 0.03, "67 %"), (149.8e6, 0.03, None), (146e6, 0.01, "100 %"), (151e6, 0.03, None)],
+)
+def test_cross_traffic_that_is_missing_just_while_probes_pass_is_fatal(counted, probes_s, missing):
+    """Trains are a thirtieth of the time: of a fiftieth that is missing two thirds may have been due beside them."""
+    found = flags(cross_counted_bps=counted, probes_s=probes_s)
+    assert found.keys() == ({"cross-traffic-held-up"} if missing else set())
+    if missing:
+        fatal, words = found["cross-traffic-held-up"]
+        assert fatal and missing.replace(" ", "") in words
+    assert flags(cross_counted_bps=147e6, probes_s=0.03, poisson=True) == {}, "so many frames fewer may be chance"
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ _OVERRUN = ("missed", "dropped_queue", "dropped_offloaded", "refused")
 _WORK_NS = 20_000
 """How much time a frame must have on its path where the processor that works on it sends cross traffic.  The kernel's
 work is several microseconds and goes before all programs: of a faster train the others would wait for the end, so that
-it finds the path free, and make up for it later, which no count of them shows.  Seen here: 977 Mbit/s for 495."""
+it finds the path free.  Seen here: 977 Mbit/s for 495."""
 
 
 async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind: str | None) -> BandwidthTestbed:
@@ -291,7 +291,7 @@ class ShapedPath(Path):
         if self._crowded and c.cross_bps and LONGEST_BYTES * 8e9 / c.shaped_bps < _WORK_NS:
             words = (
                 f"a path of {c.shaped_bps / 1e6:g} Mbit/s beside cross traffic needs three processors: with fewer "
-                "the cross traffic waits while probes pass, and no counter shows it"
+                "the cross traffic waits while probes pass"
             )
             raise AgentError("unsupported", words)
         bucket = Bucket.of(c.shaper, c.shaped_bps, c.burst_us, c.queue_ms)
