@@ -88,6 +88,12 @@ def test_a_medium_bounds_the_load_and_is_named(tmp_path):
     assert trial.result["throughput_pps"] == pytest.approx(8127, rel=0.001)
 
 
+def test_the_highest_load_of_the_plan_bounds_the_search_and_is_named(tmp_path):
+    (trial,) = forwarding_trials(tmp_path / "run", design={"max_pps": 50_000, "k": [3]}, frame_ns=1000)
+    assert trial.status is TrialStatus.INVALID
+    assert any(flag.name == "generator-limited" and "or max_pps" in flag.detail for flag in trial.flags)
+
+
 @pytest.mark.parametrize(
     ("told", "flag"),
     [

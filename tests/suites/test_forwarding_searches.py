@@ -52,6 +52,11 @@ async def test_a_loss_slope_separates_ndr_from_pdr(search):
     assert result.ndr.rate_pps == pytest.approx(truth.throughput_pps(EQUAL, 64), rel=0.012)
     assert result.pdr.lower_pps == pytest.approx(truth.throughput_pps(EQUAL, 64, PARTIAL_DROP), rel=0.03)
     assert result.pdr.lower_pps == pytest.approx(1.1 * result.ndr.lower_pps, rel=0.04)
+    # What is allowed to be lost is not forwarded.
+    at_bound = next(point for point in result.points if point.rate_pps == pytest.approx(result.pdr.lower_pps))
+    lost = min(at_bound.worst_loss_ratio, PARTIAL_DROP)
+    assert lost > 0.003
+    assert result.pdr.rate_pps == pytest.approx(result.pdr.lower_pps * (1 - lost), rel=1e-4)
     assert result.maximum_receive_pps == pytest.approx(500e3, rel=0.01)
 
 

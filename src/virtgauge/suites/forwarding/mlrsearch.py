@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -101,14 +102,15 @@ class _Measurer:
     def _converted(self, trial: TrialResult, duration_s: float, load_pps: float) -> Any:
         """A trial with the loss of its worst guest: a load that is lower by that ratio is one that this guest carries.
 
-        Losses that show no more than what is allowed count as one lost frame, which a load without loss has not.  A
-        stretched trial has failed for every goal; the load that could be offered is the hint for the next.
+        Losses that show no more than what is allowed count as they are, at most as what is allowed, and as one frame at
+        least, which a load without loss has not.  A stretched trial has failed for every goal; the load that could be
+        offered is the hint for the next.
         """
         ratio = trial.excess_loss_ratio(self._largest_ratio)
         if trial.stretched:
             ratio = max(ratio, 1 - trial.offered_pps / load_pps, 2 * self._largest_ratio)
         frames = max(round(load_pps * duration_s), 1)
-        lost = round(ratio * frames)
+        lost = round(ratio * frames) or math.floor(min(trial.worst_loss_ratio, self._largest_ratio) * frames)
         return MeasurementResult(
             intended_duration=duration_s,
             intended_load=load_pps,

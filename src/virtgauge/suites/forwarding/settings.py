@@ -50,7 +50,7 @@ class ForwardingSettings(Section):
 
     search: Literal["mlrsearch", "rfc2544", "tst009"] = "mlrsearch"
     """How the throughput is searched; see [forwarding.md](forwarding.md)."""
-    trial_s: Annotated[float, Field(gt=0, le=3600)] | None = None
+    trial_s: Annotated[float, Field(ge=0.001, le=3600)] | None = None
     """Length of a trial; by default 1 s for mlrsearch and 60 s for the others."""
     duration_sum_s: Annotated[float, Field(gt=0, le=3600)] = 21.0
     """mlrsearch: trial time after which a load is decided."""
@@ -62,22 +62,22 @@ class ForwardingSettings(Section):
     """Relative distance of the bounds at which a search ends."""
     budget_s: Annotated[float, Field(gt=0, le=86_400)] = 1200.0
     """mlrsearch: the search fails after this much time of offered load."""
-    min_pps: Annotated[float, Field(gt=0)] = 1000.0
+    min_pps: Annotated[float, Field(ge=1)] = 1000.0
     """Lowest load. A device that loses frames at this load has no throughput."""
-    max_pps: Annotated[float, Field(gt=0)] = 20e6
+    max_pps: Annotated[float, Field(gt=0, le=1e8)] = 20e6
     """Highest load."""
     medium_mbps: Annotated[float, Field(gt=0)] | None = None
     """Speed of an Ethernet that is never exceeded; by default only the tester bounds the load."""
 
     port: Literal["auto", "xdp_live", "af_xdp", "af_packet"] = "auto"
     """How the tester sends and receives; ``auto`` takes the fastest that works."""
-    calibration_s: Annotated[float, Field(gt=0, le=60)] = 1.0
+    calibration_s: Annotated[float, Field(ge=0.001, le=60)] = 1.0
     """Length of the tester's own trials on a bare loop."""
     latency_loads: tuple[Percent, ...] = (10, 50, 90, 100)
     """Loads at which latency is measured, in per cent of the throughput."""
     load_curve: tuple[Percent, ...] = ()
     """Further loads, for curves of latency and loss, in per cent of the throughput."""
-    latency_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    latency_s: Annotated[float, Field(ge=0.001, le=3600)] = 5.0
     """Length of a latency stream."""
     latency_repeats: Annotated[int, Field(ge=1, le=100)] = 1
     """Streams for each load (RFC 2544: 20 streams of 120 s)."""

@@ -296,7 +296,7 @@ def _limits_met(search: SearchResult, limit_pps: float, medium_pps: float | None
         detail = f"{throughput:,.0f} of the medium's {medium_pps:,.0f} frames/s: the device may be faster"
         yield Flag("medium-limited", detail, fatal=False)
     elif throughput >= _NEAR_THE_LIMIT * limit_pps:
-        detail = f"{throughput:,.0f} frames/s of the tester's own {limit_pps:,.0f} on a bare loop"
+        detail = f"{throughput:,.0f} frames/s of {limit_pps:,.0f}, the tester's own on a bare loop, or max_pps"
         yield Flag("generator-limited", detail)
     if stretched := search.stretched:
         detail = f"{stretched} of {len(search.points)} trials could not be sent in time, and counted as failed"

@@ -11,6 +11,7 @@ from virtgauge.analysis.forwarding import shows_more_loss
 from virtgauge.suites.answers import CountedHistogram, decoded, documented, elapsed_by_clock
 from virtgauge.suites.base import Elapsed
 
+_SHORTEST_NS = 1_000_000  # Of a trial, to the agent
 _ARRIVED = ("received", "duplicates", "foreign", "corrupted", "receiver_ring_full", "receiver_dropped")
 
 
@@ -145,7 +146,8 @@ class Tester:
             ],
             "frame_bytes": load.frame_bytes,
             "rate_pps": float(load.rate_pps),
-            "duration_ns": max(round(load.duration_s * 1e9), 1),
+            # A burst has no use for it, and the shortest end before that.
+            "duration_ns": max(round(load.duration_s * 1e9), _SHORTEST_NS if load.burst else 1),
             "burst": load.burst,
             "drain_ns": self.drain_ns,
             "latency": "one_tagged" if load.tagged else "all",
