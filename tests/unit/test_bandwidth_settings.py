@@ -66,6 +66,8 @@ def cells(**design) -> list[Cell]:
         ('estimators = ["yaz-original"]\nlowest_mbps = 10', ["lowest_mbps is given", "kite2"]),
         ('estimators = ["yaz-original"]\nhighest_mbps = 10', ["highest_mbps is given", "kite2"]),
         ("lowest_mbps = 100\nhighest_mbps = 50", ["lowest_mbps = 100", "it must be below highest_mbps = 50"]),
+        ("lowest_mbps = 200_000", ["lowest_mbps = 200000", "it must be below highest_mbps = 100000"]),
+        ("highest_mbps = 0.5", ["lowest_mbps = 1", "it must be below highest_mbps = 0.5"]),
         ("estimates = 0", ["estimates = 0"]),
         ("fifo = 100", ["fifo = 100", "less than or equal to 99"]),
         ('receiver = "cloud"', ["receiver = 'cloud'", "'guest'"]),

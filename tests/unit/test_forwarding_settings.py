@@ -38,6 +38,10 @@ def refusal(section: str) -> str:
         ('search = "guess"', ["suite.forwarding[0].search = 'guess'", "mlrsearch"]),
         ("frame_size = [64]", ["suite.forwarding[0].frame_size: unknown field"]),
         ("min_pps = 100.0\nmax_pps = 50.0", ["max_pps = 50", "above min_pps = 100"]),
+        # what the agent would refuse of every trial
+        ("max_pps = 148_809_523", ["suite.forwarding[0].max_pps", "100000000"]),
+        ("min_pps = 0.5", ["suite.forwarding[0].min_pps"]),
+        ("calibration_s = 0.0005", ["suite.forwarding[0].calibration_s"]),
     ],
 )
 def test_a_bad_section_is_refused_with_field_value_and_remedy(section, said):

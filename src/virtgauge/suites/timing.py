@@ -118,7 +118,7 @@ class TimingSettings(Section):
     """The load ``io``: what the peer does to the files that the guest serves."""
     max_seconds: Annotated[float, Field(ge=0.1, le=86_400)] = 20.0
     """A trial that takes longer ends with the samples it has and is flagged ``short``."""
-    reservoir: Annotated[int, Field(ge=0, le=1_000_000)] = 2000
+    reservoir: Annotated[int, Field(ge=0, le=500_000)] = 2000
     """Raw values kept of each trial."""
 
 

@@ -57,7 +57,13 @@ impl<'s> Search<'s> {
             match judge(probing, self.settings, rate_bps, train_ns, self.hint_bps)? {
                 Judgement::Carried(judged) => bracket.carried = Some(judged),
                 Judgement::Congested(judged) => bracket.congested = Some(judged),
-                Judgement::Impossible => self.impossible_bps = self.impossible_bps.min(rate_bps),
+                Judgement::Impossible => {
+                    self.impossible_bps = self.impossible_bps.min(rate_bps);
+                    // Between two rates that were judged there is no other to go on with: this one would come again.
+                    if let (Some(carried), Some(_)) = (bracket.carried, bracket.congested) {
+                        return Err(probing.cannot_pace(rate_bps, Some(carried.rate_bps)));
+                    }
+                }
             }
             if let Some(instant) = self.found(&bracket) {
                 return Ok(instant);
