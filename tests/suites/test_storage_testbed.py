@@ -52,6 +52,7 @@ def test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing(data
     assert (write["late_across"] is None) == (not late)
     assert crash["acknowledged_rows"] > 0
     assert crash["missing_rows"] == crash["wrong_rows"] == 0
+    assert crash["recovery_ns"] is None, "no server has come up: the database recovers when it is opened"
 
 
 def test_a_disk_of_7200_turns_a_minute_gives_a_server_120_writes_a_second():
@@ -97,6 +98,7 @@ def test_a_commit_log_with_a_disk_of_its_own_is_there_and_nowhere_else(database:
         assert counted == (data, log)
         assert crash.result["acknowledged_rows"] > 0
         assert crash.result["missing_rows"] == crash.result["wrong_rows"] == 0
+        assert crash.result["recovery_ns"] > 0
 
     design = {"databases": [database], "operations": ["single-write", "crash"], "commit_log": ["separate"]}
     on_testbed(design | {"crash_after_s": 0.3, "disk_mib": 1024}, work)
