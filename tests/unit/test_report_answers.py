@@ -220,9 +220,10 @@ def test_figures_without_identical_arms_are_not_said_to_be_of_too_few_repetition
     bare, few = figure(None, None, SAME), figure(None, 1.02, SAME)
     texts = [beside_identical_arms(built, *found).text for found in ((bare, bare), (GOOD, bare), (GOOD, bare, few))]
     assert texts == [
-        "A/A agrees within 1.02×; no headline figure has identical arms",
-        "A/A: 1 of 2 headline figures too noisy, or without identical arms, to show 1.5×",
-        "A/A: 2 of 3 headline figures too noisy, of too few repetitions, or without identical arms, to show 1.5×",
+        "A/A agrees within 1.02×; no headline figure has an interval of identical arms",
+        "A/A: 1 of 2 headline figures too noisy, or without an interval of identical arms, to show 1.5×",
+        "A/A: 2 of 3 headline figures too noisy, of too few repetitions, or without an interval of identical arms, "
+        "to show 1.5×",
     ]
 
 

@@ -135,7 +135,7 @@ def test_a_second_design_that_would_not_be_measured_is_refused_and_named():
         design = f'[[suite.storage]]\ndurability = ["{durability}"]\n{shared}'
         text = f'[[platform]]\nname = "host"\nkind = "host"\n{design}30\n{design}300\n'
         if refused:
-            with pytest.raises(UsageError, match=r"suite\.storage\[1\]\.period_ms = 300: another .* with 30"):
+            with pytest.raises(UsageError, match=r"suite\.storage\[1\]: another .* period_ms 30 in place of 300"):
                 check_plan(parse_plan(text, "my.toml"), "my.toml")
         else:
             assert len(check_plan(parse_plan(text, "my.toml"), "my.toml").cells) == 1

@@ -260,7 +260,7 @@ def clean(
     for token, kept_bytes in kept_runs():
         size = f"{kept_bytes / 2**20:.1f} MiB of trials of the fleet's run {token}"
         if fleets and is_under_way(token):
-            lines.append(f"kept {size}: a worker here is at work on it")
+            lines.append(f"kept {size}: a worker here is at work on it, or it is another user's")
         elif fleets:
             forget(token)
             lines.append(f"removed {size}")

@@ -244,8 +244,8 @@ def _unlike(first: Cell, cell: Cell) -> tuple[str, str] | None:
     if not differ:
         return None
     ours, theirs = (one.params.get(differ[0]) for one in (cell, first))
-    told = f".{differ[0]} = {ours!r}: another design has the same cells with {theirs!r}"
-    return told, f"one of them would not be measured: give both the same {differ[0]}, or each a plan of its own"
+    told = f": another design has the same cells with {differ[0]} {theirs!r} in place of {ours!r}"
+    return told, "one of them would not be measured: give both the same settings, or each a plan of its own"
 
 
 _PINNED = ("vcpu_cpus", "emulator_cpus", "iothread_cpus")

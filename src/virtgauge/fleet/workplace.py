@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from virtgauge.agent.binary import AgentBinary, find_agent
-from virtgauge.errors import UnavailableError, UsageError
+from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
 from virtgauge.execution.run import (
@@ -193,13 +193,16 @@ def kept_runs() -> list[tuple[str, int]]:
 
 
 def is_under_way(token: str) -> bool:
-    """Whether a worker here is at work on a run."""
+    """Whether a worker here is at work on a run, or may be: it is another user's."""
     for ledger in (_kept() / token).glob(f"*/{LEDGER_NAME}"):
         try:
             with run_to_ourselves(ledger.parent):
                 pass
         except OccupiedError:
             return True
+        except VirtgaugeError:  # it is another user's; or gone, for a worker has just ended
+            if ledger.exists():
+                return True
     return False
 
 

@@ -107,9 +107,10 @@ def identical_arms(report: Report) -> IdenticalArms:
         alone = sum(one.resolution is not None and one.resolution.band is None for one in found)
         if none == coarse == len(found):
             few = "too few repetitions to show any difference"
-            why = "no headline figure has identical arms" if alone == none else few
+            why = "no headline figure has an interval of identical arms" if alone == none else few
             return said(False, f"A/A agrees within {factor(widest)}; {why}")
-        reasons = ["too noisy", *["of too few repetitions"] * (none > alone), *["without identical arms"] * (alone > 0)]
+        reasons = ["too noisy", *["of too few repetitions"] * (none > alone)]
+        reasons += ["without an interval of identical arms"] * (alone > 0)
         why = f"{', '.join(reasons[:-1])}, or {reasons[-1]}," if len(reasons) > 1 else reasons[0]
         text = f"A/A: {coarse} of {len(found)} headline figures {why} to show {factor(COARSE)}"
         return said(False, text)

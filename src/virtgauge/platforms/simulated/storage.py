@@ -215,7 +215,7 @@ class StorageDevice:
             "first_error": "simulated" if failed or wrong else None,
             "first_error_kind": truth.failure_kind if failed else "wrong-answer" if wrong else None,
             "service": _histogram(service, done),
-            "response": None if response is None else _histogram(response, done),
+            "response": None if response is None else _histogram(response, done + unstarted),
             "late_rows": round(rows * late) if writes else 0,
             "unstarted": unstarted,
             "per_client": [done // stream["clients"]] * stream["clients"],

@@ -26,6 +26,7 @@ from virtgauge.suites.base import Elapsed
 MEGA = 1e6
 _RATES = {"mbps": "available", "low": "low", "high": "high"}
 _SHORT_SHARE, _SHORT_BPS = 0.03, 1e6
+_LEAST_MISSING = 0.005  # Of all cross traffic: less is one stall of its sender, or a frame at an end of the span
 _HELD_UP = 0.25  # Of the cross traffic beside probes; where 2/3 were missing, 280 Mbit/s were estimated for 104
 _CHANCE = 4.0  # Standard deviations that the number of exponential gaps in a span may be off
 _CHANGED = 0.02
@@ -252,7 +253,7 @@ class Trial:
                 yield Flag("cross-traffic-short", text)
             elif (missing := self._missing_beside_probes(by_chance)) > _HELD_UP:
                 why = "the processor that sends it was at work for them, and they found the path free"
-                text = f"{min(missing, 1):.0%} of what was due while probes passed were not counted: {why}"
+                text = f"as much as {min(missing, 1):.0%} of what was due while probes passed were not counted: {why}"
                 yield Flag("cross-traffic-held-up", text)
         if self.answer.silence is not None:
             yield Flag("no-estimate", self.answer.silence)
@@ -278,7 +279,10 @@ class Trial:
         if found is None or counted is None or not asked or not found.bytes or not found.available_bps:
             return 0.0
         by_chance = _CHANCE / math.sqrt(frames) if frames else 0.0
-        missing_s = (1 - counted.cross_bps / asked - by_chance) * counted.span_ns / 1e9
+        missing = 1 - counted.cross_bps / asked - by_chance
+        if missing < _LEAST_MISSING:
+            return 0.0
+        missing_s = missing * counted.span_ns / 1e9
         return missing_s * found.available_bps / (8 * found.bytes)  # no train is slower than the estimate by much
 
     def histograms(self) -> dict[str, Histogram]:
