@@ -8,6 +8,7 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -53,6 +54,13 @@ class Figure:
         if factor == "arm":
             return self.label or None
         return self.levels.get(factor, self.facts.get(factor))
+
+
+class Apart(NamedTuple):
+    """How far two arms are apart: of a ratio as its logarithm, else in the figure's unit."""
+
+    seem: float  # at most
+    surely: float  # at least; 0 where they may be alike
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -179,32 +187,25 @@ class Figures:
 
         Where none were measured that is not known, and the interval alone decides; :meth:`lacks_identical` tells.
         """
-        band = self.band(figure, is_ratio=is_ratio)
-        if band is None:
+        found = self.identical(figure, is_ratio=is_ratio)
+        if found is None:
             return False
-        return abs(math.log(point / end)) <= math.log(band) if is_ratio else abs(point - end) < band
+        return abs(math.log(point / end)) <= found.seem if is_ratio else abs(point - end) < found.seem
 
-    def band(self, figure: Figure, *, is_ratio: bool) -> float | None:
-        """How far identical arms (A/A) seem apart: a factor, or in the figure's unit; None where that is not known."""
+    def identical(self, figure: Figure, *, is_ratio: bool) -> Apart | None:
+        """How far identical arms (A/A) are apart; None where that is not known."""
         if self.nominal is None:
             return None
-        found = self._identical(figure, self.nominal, is_ratio=is_ratio)
-        return aa_band(found) if is_ratio else band_of([found])
-
-    def surely_apart(self, figure: Figure, *, is_ratio: bool) -> float:
-        """By how much identical arms (A/A) differ at least, as a logarithm or in the figure's unit; 0 where by none."""
-        found = None if self.nominal is None else self._identical(figure, self.nominal, is_ratio=is_ratio)
-        if found is None or found.low is None or found.high is None:
-            return 0.0
-        low, high = (math.log(end) if is_ratio else end for end in (found.low, found.high))
-        return max(low, -high, 0.0)
-
-    @staticmethod
-    def _identical(figure: Figure, nominal: float, *, is_ratio: bool) -> Estimate:
-        aa, reference = figure.identical
+        scale: Callable[[float], float] = math.log if is_ratio else float
         if is_ratio:
-            return paired_ratio(aa, reference, nominal)
-        return paired_difference(aa, reference, figure.estimate.unit, nominal)
+            found = paired_ratio(*figure.identical, self.nominal)
+            band = aa_band(found)
+        else:
+            found = paired_difference(*figure.identical, figure.estimate.unit, self.nominal)
+            band = band_of([found])
+        if band is None or found.low is None or found.high is None:
+            return None
+        return Apart(scale(band), max(scale(found.low), -scale(found.high), 0.0))
 
     def lacks_identical(self, figure: Figure) -> bool:
         """Whether a run has no identical arms (A/A) by which the difference of two others could be judged."""

@@ -182,10 +182,9 @@ def _likely(
     broken = [side for side in sides if side[0] < 0]
     wanted = figures.wanted(among if broken else 1)  # what one of several breaks, it must surely break
     stretch = max(1.0, float(special.ndtri((1 - wanted) / 2) / special.ndtri((1 - confidence) / 2)))
-    band = None if of is None else figures.band(of, is_ratio=is_ratio)
-    width = 0.0 if band is None else scale(band)
-    apart = 0.0 if band is None or of is None else figures.surely_apart(of, is_ratio=is_ratio)
-    least = max(apart, math.log1p(RESOLUTION)) if band is not None and is_ratio else apart  # of the band
+    known = None if of is None else figures.identical(of, is_ratio=is_ratio)
+    width, apart = known or (0.0, 0.0)
+    least = max(apart, math.log1p(RESOLUTION)) if known and is_ratio else apart  # of the band
     # One that is broken is enough; but all are to be kept.
     decisive = [(abs(margin), half * stretch) for margin, half in broken or sides]
     if not decisive or any(margin <= least for margin, _ in decisive):

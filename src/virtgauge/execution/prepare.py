@@ -240,11 +240,11 @@ def _unlike(first: Cell, cell: Cell) -> tuple[str, str] | None:
             ": another design has the same cells for other guests",
             "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own",
         )
-    differ = [name for name, value in cell.params.items() if first.params.get(name) != value]
-    if not differ:
+    differs = next((name for name, value in cell.params.items() if first.params.get(name) != value), None)
+    if differs is None:
         return None
-    ours, theirs = (one.params.get(differ[0]) for one in (cell, first))
-    told = f": another design has the same cells with {differ[0]} {theirs!r} in place of {ours!r}"
+    ours, theirs = (one.params.get(differs) for one in (cell, first))
+    told = f": another design has the same cells with {differs} {theirs!r} in place of {ours!r}"
     return told, "one of them would not be measured: give both the same settings, or each a plan of its own"
 
 

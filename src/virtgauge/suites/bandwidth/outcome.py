@@ -278,8 +278,7 @@ class Trial:
         found, counted, asked = self.answer.found, self.counted, self.conditions.cross_bps
         if found is None or counted is None or not asked or not found.bytes or not found.available_bps:
             return 0.0
-        by_chance = _CHANCE / math.sqrt(frames) if frames else 0.0
-        missing = 1 - counted.cross_bps / asked - by_chance
+        missing = 1 - counted.cross_bps / asked - _chance(frames)
         if missing < _LEAST_MISSING:
             return 0.0
         missing_s = missing * counted.span_ns / 1e9
@@ -294,10 +293,14 @@ class Trial:
 def allowance_bps(asked_bps: float, frames: int | None) -> float:
     """How far the counted cross traffic may be from what was asked for.
 
-    The number of frames varies by its root where their gaps are exponential; else it is None.
+    ``frames`` is their number where their gaps are exponential; else None.
     """
-    chance = _CHANCE / math.sqrt(frames) if frames else 0.0
-    return max(_SHORT_BPS, asked_bps * (_SHORT_SHARE + chance))
+    return max(_SHORT_BPS, asked_bps * (_SHORT_SHARE + _chance(frames)))
+
+
+def _chance(frames: int | None) -> float:
+    """By what share their number may be off by chance: it varies by its root."""
+    return _CHANCE / math.sqrt(frames) if frames else 0.0
 
 
 def _mega(bps: float | None) -> float | None:

@@ -80,9 +80,6 @@ _OF_THE_PATH = frozenset(
 """Keys that mean nothing where the path is as it is."""
 
 
-_KITE2_MBPS = 1.0, 100_000.0  # Lowest and highest rate, where a plan does not say
-
-
 class BandwidthSettings(Section):
     """One design: estimators × timings × through × capacities × cross traffic × delays × losses × pacings."""
 
@@ -114,10 +111,10 @@ class BandwidthSettings(Section):
     """Length of the probes' IP packets."""
     first_gap_us: Annotated[int, Field(ge=1, le=999)] = 40
     """First and shortest gap of yaz-original, and so its ceiling: 40 is 300 Mbit/s, as published."""
-    lowest_mbps: Annotated[float, Field(ge=0.01)] | None = None
-    """Lowest rate that kite2 tries; 1 Mbit/s by default."""
-    highest_mbps: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Highest rate that kite2 tries; 100 Gbit/s by default."""
+    lowest_mbps: Annotated[float, Field(ge=0.01)] = 1.0
+    """Lowest rate that kite2 tries."""
+    highest_mbps: Annotated[float, Field(gt=0, le=1e6)] = 100_000.0
+    """Highest rate that kite2 tries."""
     fifo: Annotated[int, Field(ge=1, le=99)] | None = None
     """Real-time priority of the estimator's sender in its guest; ordinary scheduling by default."""
 
@@ -195,9 +192,10 @@ class BandwidthSettings(Section):
         for field, concerned in (("first_gap_us", "yaz-original"), ("lowest_mbps", "kite2"), ("highest_mbps", "kite2")):
             if field in self.model_fields_set and concerned not in names:
                 raise ValueError(f"{field} is given, but is of {concerned} alone; leave it out")
-        lowest, highest = self.lowest_mbps or _KITE2_MBPS[0], self.highest_mbps or _KITE2_MBPS[1]
-        if lowest >= highest:
-            raise ValueError(f"lowest_mbps = {lowest:g}: it must be below highest_mbps = {highest:g}")
+        if self.lowest_mbps >= self.highest_mbps:
+            raise ValueError(
+                f"lowest_mbps = {self.lowest_mbps:g}: it must be below highest_mbps = {self.highest_mbps:g}"
+            )
         if not list(self.swaps()):
             raise ValueError(
                 f"timings = {list(self.timings)}: a preloaded library swaps clock and sleep together; "
