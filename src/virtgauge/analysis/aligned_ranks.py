@@ -105,16 +105,14 @@ def single_value_p(values: Values, factors: tuple[int, ...]) -> float:
 
 
 def _estimate(values: Values, effect: tuple[int, ...], each: tuple[int, ...] = ()) -> Values:
-    """The estimated effect, by inclusion and exclusion of marginal means, at ``each`` place of further axes.
+    """The estimated effect, of marginal means that are centred along each of its axes, at ``each`` place of others.
 
     Its shape has 1 for all other axes.
     """
-    total = np.zeros([values.shape[axis] if axis in (*effect, *each) else 1 for axis in range(values.ndim)])
-    for size in range(len(effect) + 1):
-        for kept in itertools.combinations(effect, size):
-            others = tuple(axis for axis in range(values.ndim) if axis not in (*kept, *each))
-            total = total + (-1) ** (len(effect) - size) * values.mean(axis=others, keepdims=True)
-    return np.asarray(total, dtype=np.float64)
+    estimate = values.mean(axis=tuple({*range(values.ndim)} - {*effect, *each}), keepdims=True)
+    for axis in effect:
+        estimate = estimate - estimate.mean(axis=axis, keepdims=True)
+    return np.asarray(estimate, dtype=np.float64)
 
 
 def _effects(values: Values) -> list[tuple[int, ...]]:

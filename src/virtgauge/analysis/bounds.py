@@ -208,6 +208,7 @@ def margin_of(bound: Bound, point: float | None) -> float | None:
     return distance if bound.holds(point) else -distance
 
 
+@functools.cache
 def _more(n: int, violations: int, confidence: float, decisive: Decisive) -> int | None:
     """How many further repetitions would decide, should they fall on either side of the bound as those so far did."""
     share = max(violations, n - violations) / n

@@ -262,18 +262,25 @@ def _exact_p_of_pair(parts: Sequence[Values], first: int, second: int) -> float:
 def _exact_p_of_three(parts: Sequence[Values]) -> float:
     """The p of three groups if chance had dealt each block's ranks out to them, by the spread of their rank sums."""
     doubled = np.rint(2 * np.array(parts)).astype(np.int64)
-    total, most = int(doubled.sum()), 6 * doubled.shape[1] + 1
-    chances = np.zeros((most, most))  # by the sums of the first two
+    chances = _chances_of_two_sums(tuple(sorted(tuple(sorted(block)) for block in doubled.T.tolist())))
+    one, other = np.indices(chances.shape)
+    total, found = int(doubled.sum()), doubled.sum(axis=1)
+    spread, own = (a**2 + b**2 + (total - a - b) ** 2 for a, b in ((one, other), (found[0], found[1])))
+    return min(1.0, float(chances[spread >= own].sum()))
+
+
+@functools.lru_cache(maxsize=16)  # without ties all blocks have the same ranks, and figures mostly as many blocks
+def _chances_of_two_sums(blocks: tuple[tuple[int, ...], ...]) -> Values:
+    """How likely chance makes the sums of the first two of three groups, of each block's doubled ranks: axis by sum."""
+    most = 6 * len(blocks) + 1
+    chances = np.zeros((most, most))
     chances[0, 0] = 1.0
-    for block in doubled.T.tolist():
+    for block in blocks:
         dealt = np.zeros_like(chances)
         for first, second, _ in itertools.permutations(block):
             dealt[first:, second:] += chances[: most - first, : most - second] / 6
         chances = dealt
-    one, other = np.indices(chances.shape)
-    found = doubled.sum(axis=1)
-    spread, own = (a**2 + b**2 + (total - a - b) ** 2 for a, b in ((one, other), (found[0], found[1])))
-    return min(1.0, float(chances[spread >= own].sum()))
+    return chances
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -247,7 +247,8 @@ class Figures:
             return Estimate.bare(point, "share", "fewer than two common repetitions", n)
         values = np.array([[one.values[block] for block in blocks] for one in group])
         drawn = np.random.default_rng(0).integers(n, size=(_RESAMPLES, n))
-        medians = np.median(values[:, drawn], axis=2)
+        ordered = np.sort(values[:, drawn], axis=2)  # faster than np.median's partition of so few
+        medians = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2
         medians, along = medians - medians.mean(axis=0), np.array(levels) - statistics.fmean(levels)
         spread = (medians**2).sum(axis=0) * (along**2).sum()
         shares = (along @ medians) ** 2 / np.where(spread > 0, spread, 1)
