@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
 
 from virtgauge.analysis.bounds import Decision, Outcome, decide
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
@@ -29,9 +28,7 @@ from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import ArmRecord, HostRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell
-from virtgauge.results.table import ResultTable
-
-Told = TypeVar("Told", int, float)
+from virtgauge.results.table import Blocks, ResultTable
 
 _GROWS_P = 0.01  # That clusters come more often by chance is less likely where it is told
 _SILENT = 0.1  # Of the valid repetitions at most this part may be without the figure
@@ -162,7 +159,7 @@ class Judge:
         )
 
     def _decision(
-        self, of: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, figures: dict[int, float], cells: int
+        self, of: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, figures: Blocks, cells: int
     ) -> Decision:
         """What the figures alone say."""
         values, unit, watch, over_s = [*figures.values()], of.quantity.unit, of.watch, of.required.over_s
@@ -262,7 +259,7 @@ def _with_growth(decision: Decision, course: Sequence[tuple[float, int]]) -> Dec
     return dataclasses.replace(decision, reason=f"{decision.reason}; {words}")
 
 
-def _of_host(by_block: dict[int, Told], host: HostRecord | None) -> dict[int, Told]:
+def _of_host(by_block: Blocks, host: HostRecord | None) -> Blocks:
     """What is of one host of a fleet; all of it where there is one host only."""
     return by_block if host is None else {block: one for block, one in by_block.items() if host.owns(block)}
 

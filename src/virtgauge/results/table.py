@@ -50,7 +50,10 @@ Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in th
 _Place = tuple[str, frozenset[str], Source]
 Made = TypeVar("Made")
 _CellPlace = tuple[str, str, frozenset[tuple[str, str]]]
-_FEWEST_POOLED, _ENOUGH_POOLED = 100, 1_000_000
+_Figures = tuple[str, Cell, str]  # A measure's in a cell, of an arm
+_MOST_KEPT = 64
+"""The repetitions of so many figures are kept for what asks for the same ones next: all of a long run take too much."""
+_FEWEST_POOLED, _ENOUGH_POOLED = 32, 1_000_000
 """How many repetitions, and how many values, are taken together at least, where there are so many."""
 
 
@@ -75,8 +78,11 @@ class ResultTable:
         self._columns: dict[_Place, Column] = {}
         self._statistics: dict[str, dict[str, Column]] = {}
         self._figures: dict[str, Column] = {}
-        self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
+        self._estimates: dict[_Figures, Estimate] = {}
         self._comparisons: dict[tuple[str, Cell, str, tuple[Cell, str]], Comparison] = {}
+        self._identical: dict[tuple[str, Cell], Estimate | None] = {}
+        self._selected: dict[_Figures, tuple[Integers, Column]] = {}
+        self._by_block: dict[_Figures, Blocks] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
         self._pooled: dict[tuple[str, Cell, str], Pooled | None] = {}
 
@@ -176,13 +182,21 @@ class ResultTable:
 
     # -- figures -----------------------------------------------------------------------------------------
 
-    def values(self, measure: Measure, cell: Cell, arm: str) -> dict[int, float]:
+    def values(self, measure: Measure, cell: Cell, arm: str) -> Blocks:
         """A figure of each repetition, by ascending block; blocks that have none are left out."""
-        blocks, figures = self._repetitions(measure, cell, arm)
-        return dict(zip(blocks.tolist(), figures.tolist(), strict=True))
+
+        def made() -> Blocks:
+            blocks, figures = self._repetitions(measure, cell, arm)
+            return dict(zip(blocks.tolist(), figures.tolist(), strict=True))
+
+        return _kept(self._by_block, (measure.full_name, cell, arm), made)
 
     def _repetitions(self, measure: Measure, cell: Cell, arm: str) -> tuple[Integers, Column]:
         """The blocks that have a figure, and the figures."""
+        made = functools.partial(self._select, measure, cell, arm)
+        return _kept(self._selected, (measure.full_name, cell, arm), made)
+
+    def _select(self, measure: Measure, cell: Cell, arm: str) -> tuple[Integers, Column]:
         at = self.trials.counted_at(cell, arm)
         if at.start == at.stop or cell.suite != measure.suite or cell.probe not in measure.probes:
             return np.empty(0, dtype=np.int64), np.empty(0)
@@ -239,8 +253,11 @@ class ResultTable:
 
     def aa_ratio(self, measure: Measure, cell: Cell) -> Estimate | None:
         """What identical arms differ by in a cell; None where there are no figures of both."""
-        aa, reference = self.values(measure, cell, self.aa), self.values(measure, cell, self.reference)
-        return paired_ratio(aa, reference, self.confidence) if aa and reference else None
+        key = measure.full_name, cell
+        if key not in self._identical:
+            aa, reference = self.values(measure, cell, self.aa), self.values(measure, cell, self.reference)
+            self._identical[key] = paired_ratio(aa, reference, self.confidence) if aa and reference else None
+        return self._identical[key]
 
     def ratio(self, measure: Measure, test: tuple[Cell, str], base: tuple[Cell, str]) -> Estimate:
         """The ratio of the figures at two places, each a cell and an arm, over the blocks that have both."""
@@ -393,7 +410,7 @@ class ResultTable:
 
         They are those of all repetitions, or, as to decode them would take minutes, of one drawn from each of as many
         equal stretches of the run as have a million values on the average (a hundred beyond the quantile at 0.9999),
-        and from 100 at least.  Drawn, because a fixed step may meet one repetition of each guest only.
+        and from 32 at least.  Drawn, because a fixed step may meet one repetition of each guest only.
         """
         key = histogram, cell, arm
         if key not in self._pooled:
@@ -564,6 +581,15 @@ class ResultTable:
         if at.start == at.stop:
             return {}
         return read_result(self.ledger, int(self.trials.number[self.trials.counted[at]].max()))
+
+
+def _kept(few: dict[_Figures, Made], key: _Figures, make: Callable[[], Made]) -> Made:
+    """What is kept of a figure, or made now."""
+    if key not in few:
+        if len(few) >= _MOST_KEPT:
+            few.clear()
+        few[key] = make()
+    return few[key]
 
 
 def _ended(last: Tried) -> str:

@@ -19,6 +19,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, durations, field, measures
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
+from virtgauge.results.table import Blocks
 from virtgauge.specs.bandwidth_formatting import BASES
 from virtgauge.specs.context import Context, over_cells
 
@@ -114,7 +115,7 @@ def details(context: Context, cell: Cell, arm: str) -> dict[int, Detail]:
     return {block: known[number] for block, number in context.table.numbers(cell, arm).items() if number in known}
 
 
-def told(context: Context, name: str, cell: Cell, arm: str) -> dict[int, float]:
+def told(context: Context, name: str, cell: Cell, arm: str) -> Blocks:
     """A figure of each repetition, by block: of a measure or of what is counted besides."""
     return context.table.values(MEASURES[name], cell, arm)
 

@@ -173,7 +173,7 @@ class Context:
         """The same of a figure by block, as it is shown."""
         return self.of(measure, place, self.median(values.values(), quantity), quantity)
 
-    def values(self, measure: str, cell: Cell, arm: str) -> dict[int, float]:
+    def values(self, measure: str, cell: Cell, arm: str) -> Blocks:
         """A measure's figure of each repetition."""
         return self.table.values(self.spec.measure(measure), cell, arm)
 

@@ -16,6 +16,7 @@ from virtgauge.analysis.storage import Explanation, Limit, Load
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import duration, interval_text, share
 from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATIO, SHARE, significant
+from virtgauge.results.table import Blocks
 from virtgauge.specs import storage_formatting as words
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Value, chart_of, table_of
 from virtgauge.specs.context import Context
@@ -37,7 +38,7 @@ def rate_measure(context: Context, cell: Cell) -> str:
     return "rows" if context.level(cell, "operation") in MULTI else "throughput"
 
 
-def rates(context: Context, cell: Cell, arm: str) -> dict[int, float]:
+def rates(context: Context, cell: Cell, arm: str) -> Blocks:
     """The rate of each repetition."""
     return context.values(rate_measure(context, cell), cell, arm)
 
@@ -212,7 +213,8 @@ def durability(context: Context) -> Iterator[Block]:
 
 
 def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Row]:
-    below, rates_below, usual = "", dict[int, float](), {**words.USUAL, "operation": WRITES}
+    below, usual = "", {**words.USUAL, "operation": WRITES}
+    rates_below: Blocks = {}
     by_level = context.groups(cells, ("durability",))
     for (level,) in sorted(by_level, key=lambda key: LEVELS.index(key[0]) if key[0] in LEVELS else len(LEVELS)):
         of_level = by_level[(level,)]

@@ -12,6 +12,7 @@ from virtgauge.analysis.ranks import magnitude
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import NONE, load_label, probe_title
 from virtgauge.results.quantities import COUNT, PROBABILITY
+from virtgauge.results.table import Blocks
 from virtgauge.specs.blocks import Block, Column, Place, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.timing_insights import PROBES, function_label
@@ -111,7 +112,7 @@ def factors_of(context: Context) -> Iterator[tuple[str, factor_tests.ProbeFactor
             yield probe, found
 
 
-def _values(context: Context, probe: str, cell: Cell, arm: str, statistic: str) -> dict[int, float]:
+def _values(context: Context, probe: str, cell: Cell, arm: str, statistic: str) -> Blocks:
     return context.values(f"{probe}.{statistic}", cell, arm)
 
 

@@ -58,7 +58,7 @@ def function_label(levels: Mapping[str, str]) -> str:
 # -- columns ---------------------------------------------------------------------------------------------
 
 
-def _counts(context: Context, cell: Cell, arm: str) -> dict[int, float]:
+def _counts(context: Context, cell: Cell, arm: str) -> Mapping[int, float]:
     """How many values each repetition has."""
     probes, source = frozenset({cell.probe}), Statistic(cell.probe, "n")
     measure = Measure("timing", f"{cell.probe}.values", COUNT, Better.NEITHER, "values", probes, source)
@@ -70,8 +70,8 @@ def statistic(name: str) -> Callable[[Context, Cell, str], Shown]:
 
     def say(context: Context, cell: Cell, arm: str) -> Shown:
         measure = f"{cell.probe}.{name}"
-        shown, counts = context.value(measure, cell, arm, compared=name in COMPARED), _counts(context, cell, arm)
-        if name not in TAILS or not counts or context.values(measure, cell, arm):
+        shown = context.value(measure, cell, arm, compared=name in COMPARED)
+        if name not in TAILS or context.values(measure, cell, arm) or not (counts := _counts(context, cell, arm)):
             return shown
         pooled = _pooled_tail(context, cell, arm, TAILS[name], counts)
         return dataclasses.replace(shown, measure=f"{measure}_of_all", estimate=pooled, compared=None)

@@ -17,6 +17,7 @@ from virtgauge.reference import table as reference_table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import duration, load_label
 from virtgauge.results.quantities import DURATION
+from virtgauge.results.table import Blocks
 from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.timing_insights import USUAL, function_label, statistic
@@ -114,7 +115,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return "emulated platforms decide nothing" if measured else "nothing of it was measured"
         return "not measured here"
 
-    def values(place: Place, measure: str, arm: str) -> dict[int, float]:
+    def values(place: Place, measure: str, arm: str) -> Blocks:
         cell = cells.get((*place[:2], arm, place[3]))
         if cell is None:
             return {}
