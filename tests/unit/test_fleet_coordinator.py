@@ -28,7 +28,7 @@ from virtgauge.fleet.messages import (
     unpack,
 )
 from virtgauge.fleet.roster import DistrustError
-from virtgauge.host.tag import cache_root
+from virtgauge.folders import cache_root
 from virtgauge.ledger.read_only import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER
 from virtgauge.ledger.store import Ledger

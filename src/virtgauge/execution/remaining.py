@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from virtgauge.execution.progress import duration_text
-from virtgauge.host.tag import cache_root
+from virtgauge.folders import cache_root
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.suites.base import Cell
 

@@ -24,8 +24,8 @@ from virtgauge.execution.run import (
 )
 from virtgauge.execution.runner import Runner
 from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
+from virtgauge.folders import cache_root
 from virtgauge.host.scope import Scope
-from virtgauge.host.tag import cache_root
 from virtgauge.ledger.records import ArmRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
 from virtgauge.plan.load import parse_plan

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Self, TextIO
 
 from virtgauge.errors import unwritable
+from virtgauge.folders import cache_root
 
 # Every process that virtgauge starts on the host carries in these variables its scope's tag, the identity of the
 # scope's owner, so that an orphan is known without the scope's folder, and the user and state folder of the scope.
@@ -110,12 +111,6 @@ def make_state_root() -> None:
         raise
     except OSError as error:
         raise unwritable(f"{root}: cannot be written: {error.strerror}", error, STATE_REMEDY) from error
-
-
-def cache_root() -> Path:
-    """``$XDG_CACHE_HOME/virtgauge``; ``~/.cache/virtgauge`` where the variable is unset or not absolute."""
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(chosen) if chosen.startswith("/") else Path.home() / ".cache") / "virtgauge"
 
 
 def scratch_root() -> Path:

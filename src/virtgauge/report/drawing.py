@@ -2,7 +2,7 @@
 
 Every panel is a chart of its own, so that the page can lay panels out to its width; the panels of one chart share its
 axes' domains.  Data comes by name from the page's one copy of it.  Text and lines of the axes are coloured by the
-page's style sheet, which knows light from dark.
+page's style sheet, which knows light from dark.  Only the tests compare what is made here with Vega-Lite's schema.
 
 Rows of ``dots`` and ``lines`` have ``kind`` (``ours``; ``other`` off the line; ``published``; ``rule`` and ``bound``
 for rules at an ``x`` or a ``y``; ``guide`` for lines through ``across`` and ``up``, one for each ``of``), ``arm``,
@@ -20,8 +20,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import altair as alt
 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.page import arm_colours, arm_dashes
@@ -61,10 +59,11 @@ _LANE_HEIGHT = 16
 ROWS = "rows"  # The name that a specification gives to its panel's data
 Row = Mapping[str, Any]
 Arms = Sequence[ArmRecord]
-Drawn = tuple[list[alt.Chart], int]  # The layers of a panel, and how high it is
+Spec = dict[str, Any]  # A part of a specification, as Vega-Lite has it in JSON
+Drawn = tuple[list[Spec], int]  # The layers of a panel, and how high it is
 
 
-def specification(chart: Chart, arms: Arms) -> dict[str, Any]:
+def specification(chart: Chart, arms: Arms) -> Spec:
     """How every panel of a chart is drawn, as wide as its place on the page; its data is called :data:`ROWS`.
 
     ``arms`` are the manifest's, for their colours.
@@ -72,64 +71,65 @@ def specification(chart: Chart, arms: Arms) -> dict[str, Any]:
     rows = [row for panel in chart.panels for row in panel.rows]
     draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips, "spans": _spans}
     layers, height = draw[chart.kind](chart, rows, arms)
-    config = alt.Config(
-        background="transparent",
-        font=FONT,
-        view=alt.ViewConfig(stroke="transparent"),
-        axis=alt.AxisConfig(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", tickSize=4, domain=True),
-    )
-    # At once, for every change to a chart of layers copies all of them.
-    whole = alt.layer(*layers).properties(width="container", height=height, config=config)
-    spec: dict[str, Any] = whole.to_dict(validate=False)  # takes half a second in all; the tests validate what is drawn
-    spec.pop("$schema", None)  # an address; the page has no use for one
-    return spec
+    axes = {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "tickSize": 4, "domain": True}
+    config = {"background": "transparent", "font": FONT, "view": {"stroke": "transparent"}, "axis": axes}
+    return {"data": {"name": ROWS}, "layer": layers, "width": "container", "height": height, "config": config}
 
 
-def _colour(arms: Arms, channel: Any = alt.Color) -> Any:
-    """The channel that gives every arm its colour."""
-    colours = arm_colours(arms)
-    return channel("arm:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), legend=None)
+def _numbers(field: str, **how: Any) -> Spec:
+    """A channel that shows the numbers of a field."""
+    return {"field": field, "type": "quantitative", **how}
 
 
-def _dash(arms: Arms) -> alt.StrokeDash:
-    """The channel that tells emulated arms and the A/A arm by their lines."""
-    dashes = arm_dashes(arms)
-    scale: Any = alt.Scale(domain=list(dashes), range=list(dashes.values()))
-    return alt.StrokeDash("arm:N", scale=scale, legend=None)
+def _names(field: str, **how: Any) -> Spec:
+    """A channel that shows the names, or texts, of a field."""
+    return {"field": field, "type": "nominal", **how}
 
 
-def _rows(kinds: str, mark: str, **style: Any) -> alt.Chart:
+def _told(**titles: str) -> list[Spec]:
+    return [_names(field, title=title) for field, title in titles.items()]
+
+
+def _arm_in(looks: Mapping[str, Any]) -> Spec:
+    """The channel that tells arms by these colours, or dashes."""
+    return _names("arm", scale={"domain": [*looks], "range": [*looks.values()]}, legend=None)
+
+
+def _layer(mark: str, encoding: Spec, **style: Any) -> Spec:
+    """Marks of all rows."""
+    return {"mark": {"type": mark, **style}, "encoding": encoding}
+
+
+def _rows(kinds: str, mark: str, encoding: Spec, **style: Any) -> Spec:
     """Marks of the rows of some kinds."""
     wanted = " || ".join(f"datum.kind == '{kind}'" for kind in kinds.split())
-    chart = alt.Chart(alt.NamedData(name=ROWS)).transform_filter(wanted)
-    made: alt.Chart = getattr(chart, f"mark_{mark}")(clip=True, **style)
-    return made
+    return {**_layer(mark, encoding, clip=True, **style), "transform": [{"filter": wanted}]}
 
 
-def _told(**titles: str) -> list[alt.Tooltip]:
-    return [alt.Tooltip(f"{name}:N", title=title) for name, title in titles.items()]
-
-
-def _figures(rows: Sequence[Row], arms: Arms, value: alt.X | alt.Y, place: dict[str, Any], at: str) -> list[alt.Chart]:
-    """Points with their intervals, and published ones, along the channel of the value.
+def _figures(rows: Sequence[Row], arms: Arms, places: Spec, along: str, at: str) -> list[Spec]:
+    """Points with their intervals, and published ones, at channels of which ``along`` is the value's.
 
     No layer that has nothing to draw, for it would have no extent.
     """
-    along = "x" if isinstance(value, alt.X) else "y"
-    colour, told = _colour(arms), _told(label="platform", **{at: at}, t="median", interval="interval")
-    low: Any = type(value)("low:Q", **{name: value[name] for name in ("scale", "axis")})
-    intervals = _rows("ours other", "rule", strokeWidth=3, opacity=0.4).transform_filter("isValid(datum.low)")
-    points = _rows("ours other", "point", filled=True, size=44, opacity=1, strokeWidth=1.4)
-    published = _rows("published", "point", size=56, strokeWidth=1.6, opacity=0.9, color="currentColor", filled=False)
-    hollow = alt.condition("datum.hollow || datum.kind == 'other'", alt.value(0), alt.value(1))
-    shape, other = alt.Shape("shape:N", scale=None, legend=None), _told(t="published, other hardware")
-    own: dict[str, Any] = {along: value, **place}
-    layers = [points.encode(**own, color=colour, stroke=_colour(arms, alt.Stroke), fillOpacity=hollow, tooltip=told)]
+    colour, told = _arm_in(arm_colours(arms)), _told(label="platform", **{at: at}, t="median", interval="interval")
+    hollow = {"condition": {"test": "datum.hollow || datum.kind == 'other'", "value": 0}, "value": 1}
+    shown = {**places, "color": colour, "stroke": colour, "fillOpacity": hollow, "tooltip": told}
+    layers = [_rows("ours other", "point", shown, filled=True, size=44, opacity=1, strokeWidth=1.4)]
     if any(row.get("low") is not None for row in rows):
-        layers.insert(0, intervals.encode(**own | {along: low, f"{along}2": "high:Q"}, color=colour, tooltip=told))
+        ends = {along: {**places[along], "field": "low"}, f"{along}2": {"field": "high"}}
+        shown = {**places, **ends, "color": colour, "tooltip": told}
+        layers.insert(0, _rows("ours other", "rule", shown, strokeWidth=3, opacity=0.4))
+        layers[0]["transform"].append({"filter": "isValid(datum.low)"})
     if any(row["kind"] == "published" for row in rows):
-        layers.append(published.encode(**own, shape=shape, tooltip=other))
+        layers.append(_shapes("published", places, "published, other hardware", size=56))
     return layers
+
+
+def _shapes(kind: str, places: Spec, title: str, size: int) -> Spec:
+    """Points that each have a shape of their own, and a text of this title."""
+    shown = {**places, "shape": _names("shape", scale=None, legend=None), "tooltip": _told(t=title)}
+    style = {"strokeWidth": 1.6, "opacity": 0.9, "color": "currentColor", "filled": False}
+    return _rows(kind, "point", shown, size=size, **style)
 
 
 def _dots(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
@@ -140,18 +140,18 @@ def _dots(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     lanes = [arm.name for arm in arms if arm.name in present]
     lanes += [_PAPER_LANE] if any(row["kind"] == "published" for row in rows) else []
     ends = _ends(rows, "x")
-    across = alt.X("x:Q", scale=_scale(ends, chart.x), axis=_axis(chart.x, ends))
-    up = alt.Y(
-        "category:N",
+    across = {"scale": _scale(ends, chart.x), "axis": _axis(chart.x, ends)}
+    up = _names(
+        "category",
         sort=categories,
-        scale=alt.Scale(domain=categories, paddingInner=_BAND_PADDING, paddingOuter=_BAND_PADDING / 2),
-        axis=alt.Axis(title=None, labelLimit=150, ticks=False, grid=False, labelExpr=_CATEGORY_LABEL),
+        scale={"domain": categories, "paddingInner": _BAND_PADDING, "paddingOuter": _BAND_PADDING / 2},
+        axis={"title": None, "labelLimit": 150, "ticks": False, "grid": False, "labelExpr": _CATEGORY_LABEL},
     )
-    place = {"y": up, "yOffset": alt.YOffset("arm:N", scale=alt.Scale(domain=lanes))}
-    layers = _figures(rows, arms, across, place, "category")
+    places = {"x": _numbers("x", **across), "y": up, "yOffset": _names("arm", scale={"domain": lanes})}
+    layers = _figures(rows, arms, places, "x", "category")
     if chart.x.scale == "signed":
-        zero = alt.Chart(alt.NamedData(name=ROWS)).mark_rule(strokeDash=[3, 3], color="currentColor", opacity=0.6)
-        layers.insert(0, zero.encode(x=alt.XDatum(0, scale=across["scale"], axis=across["axis"])))
+        zero = {"x": {"datum": 0, **across}}
+        layers.insert(0, _layer("rule", zero, strokeDash=[3, 3], color="currentColor", opacity=0.6))
     height = max(_LEAST_BAND, _ROW_HEIGHT * len(lanes)) * max(len(categories), 1) + 16
     return layers, height
 
@@ -161,27 +161,28 @@ def _lines(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     points = [row for row in rows if row["kind"] not in ("rule", "bound")]
     along = [row[name] for row in rows for name in ("x", "across") if name in row]
     ends = [*_ends(points, "y"), *(row["y"] for row in rows if row["kind"] == "bound"), *_ends(rows, "up")]
-    x: dict[str, Any] = {"scale": _scale(along, chart.x), "axis": _axis(chart.x, along)}
-    y: dict[str, Any] = {"scale": _scale(ends, chart.y), "axis": _axis(chart.y, ends)}
-    across, up, colour = alt.X("x:Q", **x), alt.Y("y:Q", **y), _colour(arms)
-    joined = _rows("ours", "line", strokeWidth=1.7).encode(
-        x=across, y=up, color=colour, strokeDash=_dash(arms), order=alt.Order("x:Q")
-    )
-    along_marks = alt.X("across:Q", **x)
-    layers = [joined, *_figures(rows, arms, up, {"x": across}, "at"), *_marks(rows, along_marks, y["scale"])]
+    x = {"scale": _scale(along, chart.x), "axis": _axis(chart.x, along)}
+    y = {"scale": _scale(ends, chart.y), "axis": _axis(chart.y, ends)}
+    places, colour = {"x": _numbers("x", **x), "y": _numbers("y", **y)}, _arm_in(arm_colours(arms))
+    besides = {"x": _numbers("across", **x), "y": _numbers("up", **y)}
+    joined = {**places, "color": colour, "strokeDash": _arm_in(arm_dashes(arms)), "order": _numbers("x")}
+    layers = [_rows("ours", "line", joined, strokeWidth=1.7), *_figures(rows, arms, places, "y", "at")]
+    layers += _marks(rows, besides["x"], y["scale"])
     kinds = {row["kind"] for row in rows}
     if "published" in kinds:
-        names = _rows("published", "text", dy=-9, fontSize=10, color="currentColor")
-        layers.append(names.encode(x=across, y=up, text="name:N"))
+        names = {**places, "text": _names("name")}
+        layers.append(_rows("published", "text", names, dy=-9, fontSize=10, color="currentColor"))
     if "guide" in kinds:
-        line = _rows("guide", "line", color="currentColor", strokeWidth=1.2, opacity=0.6, strokeDash=[2, 3])
-        layers.append(line.encode(x=along_marks, y=alt.Y("up:Q", **y), detail="of:N", tooltip=_told(t="line")))
+        line = {**besides, "detail": _names("of"), "tooltip": _told(t="line")}
+        style = {"color": "currentColor", "strokeWidth": 1.2, "opacity": 0.6, "strokeDash": [2, 3]}
+        layers.append(_rows("guide", "line", line, **style))
     if "rule" in kinds:
-        rules = _rows("rule", "rule", strokeWidth=1.4, opacity=0.8)
-        layers.append(rules.encode(x=across, color=colour, tooltip=_told(label="platform", t="at")))
+        rule = {"x": places["x"], "color": colour, "tooltip": _told(label="platform", t="at")}
+        layers.append(_rows("rule", "rule", rule, strokeWidth=1.4, opacity=0.8))
     if "bound" in kinds:
-        bounds = _rows("bound", "rule", strokeDash=[3, 4], strokeWidth=1.2, color="currentColor", opacity=0.8)
-        layers.append(bounds.encode(y=up, tooltip=_told(t="bound")))
+        bound = {"y": places["y"], "tooltip": _told(t="bound")}
+        style = {"color": "currentColor", "strokeWidth": 1.2, "opacity": 0.8, "strokeDash": [3, 4]}
+        layers.append(_rows("bound", "rule", bound, **style))
     return layers, _LINES_HEIGHT
 
 
@@ -190,43 +191,45 @@ def _curves(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     values = _each(rows, "x")
     bottom = 10 ** math.floor(math.log10(min(_each(rows, "y"))))
     decades = [10.0**-k for k in range(round(-math.log10(bottom)) + 1)]
-    shown = alt.Axis(labelExpr=_SHARE_LABEL, values=decades[:: 2 if len(decades) > 5 else 1], title=None)
-    across = alt.X("x:Q", scale=_scale(values, chart.x), axis=_axis(chart.x, values))
-    up = alt.Y("y:Q", scale=alt.Scale(type="log", domain=[bottom, 1], nice=False), axis=shown)
-    lines = _rows("curve", "line", interpolate="step-after", strokeWidth=1.9)
-    means = _rows("mean", "rule", strokeDash=[3, 4], strokeWidth=1.1, opacity=0.75)
-    colour, told = _colour(arms), _told(label="platform", t="above", s="share")
+    shown = {"labelExpr": _SHARE_LABEL, "values": decades[:: 2 if len(decades) > 5 else 1], "title": None}
+    across = _numbers("x", scale=_scale(values, chart.x), axis=_axis(chart.x, values))
+    up = _numbers("y", scale={"type": "log", "domain": [bottom, 1], "nice": False}, axis=shown)
+    means = {"x": across, "color": _arm_in(arm_colours(arms)), "tooltip": _told(label="platform", t="mean")}
+    told = _told(label="platform", t="above", s="share")
+    curves = {**means, "y": up, "strokeDash": _arm_in(arm_dashes(arms)), "tooltip": told}
     return [
-        means.encode(x=across, color=colour, tooltip=_told(label="platform", t="mean")),
-        lines.encode(x=across, y=up, color=colour, strokeDash=_dash(arms), tooltip=told),
+        _rows("mean", "rule", means, strokeDash=[3, 4], strokeWidth=1.1, opacity=0.75),
+        _rows("curve", "line", curves, interpolate="step-after", strokeWidth=1.9),
     ], _LINES_HEIGHT
 
 
 def _squares(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     """A coloured square, with its figure, for each pair of levels."""
-    base = alt.Chart(alt.NamedData(name=ROWS)).encode(
-        x=alt.X("x:N", sort=None, axis=alt.Axis(title=chart.x.title, orient="top", labelAngle=0)),
-        y=alt.Y("y:N", sort=None, axis=alt.Axis(title=None)),
-    )
+    placed = {
+        "x": _names("x", sort=None, axis={"title": chart.x.title, "orient": "top", "labelAngle": 0}),
+        "y": _names("y", sort=None, axis={"title": None}),
+    }
     domain = [min(row["value"] for row in rows), max(row["value"] for row in rows)]
     # A number is to be readable on the strongest one, on light pages and dark ones.
-    strength = alt.FillOpacity("value:Q", scale=alt.Scale(domain=domain, range=[0.05, 0.55]), legend=None)
-    told = _told(at="at", t=chart.y.title)
-    squares = base.mark_rect(cornerRadius=2, color=_SQUARE).encode(fillOpacity=strength, tooltip=told)
-    figures = base.mark_text(fontSize=11, color="currentColor").encode(text="t:N")
-    return [squares, figures], 24 * len({row["y"] for row in rows}) + 30
+    strength = _numbers("value", scale={"domain": domain, "range": [0.05, 0.55]}, legend=None)
+    squares = {**placed, "fillOpacity": strength, "tooltip": _told(at="at", t=chart.y.title)}
+    return [
+        _layer("rect", squares, cornerRadius=2, color=_SQUARE),
+        _layer("text", {**placed, "text": _names("t")}, fontSize=11, color="currentColor"),
+    ], 24 * len({row["y"] for row in rows}) + 30
 
 
 def _strips(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     """Raw values, a strip for each cell."""
     values = [*_each(rows, "y"), *_ends(rows, "up")]
-    across, up = alt.X("x:Q", axis=None), alt.Y("y:Q", scale=_scale(values, chart.y), axis=_axis(chart.y, values))
-    points = _rows("raw", "point", filled=True, size=5, opacity=0.35)
-    medians = _rows("median", "rule", strokeWidth=2.6)
+    up = _numbers("y", scale=_scale(values, chart.y), axis=_axis(chart.y, values))
+    placed = {"x": _numbers("x", axis=None), "y": up, "color": _arm_in(arm_colours(arms))}
+    points = {**placed, "tooltip": _told(label="platform", t="value")}
+    medians = {**placed, "x2": {"field": "x2"}, "strokeDash": _arm_in(arm_dashes(arms))}
     return [
-        points.encode(x=across, y=up, color=_colour(arms), tooltip=_told(label="platform", t="value")),
-        medians.encode(x=across, x2="x2:Q", y=up, color=_colour(arms), strokeDash=_dash(arms)),
-        *_marks(rows, alt.X("across:Q", axis=None), up["scale"]),
+        _rows("raw", "point", points, filled=True, size=5, opacity=0.35),
+        _rows("median", "rule", medians, strokeWidth=2.6),
+        *_marks(rows, _numbers("across", axis=None), up["scale"]),
     ], _LINES_HEIGHT
 
 
@@ -234,29 +237,25 @@ def _spans(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     """What followed what from one beginning, a band for each event and a lane within it for each who saw it."""
     bands, lanes = (list(dict.fromkeys(row[part] for row in rows)) for part in ("category", "lane"))
     ends, causes = _ends(rows, "x2"), list(dict.fromkeys(row["cause"] for row in rows))
-    shown = alt.Axis(labelExpr=_TIME_LABEL, title=chart.x.title, tickCount=6, grid=True)
-    bars = _rows("ours", "bar", height={"band": 0.9}).encode(
-        x=alt.X("x:Q", scale=_scale(ends, chart.x), axis=shown),
-        x2="x2:Q",
-        y=alt.Y("category:N", sort=bands, axis=alt.Axis(title=None, ticks=False, labelExpr=_CATEGORY_LABEL)),
-        yOffset=alt.YOffset("lane:N", scale=alt.Scale(domain=lanes)),
-        color=alt.Color(
-            "cause:N",
-            scale=alt.Scale(domain=causes, scheme="tableau10"),
-            legend=alt.Legend(orient="bottom", title=None, columns=4),
-        ),
-        tooltip=_told(at="seen by", t="what"),
-    )
-    return [bars], _LANE_HEIGHT * max(len(lanes), 2) * len(bands) + 16
+    shown = {"labelExpr": _TIME_LABEL, "title": chart.x.title, "tickCount": 6, "grid": True}
+    legend = {"orient": "bottom", "title": None, "columns": 4}
+    bars = {
+        "x": _numbers("x", scale=_scale(ends, chart.x), axis=shown),
+        "x2": {"field": "x2"},
+        "y": _names("category", sort=bands, axis={"title": None, "ticks": False, "labelExpr": _CATEGORY_LABEL}),
+        "yOffset": _names("lane", scale={"domain": lanes}),
+        "color": _names("cause", scale={"domain": causes, "scheme": "tableau10"}, legend=legend),
+        "tooltip": _told(at="seen by", t="what"),
+    }
+    height = _LANE_HEIGHT * max(len(lanes), 2) * len(bands) + 16
+    return [_rows("ours", "bar", bars, height={"band": 0.9})], height
 
 
-def _marks(rows: Sequence[Row], across: alt.X, up_scale: alt.Scale) -> list[alt.Chart]:
+def _marks(rows: Sequence[Row], across: Spec, up_scale: Spec) -> list[Spec]:
     """What is drawn besides, at ``across`` and ``up``, in a shape of its own."""
     if not any(row.get("kind") == "mark" for row in rows):
         return []
-    marks = _rows("mark", "point", size=64, filled=False, strokeWidth=1.6, opacity=0.9, color="currentColor")
-    shape = alt.Shape("shape:N", scale=None, legend=None)
-    return [marks.encode(x=across, y=alt.Y("up:Q", scale=up_scale), shape=shape, tooltip=_told(t="besides"))]
+    return [_shapes("mark", {"x": across, "y": _numbers("up", scale=up_scale)}, "besides", size=64)]
 
 
 def _ends(rows: Sequence[Row], channel: str) -> list[float]:
@@ -269,25 +268,25 @@ def _each(rows: Sequence[Row], channel: str) -> list[float]:
     return [one for some in found for one in (some if isinstance(some, list | tuple) else [some]) if one and one > 0]
 
 
-def _scale(values: Sequence[float], axis: Axis) -> alt.Scale:
+def _scale(values: Sequence[float], axis: Axis) -> Spec:
     """Logarithmic, of the numbers of a factor's levels to the base of two; linear near zero, where that is a value."""
     if axis.scale == "signed":
         reach = _signed_ticks(values)[-1] * 1.05
-        return alt.Scale(type="symlog", constant=_LINEAR_UP_TO, domain=[-reach, reach], nice=False)
+        return {"type": "symlog", "constant": _LINEAR_UP_TO, "domain": [-reach, reach], "nice": False}
     if axis.scale == "close" and axis.quantity is not None:
-        return alt.Scale(zero=False, nice=False, padding=_MARGIN)
+        return {"zero": False, "nice": False, "padding": _MARGIN}
     if axis.scale == "close":
         values = [*axis.labels] or values
         margin = (_HEADROOM - 1) * ((max(values) - min(values)) or max(values) or 1.0)
-        return alt.Scale(domain=[min(values) - margin, max(values) + margin], nice=False)
+        return {"domain": [min(values) - margin, max(values) + margin], "nice": False}
     if axis.scale == "linear":
-        return alt.Scale(domain=[0, max([1.0, *values]) * _HEADROOM], nice=False)
+        return {"domain": [0, max([1.0, *values]) * _HEADROOM], "nice": False}
     if axis.quantity is None and min(values) > 0:
-        return alt.Scale(type="log", base=2, domain=[min(values) / 1.15, max(values) * 1.15], nice=False)
+        return {"type": "log", "base": 2, "domain": [min(values) / 1.15, max(values) * 1.15], "nice": False}
     if values and min(values) == 0 < max(values):
         domain, linear = [0, 1.15 * max(values)], _LINEAR_BELOW * max(values)
-        return alt.Scale(type="symlog", constant=linear, domain=domain, nice=False)
-    return alt.Scale(type="log", domain=list(_domain(values)), nice=False)
+        return {"type": "symlog", "constant": linear, "domain": domain, "nice": False}
+    return {"type": "log", "domain": list(_domain(values)), "nice": False}
 
 
 def _signed_ticks(values: Sequence[float]) -> list[float]:
@@ -297,28 +296,29 @@ def _signed_ticks(values: Sequence[float]) -> list[float]:
     return [*_SIGNED_TICKS[:beyond], max(_SIGNED_TICKS[beyond], most)]
 
 
-def _axis(axis: Axis, values: Sequence[float]) -> alt.Axis:
+def _axis(axis: Axis, values: Sequence[float]) -> Spec:
     if axis.scale == "signed":
         ticks = _signed_ticks(values)
         at = [*(-tick for tick in reversed(ticks)), 0, *ticks]
-        return alt.Axis(values=at, labelExpr=_SIGNED_LABEL, title=axis.title, labelOverlap=True)
+        return {"values": at, "labelExpr": _SIGNED_LABEL, "title": axis.title, "labelOverlap": True}
     if axis.labels:  # of neighbours of one name the first has it
         numbers = [at for at, name in axis.labels.items() if axis.labels.get(at - 1) != name]
         named = json.dumps({number: axis.labels[number] for number in numbers})
-        shown: Any = {"labelExpr": f"{named}[datum.value]", "labelOverlap": "greedy", "labelSeparation": 8}
-        return alt.Axis(values=numbers, title=axis.title or None, grid=True, labelLimit=110, labelBound=True, **shown)
+        shown = {"labelExpr": f"{named}[datum.value]", "labelOverlap": "greedy", "labelSeparation": 8}
+        shown |= {"labelLimit": 110, "labelBound": True}
+        return {**shown, "values": numbers, "title": axis.title or None, "grid": True}
     if axis.quantity is None:
-        return alt.Axis(values=sorted(set(values)), format="d", title=axis.title, grid=True, labelOverlap=True)
+        return {"values": sorted(set(values)), "format": "d", "title": axis.title, "grid": True, "labelOverlap": True}
     if axis.quantity is DURATION:
         title = axis.title if axis.title != DURATION.unit else None
-        placed: dict[str, Any] = {"tickCount": 6} if axis.scale in ("linear", "close") else {"values": _ticks(values)}
-        return alt.Axis(labelExpr=_TIME_LABEL, title=title, labelOverlap=True, grid=True, **placed)
+        placed = {"tickCount": 6} if axis.scale in ("linear", "close") else {"values": _ticks(values)}
+        return {"labelExpr": _TIME_LABEL, "title": title, "labelOverlap": True, "grid": True, **placed}
     if axis.scale in ("linear", "close"):
         unit = " %" if axis.quantity is SHARE else "×" if axis.quantity is RATIO else ""
         label = f"format(datum.value, '~g') + '{unit}'" if unit else _COUNT_LABEL
-        return alt.Axis(labelExpr=label, title=axis.title, tickCount=6, grid=True)
+        return {"labelExpr": label, "title": axis.title, "tickCount": 6, "grid": True}
     ticks = [*([0.0] if min(values, default=1.0) == 0 else []), *_ticks(values)]
-    return alt.Axis(labelExpr=_COUNT_LABEL, values=ticks, title=axis.title, labelOverlap=True, grid=True)
+    return {"labelExpr": _COUNT_LABEL, "values": ticks, "title": axis.title, "labelOverlap": True, "grid": True}
 
 
 def _domain(values: Iterable[float]) -> tuple[float, float]:

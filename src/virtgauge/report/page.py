@@ -8,6 +8,7 @@ allows the two scripts that it brings, by their hashes, and no connection whatso
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.bccache import Bucket
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
@@ -24,6 +26,7 @@ import virtgauge
 from virtgauge.claims.papers import SOURCES, printed_beside_table
 from virtgauge.claims.verdicts import counted
 from virtgauge.errors import UnavailableError, printable
+from virtgauge.folders import private_cache
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import replay, requirements, trials
 from virtgauge.report.answers import answers, identical_arms
@@ -98,7 +101,7 @@ class Page:
 
     def blocks(self, name: str, blocks: Sequence[Block], arms: Sequence[ArmRecord]) -> Markup:
         """Blocks, and the data of their charts under a name that nothing else uses; ``arms`` are in the legends."""
-        from virtgauge.report.drawing import specification  # takes a second, which other forms of the report spare
+        from virtgauge.report.drawing import specification  # it takes the arms' colours from here
 
         drawn = {}
         for place, block in enumerate(blocks):
@@ -186,10 +189,35 @@ def arm_dashes(arms: Sequence[ArmRecord]) -> dict[str, list[int]]:
     return {arm.name: [7, 3] if arm.emulated else [2, 2] if arm.role == "aa" else [1, 0] for arm in arms}
 
 
+class _Compiled(jinja2.FileSystemBytecodeCache):
+    """Compiled templates; what cannot be read or written is compiled again, and what is damaged, too."""
+
+    _maker = f"{jinja2.__version__} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()}"
+
+    def get_source_checksum(self, source: str) -> str:
+        """Of all that the code follows from: a template, Jinja2, and how this file sets it up."""
+        return super().get_source_checksum(f"{self._maker} {source}")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(Exception):  # of unmarshalling may come any
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def compiled_templates() -> jinja2.BytecodeCache | None:
+    """Where templates' code is kept, for compiling them takes as long as drawing a page; None where it cannot be."""
+    folder = private_cache("templates")
+    return _Compiled(str(folder)) if folder else None
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
+        bytecode_cache=compiled_templates(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,27 @@
+"""The user's folder of what can be made again, and parts of it that are nobody else's."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def cache_root() -> Path:
+    """``$XDG_CACHE_HOME/virtgauge``; ``~/.cache/virtgauge`` where the variable is unset or not absolute."""
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(chosen) if chosen.startswith("/") else Path.home() / ".cache") / "virtgauge"
+
+
+def private_cache(name: str) -> Path | None:
+    """A folder of the cache for what will be executed, made where it is missing; None where it cannot be made, belongs
+    to another user, or gives others any right.
+    """
+    try:
+        folder = cache_root() / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except (OSError, RuntimeError):  # the latter: nobody has this number, and so no home
+        return None
+    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return folder if own else None
