@@ -27,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,9 @@ class Effect:
     partial_eta_squared: float  # SS(effect) / (SS(effect) + SS(its error)): 0…1
 
 
-def aligned_rank_anova(values: Values, between: Collection[int] | None = None) -> tuple[Effect, ...]:
+def aligned_rank_anova(
+    values: Values, between: Collection[int] | None = None, effects: Sequence[tuple[int, ...]] = ()
+) -> tuple[Effect, ...]:
     """Every main effect and interaction of a balanced full factorial of one to three factors.
 
     Args:
@@ -65,6 +67,7 @@ def aligned_rank_anova(values: Values, between: Collection[int] | None = None) -
         between: None: every value is from a unit of its own.  Otherwise place r of the last axis is one unit for each
             combination of levels of *these* factors, and was measured at every level of the others.  ``()``: n units
             in all, each measured in every cell.
+        effects: those wanted alone, each by its axes in ascending order.
 
     Returns:
         Main effects first, then pairs, then all three.
@@ -74,13 +77,15 @@ def aligned_rank_anova(values: Values, between: Collection[int] | None = None) -
             than three factors.  Nothing is filled in.
     """
     units = _units(values, between)
-    return tuple(_effect(midranks(align(values, effect)), effect, units) for effect in _effects(values))
+    return tuple(_effect(midranks(align(values, effect)), effect, units) for effect in effects or _effects(values))
 
 
-def anova(values: Values, between: Collection[int] | None = None) -> tuple[Effect, ...]:
+def anova(
+    values: Values, between: Collection[int] | None = None, effects: Sequence[tuple[int, ...]] = ()
+) -> tuple[Effect, ...]:
     """The ordinary analysis of variance of the same design: same arguments, same order, no ranks."""
     units = _units(values, between)
-    return tuple(_effect(values - values.mean(), effect, units) for effect in _effects(values))
+    return tuple(_effect(values - values.mean(), effect, units) for effect in effects or _effects(values))
 
 
 def align(values: Values, effect: tuple[int, ...]) -> Values:

@@ -36,6 +36,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -127,13 +128,16 @@ def ranks_within_units(levels: Sequence[Sequence[Guests]]) -> list[Values]:
     out.  To be tested with the units as blocks; ``levels`` as in :func:`unit_ranks`.
     """
     owners: dict[str, int] = {}
-    found = []
+    found, rows = [np.empty(0, dtype=np.int64)], [np.empty((0, len(levels)))]
     for cell in zip(*levels, strict=True):
         samples = [_sample(values, owners) for values in cell]
-        whole = functools.reduce(np.intersect1d, [units for units, _ in samples])
-        rows = np.array([values[np.searchsorted(units, whole)] for units, values in samples]).T
-        found.append((whole, _midranks_of_rows(rows)))
-    return list(_means(found, (len(levels),)).T)
+        whole = samples[0][0]
+        if not all(np.array_equal(units, whole) for units, _ in samples):
+            whole = functools.reduce(np.intersect1d, [units for units, _ in samples])
+            samples = [(whole, values[np.searchsorted(units, whole)]) for units, values in samples]
+        found.append(whole)
+        rows.append(np.array([values for _, values in samples]).T)
+    return list(_means([(np.concatenate(found), _midranks_of_rows(np.concatenate(rows)))], (len(levels),)).T)
 
 
 def _sample(guests: Guests, owners: dict[str, int]) -> tuple[Whole, Values]:
@@ -197,10 +201,10 @@ def dunn(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False
     """
     parts, spread = _parts(groups, blocked=blocked)
     pairs = list(itertools.combinations(range(len(groups)), 2))
-    z = []
-    for one, other in ((parts[i], parts[j]) for i, j in pairs):
-        error = math.sqrt(spread * (1 / one.size + 1 / other.size))
-        z.append(float((one.mean() - other.mean()) / error) if error else 0.0)
+    z, means = [], [float(part.mean()) for part in parts]
+    for i, j in pairs:
+        error = math.sqrt(spread * (1 / parts[i].size + 1 / parts[j].size))
+        z.append((means[i] - means[j]) / error if error else 0.0)
     if blocked:
         p = _exact_p(parts, pairs)
     elif exact and _enumerable([len(part) for part in parts]):
@@ -212,24 +216,31 @@ def dunn(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False
 
 def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[float]:
     """The p of pairs if chance had dealt each block's ranks out to the groups: of the difference of two rank sums."""
-    widest, others = 2 * (len(parts) - 1), ~np.eye(len(parts), dtype=bool)
-    blocks, kinds = np.rint(2 * np.array(parts)).astype(np.int64).T, []
-    for ranks, times in zip(*np.unique(np.sort(blocks, axis=1), axis=0, return_counts=True), strict=True):
-        steps = np.subtract.outer(ranks, ranks)[others]
-        kinds.append((np.bincount(steps + widest, minlength=2 * widest + 1) / steps.size, int(times)))
-    if len(blocks) <= _MOST_DEALT:
-        dealt = itertools.chain.from_iterable(itertools.repeat(*kind) for kind in kinds)
-        chances = functools.reduce(np.convolve, dealt, np.ones(1))
-    else:  # the product of as many transforms, each chance to some 1e-16
-        size = 2 * widest * len(blocks) + 1
-        longer = 1 << size.bit_length()  # a power of two, for which transforms are fast
-        product = math.prod(np.fft.rfft(one, longer) ** times for one, times in kinds)
-        chances = np.fft.irfft(product, longer)[:size]
+    blocks = np.rint(2 * np.array(parts)).astype(np.int64).T
+    chances = _chances_of_difference(tuple(sorted(Counter(map(tuple, np.sort(blocks, axis=1).tolist())).items())))
     middle = chances.size // 2
     reached = [round(2 * abs(float((parts[i] - parts[j]).sum()))) for i, j in pairs]
     found = [2 * float(chances[: middle - by + 1].sum()) for by in reached]
     least = least_attainable_dunn_p([len(part) for part in parts], 0, 1, blocked=True)
     return [min(1.0, max(p, least)) for p in found]
+
+
+@functools.lru_cache(maxsize=16)  # as of :func:`_chances_of_two_sums`
+def _chances_of_difference(blocks: tuple[tuple[tuple[int, ...], int], ...]) -> Values:
+    """How likely chance makes the difference of two groups' sums of doubled ranks, from the least; blocks by number."""
+    groups, n = len(blocks[0][0]), sum(times for _, times in blocks)
+    widest, others, kinds = 2 * (groups - 1), ~np.eye(groups, dtype=bool), []
+    for ranks, times in blocks:
+        steps = np.subtract.outer(ranks, ranks)[others]
+        kinds.append((np.bincount(steps + widest, minlength=2 * widest + 1) / steps.size, times))
+    if n <= _MOST_DEALT:
+        dealt = itertools.chain.from_iterable(itertools.repeat(*kind) for kind in kinds)
+        return functools.reduce(np.convolve, dealt, np.ones(1))
+    # the product of as many transforms, each chance to some 1e-16
+    size = 2 * widest * n + 1
+    longer = 1 << size.bit_length()  # a power of two, for which transforms are fast
+    product = math.prod(np.fft.rfft(one, longer) ** times for one, times in kinds)
+    return np.asarray(np.fft.irfft(product, longer)[:size])
 
 
 def _enumerable(sizes: Sequence[int]) -> bool:
@@ -331,13 +342,19 @@ def ranked(groups: Sequence[Values]) -> tuple[Values, tuple[int, ...]]:
     Raises:
         ValueError: fewer than two groups, an empty one, or a value that is no finite number.
     """
+    values, sizes = _together(groups)
+    return midranks(values), sizes
+
+
+def _together(groups: Sequence[Values]) -> tuple[Values, tuple[int, ...]]:
+    """All values and the groups' sizes; raises ValueError as :func:`ranked`."""
     sizes = tuple(len(group) for group in groups)
     if len(sizes) < 2 or min(sizes) < 1:
         raise ValueError(f"needs at least two groups with values, not groups of {sizes}")
     values = np.concatenate([np.asarray(group, dtype=np.float64) for group in groups])
     if not np.isfinite(values).all():
         raise ValueError("a value that is missing or infinite has no rank")
-    return midranks(values), sizes
+    return values, sizes
 
 
 def _parts(groups: Sequence[Values], *, blocked: bool) -> tuple[list[Values], float]:
@@ -345,8 +362,9 @@ def _parts(groups: Sequence[Values], *, blocked: bool) -> tuple[list[Values], fl
 
     Without ties that is N(N+1)/12, blocked k(k+1)/12.
     """
-    ranks, sizes = ranked(groups)
+    values, sizes = _together(groups)
     if not blocked:
+        ranks = midranks(values)
         return np.split(ranks, np.cumsum(sizes)[:-1]), float(np.var(ranks, ddof=1))
     if len(set(sizes)) > 1:
         raise ValueError(f"a block has a value of every group, not groups of {sizes}")

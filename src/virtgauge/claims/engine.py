@@ -13,7 +13,8 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
@@ -39,15 +40,16 @@ _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's
 
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
-    found = list(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures, claim)))
+    absent = [dict.fromkeys(_absent(test, figures)) for test in claim.tests]
+    heard = (_hear(test, figures, claim, lacked) for test, lacked in zip(claim.tests, absent, strict=True))
+    found = list(dict.fromkeys(itertools.chain.from_iterable(heard)))
     verdict = verdicts.verdict_of(found)
     deciding = {Verdict.CONFIRMED: True, Verdict.CONTRADICTED: False}.get(verdict)
     if verdict is Verdict.UNDECIDED:
         found = [one if one.agrees is not None else _with_likely(one) for one in found]
     evidence = tuple(sorted(found, key=lambda one: one.agrees is not deciding))  # a reader sees the first of them
     # What a platform does not have and another has: the test is of those that have it.
-    absent = dict.fromkeys(one for test in claim.tests for one in _absent(test, figures))
-    elsewhere = (f"{why}." for why, on_a_platform in absent if on_a_platform)
+    elsewhere = (f"{why}." for why, on_a_platform in dict.fromkeys(itertools.chain(*absent)) if on_a_platform)
     note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *elsewhere)))
     return CheckedClaim(claim.name, claim.where, claim.text, note, verdict, evidence)
 
@@ -75,16 +77,16 @@ def _bounds(claim: Claim, figures: Figures) -> str:
     return f"Bounds: {'; '.join(dict.fromkeys(said))}." if said else ""
 
 
-def _hear(test: model.Test, figures: Figures, claim: Claim) -> Iterator[Evidence]:
+def _hear(test: model.Test, figures: Figures, claim: Claim, absent: Iterable[tuple[str, bool]]) -> Iterator[Evidence]:
+    """Of one test; ``absent`` is what it lacks (:func:`_absent`)."""
     if isinstance(test, model.Significance):
         yield from significance(test, figures, [one for one in claim.tests if isinstance(one, model.Significance)])
         return
     found = list(_RELATIONS[type(test)](test, figures))
     known = any(one.measured for one in found)
     # What must hold of most figures, or of any, is told by those that there are.
-    complete = known and getattr(test, "which", "each") in ("most", "any")
-    absent = () if complete else dict.fromkeys(_absent(test, figures))
-    lacking = [Evidence.none(why) for why, on_a_platform in absent if not on_a_platform]
+    complete = known and isinstance(test, model.Bound | model.Compared) and test.which in ("most", "any")
+    lacking = [Evidence.none(why) for why, on_a_platform in absent if not on_a_platform and not complete]
     yield from lacking
     if known or not lacking:
         yield from found
@@ -98,13 +100,12 @@ def _absent(test: model.Test, figures: Figures) -> Iterator[tuple[str, bool]]:
     needed = figures.file.needed
     if not needed or not isinstance(test, model.CellTest):
         return
-    sides = [getattr(test, name) for name in ("of", "to", "than") if isinstance(getattr(test, name, None), dict)]
+    sides = [side for name in ("of", "to", "than") if isinstance(side := vars(test).get(name), dict)]
     for cells in [test.cells | side for side in sides] or [test.cells]:
-        present = figures.select(test.measure, {})
         levels: dict[str, Sequence[Level]] = {}
         for factor, all_levels in needed.items():
             named = cells.get(factor)
-            there = dict.fromkeys(level for one in present if (level := one.level(factor)) is not None)
+            there = [level for level in figures.levels(factor, test.measure, {}) if level is not None]
             if not there:
                 continue  # of another measure
             levels[factor] = (
@@ -134,12 +135,12 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
     extreme = test.which in ("lowest", "highest")
     head = f"{test.which}: " if extreme else ""
     bounds, others = (test.at_least, test.at_most), figures.select(test.measure, test.cells)
-    among, said = len(others), [verdicts.within(figures.firm(one.estimate), *bounds) for one in others]
-    judged = []
+    among, judged = len(others), []
     for one in found:
         estimate = functools.partial(figures.estimate, one)
         agrees, sure, why, likely = verdicts.agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
         if extreme:
+            said = [verdicts.within(figures.firm(one.estimate), *bounds) for one in others]
             surely = sure if 2 * said.count(agrees) < among else agrees
             every = (figures.firm(other.estimate) for other in others)
             chosen = figures.firm(one.estimate)
@@ -246,9 +247,14 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
 
 def _above(test: model.Order, figures: Figures, one: Figure, other: Figure, among: int) -> Judged:
     # Without a ratio something is zero, or early.
-    relation, least = ("difference", 0.0) if figures.ratio(one, other).point is None else ("ratio", 1.0)
-    above = model.Compared(measure=test.measure, relation=relation, of={}, to={}, at_least=least)
+    has_ratio = figures.ratio(one, other).point is not None
+    above = _at_least(1.0, "ratio", test.measure) if has_ratio else _at_least(0.0, "difference", test.measure)
     return _comparison(above, figures, one, other, among)
+
+
+@functools.cache
+def _at_least(least: float, relation: Literal["ratio", "difference"], measure: str) -> model.Compared:
+    return model.Compared(measure=measure, relation=relation, of={}, to={}, at_least=least)
 
 
 def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
@@ -304,8 +310,8 @@ def _changes(test: model.Equivalence | model.Change, figures: Figures) -> list[C
         if isinstance(level, str | bool) and change.point is not None:
             cells.setdefault(figures.place(one, {*named, test.across}), {})[level] = (change, one, other)
     named_levels = test.cells.get(test.across) or figures.file.needed.get(test.across)
-    present = {one.level(test.across) for one in figures.select(test.measure, test.cells)}
-    wanted: set[object] = set(named_levels) if isinstance(named_levels, tuple) else set(present)
+    present = figures.levels(test.across, test.measure, test.cells)
+    wanted: set[object] = set(named_levels if isinstance(named_levels, tuple) else present)
     return [found for found in cells.values() if len(wanted) > 1 and wanted <= set(found)]
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Range(_Model):
@@ -255,11 +255,9 @@ class ClaimFile(_Model):
 
 
 def _factors_of(test: Test) -> set[str]:
-    named: set[str] = set()
-    for name in ("cells", "of", "to", "than", "than_of", "than_to", "span"):
-        named |= set(getattr(test, name, None) or ())
-    named |= {getattr(test, name) for name in ("factor", "across", "within", "along") if getattr(test, name, None)}
-    return named | set(getattr(test, "factors", ())) | set(getattr(test, "alike", None) or ())
+    told, several = vars(test), ("cells", "of", "to", "than", "than_of", "than_to", "span", "factors", "alike")
+    named = {factor for name in several for factor in told.get(name) or ()}
+    return named | {told[name] for name in ("factor", "across", "within", "along") if told.get(name)}
 
 
 @functools.cache

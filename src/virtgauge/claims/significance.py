@@ -14,6 +14,7 @@ is there, the second that it does not matter.  Of a paper's table none is what t
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,8 +87,7 @@ def significance(test: Significance, figures: Figures, tests: Sequence[Significa
 def _number_of_tests(test: Significance, figures: Figures, *, wanted: bool) -> int:
     """Of measures for which an effect is expected, or none is, at each level within which it is tested."""
     measures = test.significant if wanted else test.insignificant
-    parts = ({one.level(test.within or "") for one in figures.select(name, test.cells)} for name in measures)
-    return sum(len(levels) for levels in parts)
+    return sum(len(figures.levels(test.within or "", name, test.cells)) for name in measures)
 
 
 def _missing(test: Significance, figures: Figures, measure: str) -> str:
@@ -127,7 +127,8 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family
             by_level.setdefault(level, []).append(one)
     if len(by_level) < 2:
         return _Tested(f"a single level of {test.factors[0]}")
-    groups = _groups(test.factors[0], figures, list(by_level.values()))
+    factor, found = test.factors[0], [*by_level.values()]
+    groups = figures.once(lambda: _groups(factor, figures, found), "groups", factor, *map(tuple, found))
     if any(group.size == 0 for group in groups):
         return _Tested(f"nothing was measured at every level of {test.factors[0]}")
     # Within guests the test is Friedman's; a run's need not be as the paper made it.
@@ -178,9 +179,15 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
     named = [list(dict.fromkeys(column)) for column in zip(*itertools.chain(*cells.values()), strict=True)]
     common = [cell for cell in cells.values() if len(cell) == math.prod(map(len, named))]
     used = [one.values for cell in common for some in cell.values() for one in some]
-    blocks = sorted(set.intersection(*map(set, used))) if used else []
-    if not blocks or any(values[block] <= 0 for values in used for block in blocks):
+    blocks = tuple(sorted(set.intersection(*map(set, used)))) if used else ()
+    if not blocks or any(min(map(values.__getitem__, blocks)) <= 0 for values in used):
         return False, "", False
+
+    def mean_logs(some: Sequence[Figure]) -> Values:
+        logs = (figures.once(functools.partial(_logs, one, blocks), "logs", one, blocks) for one in some)
+        return np.asarray(sum(logs) / len(some))
+
+    logs_of = [{levels: mean_logs(some) for levels, some in cell.items()} for cell in common]
     pairs = [list(itertools.combinations(levels, 2)) for levels in named]
     if test.pairs:
         meant = _pairs_meant(test.pairs, [_words(figures, test.factors[0], level) for level in named[0]])
@@ -188,9 +195,9 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
     contrasts, single = list(itertools.product(*pairs)), bool(among and test.pairs)
 
     def ratio(logs: Values, of: int = 1) -> Estimate:
-        return figures.firm(median_estimate(logs.tolist(), "log", figures.wanted(of)).mapped(math.exp, "ratio"), of)
+        return figures.firm(median_estimate(logs, "log", figures.wanted(of)).mapped(math.exp, "ratio"), of)
 
-    found = [np.array([_log_ratios(contrast, cell, blocks) for cell in common]) for contrast in contrasts]
+    found = [np.array([_log_ratios(contrast, logs) for logs in logs_of]) for contrast in contrasts]
     of = max(among, 1) * (len(contrasts) if single else 1)
     apart = [_apart(ratio(logs.mean(axis=0), of))[1] for logs in found]
     near = [place for place, most in enumerate(apart) if most <= MARGIN]
@@ -226,13 +233,15 @@ def _ratio_words(test: Significance, figures: Figures, contrast: _Contrast, cell
     return ", ".join([*(f"{one} ÷ {other}" for one, other in sides), *([where] if where else [])])
 
 
-def _log_ratios(contrast: _Contrast, cell: _Cell, blocks: Sequence[int]) -> Values:
+def _logs(one: Figure, blocks: Sequence[int]) -> Values:
+    return np.log([one.values[block] for block in blocks])
+
+
+def _log_ratios(contrast: _Contrast, logs: Mapping[_Levels, Values]) -> Values:
     """By block the logarithm of the ratio of two levels; of several factors, of the ratio of ratios."""
-    total = np.zeros(len(blocks))
-    for ends in itertools.product((0, 1), repeat=len(contrast)):
-        some = cell[tuple(pair[end] for pair, end in zip(contrast, ends, strict=True))]
-        total += (-1) ** sum(ends) * np.log([[one.values[block] for block in blocks] for one in some]).mean(axis=0)
-    return total
+    ends = itertools.product((1, -1), repeat=len(contrast))
+    signed = zip(ends, itertools.product(*contrast), strict=True)
+    return np.asarray(sum(math.prod(signs) * logs[levels] for signs, levels in signed))
 
 
 def _apart(ratio: Estimate) -> tuple[float, float]:
@@ -341,10 +350,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
         return _Tested("not every combination was measured often enough to test an interaction", needs=needs)
     logs = np.log(values).reshape([*shape, n])
     between = [] if axis is None else [axis]
-    p = max(
-        next(effect.p for effect in analysis if tuple(sorted(effect.factors)) == axes)
-        for analysis in (aligned_rank_anova(logs, between), anova(logs, between))
-    )
+    p = max(analysis(logs, between, [axes])[0].p for analysis in (aligned_rank_anova, anova))
     return _shown(f"{' × '.join(test.factors)}, {p_value(p)}", p, alpha, family)
 
 

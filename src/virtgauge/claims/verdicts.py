@@ -147,18 +147,21 @@ def agreement_of(
     """
     neutral = 1 if is_ratio else 0
     strictly = bounds in ((neutral, None), (None, neutral))
-    found = [within(figures.firm(estimate(of_n), of_n), *bounds, strictly=strictly) for of_n in (1, among)]
-    point = estimate(1).point
-    needed = functools.partial(_likely, figures, estimate(1), among, bounds, of, is_ratio=is_ratio)
-    if of is not None and point is not None and bounds != (None, None) and found[0] is not None:
+    own, several = estimate(1), estimate(among)
+    alone = surely = within(figures.firm(own), *bounds, strictly=strictly)
+    if several is not own:
+        surely = within(figures.firm(several, among), *bounds, strictly=strictly)
+    point = own.point
+    needed = functools.partial(_likely, figures, own, among, bounds, of, is_ratio=is_ratio)
+    if of is not None and point is not None and bounds != (None, None) and alone is not None:
         end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
         as_ratio = is_ratio and point > 0 and end > 0
         if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
             why = "; identical arms (A/A) may seem to differ by more than the margin"
             return WithinBounds(None, None, why, needed())
-    lacking = of is not None and found[0] is not None and figures.lacks_identical(of)
+    lacking = of is not None and alone is not None and figures.lacks_identical(of)
     why = "; there were no identical arms (A/A) to judge it by" if lacking else ""
-    return WithinBounds(found[0], found[1], why, needed() if found[0] is None else None)
+    return WithinBounds(alone, surely, why, needed() if alone is None else None)
 
 
 def _likely(

@@ -115,12 +115,14 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return "emulated platforms decide nothing" if measured else "nothing of it was measured"
         return "not measured here"
 
-    def values(place: Place, measure: str, arm: str) -> Blocks:
-        cell = cells.get((*place[:2], arm, place[3]))
+    @functools.cache
+    def values(table: str, function: str, load: str, measure: str, arm: str) -> Blocks:
+        place = table, function, arm, load
+        cell = cells.get(place)
         if cell is None:
             return {}
         if measure == _CPU_SHARE:
-            cell = longest.get((*place[:2], arm, place[3]), cell)
+            cell = longest.get(place, cell)
             told = context.level(cell, "target_ns")
             target_ns = int(told) if told.isdecimal() else 0
             if target_ns < _LEAST_SHARED_NS:
@@ -134,7 +136,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
         table, function, name, load = place
         asked = [*_STATISTICS, *([_CPU_SHARE] if table == "sleep_miss" else [])]
         for measure in asked if name in judged else ():
-            arm, of = judged[name], functools.partial(values, place, measure)
+            arm, of = judged[name], functools.partial(values, table, function, load, measure)
             own = paper_platform(arm)
             levels: dict[str, Level] = {"table": table, "function": function, "load": load, "platform": own or name}
             plain = not arm.is_virtual and (arm.kind != "oci" or arm.settings.get("runtime") in _PLAIN_RUNTIMES)
