@@ -467,7 +467,7 @@ def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
         if len(best) < (len(wanted) if isinstance(wanted, tuple) else 2):
             yield Evidence.none(f"{where}: not every one was measured in both")
         else:
-            listed = ", ".join(f"{' or '.join(map(str, names))} at {across}" for across, names in best.items())
+            listed = ", ".join(f"{' or '.join(sorted(map(str, names)))} at {across}" for across, names in best.items())
             in_all = set.intersection(*best.values())
             agrees = True if not in_all else False if all(names == in_all for names in best.values()) else None
             yield evidence_of(f"{where}: {listed}", agrees if len(in_all) < 2 else None, figures, *group)
