@@ -85,7 +85,8 @@ def anova(
 ) -> tuple[Effect, ...]:
     """The ordinary analysis of variance of the same design: same arguments, same order, no ranks."""
     units = _units(values, between)
-    return tuple(_effect(values - values.mean(), effect, units) for effect in effects or _effects(values))
+    centred = values - values.mean()
+    return tuple(_effect(centred, effect, units) for effect in effects or _effects(values))
 
 
 def align(values: Values, effect: tuple[int, ...]) -> Values:

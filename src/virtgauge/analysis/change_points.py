@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +62,7 @@ def candidate(groups: Sequence[Values], seed: int, permutations: int = PERMUTATI
     """The stretch of a series of groups that differs most, and its p.  Raises ValueError: as :func:`ranked`."""
     ranks, sizes = ranked(groups)
     starts, stops = _stretches(len(sizes))
-    found = _standardized(ranks[None, :], sizes)[0]
+    found = np.concatenate([*_standardized(ranks[None, :], sizes)])[:, 0]
     place = int(np.argmax(np.abs(found)))
     start, stop = int(starts[place]), int(stops[place])
     if not found[place]:
@@ -91,12 +91,16 @@ def candidate_of(
     orders[0] = places
     families = []
     for index, values in enumerate(series):
-        found = _standardized((values - np.mean(values))[orders], sizes)
-        for family in (slice(groups - 1), slice(groups - 1, None)):  # as _stretches has them
-            largest = np.abs(found[:, family]).max(axis=1)
+        own, extremes = [], []
+        for found in _standardized((values - np.mean(values))[orders], sizes):
+            own.append(found[:, 0].copy())
+            extremes.append(np.abs(found, out=found).max(axis=0))
+        for first, last in ((0, 1), (1, groups - 1)):  # starts
+            largest = np.max(extremes[first:last], axis=0)
             as_large = permutations + 1 - np.searchsorted(np.sort(largest), largest * (1 - _SLACK))
-            place = family.indices(found.shape[1])[0] + int(np.argmax(np.abs(found[0, family])))
-            families.append((as_large, index, place, float(found[0, place])))
+            unlike = np.concatenate(own[first:last])
+            place = int(np.argmax(np.abs(unlike)))
+            families.append((as_large, index, first * (groups - 1) + place, float(unlike[place])))
     smallest = np.min([as_large for as_large, *_ in families], axis=0)
     _, index, place, statistic = min(families, key=lambda family: family[0][0])
     starts, stops = _stretches(groups)
@@ -134,23 +138,24 @@ def _stretches(groups: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64
     return starts, stops
 
 
-def _standardized(ranks: Values, sizes: tuple[int, ...]) -> Values:
-    """Of every row of values, the standardized difference of every stretch from its rest; 0 where all are tied."""
-    n = ranks.shape[1]
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    sums = np.zeros((ranks.shape[0], ends.size))
-    np.cumsum(np.add.reduceat(ranks, ends[:-1], axis=1), axis=1, out=sums[:, 1:])
-    starts, stops = _stretches(len(sizes))
-    within = ends[stops] - ends[starts]
-    variance = float(np.var(ranks[0], ddof=1))  # the same in every row
-    if variance <= 0:
-        return np.zeros((ranks.shape[0], within.size))
+def _standardized(values: Values, sizes: tuple[int, ...]) -> Iterator[Values]:
+    """For each start, of every row of values the standardized differences of stretches from their rest: stop by row.
+
+    0 where all are tied.  Those of all starts together would not fit into the processor's cache.
+    """
+    n, before = values.shape[1], np.cumsum((0, *sizes[:-1]))
+    sums = np.zeros((len(sizes), len(values)))
+    sums[1:] = np.cumsum(values, axis=1).T[before[1:] - 1]
+    sums -= before[:, None] * np.mean(values[0])
+    variance = float(np.var(values[0], ddof=1))  # the same in every row
+    if not variance:
+        sums[:], variance = 0.0, 1.0
+    within = np.abs(np.subtract.outer(before, before))
     spread = np.sqrt(within * (n - within) / n * variance)
-    found: Values = sums[:, stops]
-    found -= sums[:, starts]
-    found -= within * np.mean(ranks[0])
-    found /= spread
-    return found
+    for start in range(len(sizes) - 1):
+        found = sums[start + 1 :] - sums[start]
+        found /= spread[start + 1 :, start, None]
+        yield found
 
 
 @functools.lru_cache(maxsize=256)
@@ -158,13 +163,13 @@ def _permuted(doubled_ranks: tuple[int, ...], sizes: tuple[int, ...], seed: int,
     """The largest standardized differences of permuted series, ascending; the same for all series without ties."""
     rng = np.random.default_rng(seed)
     ranks = np.asarray(doubled_ranks) / 2
-    rows = max(1, _AT_ONCE // max(ranks.size, _stretches(len(sizes))[0].size))
-    largest = [
-        np.abs(_standardized(rng.permuted(np.tile(ranks, (number, 1)), axis=1), sizes)).max(axis=1)
-        for start in range(0, permutations, rows)
-        for number in [min(rows, permutations - start)]
-    ]
-    return np.sort(np.concatenate(largest))
+    rows = max(1, _AT_ONCE // ranks.size)
+    largest = np.zeros(permutations)
+    for start in range(0, permutations, rows):
+        part = largest[start : start + rows]
+        for found in _standardized(rng.permuted(np.tile(ranks, (part.size, 1)), axis=1), sizes):
+            np.maximum(part, np.abs(found, out=found).max(axis=0), out=part)
+    return np.sort(largest)
 
 
 def step_limit(levels: Sequence[float], before: int, after: int) -> float:

@@ -28,6 +28,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special  # and not scipy.stats, which takes over a second to import
 
+Values = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+
 _NEGLIGIBLE = 1e-12
 
 
@@ -89,7 +92,7 @@ def expanded_tail(n: int, confidence: float) -> float:
 
 
 @functools.cache
-def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def median_weights(n: int) -> tuple[Whole, Whole, Values]:
     """The exact bootstrap distribution of the median of n values.
 
     Returns:
@@ -123,7 +126,7 @@ def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     return i + first, j + first, weight / weight.sum()
 
 
-def median_estimate(values: Sequence[float] | npt.NDArray[np.float64], unit: str, nominal: float) -> Estimate:
+def median_estimate(values: Sequence[float] | Values, unit: str, nominal: float) -> Estimate:
     """The median over repetitions, with an interval of the nominal confidence (0…1) or of what they can give."""
     n = len(values)
     if n == 0:
@@ -138,12 +141,33 @@ def median_estimate(values: Sequence[float] | npt.NDArray[np.float64], unit: str
     if most <= nominal:
         method = f"median of {n} repetitions; smallest to largest, {most:.2%} is the most they can give"
         return Estimate(point, float(ordered[0]), float(ordered[-1]), most, n, unit, method)
-    i, j, weight = median_weights(n)
-    medians = (ordered[i] + ordered[j]) / 2
-    order = np.argsort(medians)
-    cumulated = np.cumsum(weight[order])
-    tail = expanded_tail(n, nominal)
-    # At the upper end the smallest median* that a share 1 − tail does not exceed.
-    low, high = (float(medians[order[np.argmax(cumulated >= share)]]) for share in (tail, 1 - tail))
+    low, high = _end(ordered, nominal, 1), _end(ordered[::-1], nominal, -1)
     method = f"median of {n} repetitions; expanded percentile bootstrap over repetitions"
     return Estimate(point, low, high, nominal, n, unit, method)
+
+
+def _end(ordered: Values, nominal: float, step: int) -> float:
+    """The median* at which those from the first value on reach the tail's share; ``step`` is −1 from the largest."""
+    i, j, weight, share = _near_end(len(ordered), nominal)
+    doubled = ordered[i] + ordered[j]
+    order = doubled.argsort()[::step]
+    return float(doubled[order[weight[order].cumsum().searchsorted(share)]]) / 2
+
+
+@functools.cache
+def _near_end(n: int, nominal: float) -> tuple[Whole, Whole, Values, float]:
+    """Those of :func:`median_weights` that may be the interval's lower end, and the share that they have to reach.
+
+    A pair of order statistics is never below one of which neither is higher, so whatever the values, most pairs have
+    too much or too little beside them.
+    """
+    i, j, weight = median_weights(n)
+    first, last = int(i[0]), int(j.max())
+    pairs = np.zeros((last - first + 1,) * 2)
+    pairs[i - first, j - first] = weight
+    never_above = pairs.cumsum(axis=0).cumsum(axis=1)[i - first, j - first]
+    never_below = pairs[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[last - i, last - j]
+    tail = expanded_tail(n, nominal)
+    before = 1 - never_below + weight < tail - _NEGLIGIBLE
+    near = ~before & (never_above - weight < tail + _NEGLIGIBLE)
+    return i[near], j[near], weight[near], tail - float(weight[before].sum())

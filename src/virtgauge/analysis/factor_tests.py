@@ -196,7 +196,7 @@ class _Values:
         """The values to rank at each level: of every guest one, over the cells that all levels have."""
         cells: list[dict[tuple[str, ...], ranks.Guests]] = [{} for _ in levels]
         for place, found in self._ranked.items():
-            cell = tuple(level for factor, level in zip(FACTORS, place, strict=True) if factor != FACTORS[axis])
+            cell = place[:axis] + place[axis + 1 :]
             cells[levels.index(place[axis])][cell] = {place[1]: found} if found else {}
         common = [cell for cell in cells[0] if all(by_cell.get(cell) for by_cell in cells)]
         rank = ranks.unit_ranks if FACTORS[axis] == "platform" else ranks.ranks_within_units

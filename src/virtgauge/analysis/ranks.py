@@ -94,6 +94,23 @@ def midranks(values: Values) -> Values:
     return np.asarray((upper - (counts - 1) / 2)[place].reshape(values.shape), dtype=np.float64)
 
 
+def _midranks_within(values: Values, groups: Whole) -> Values:
+    """The same within each group; ``groups`` are their numbers, ascending."""
+    order = np.lexsort((values, groups))
+    starts, counts = _runs(groups, values[order])
+    ranks = np.empty(values.size)
+    ranks[order] = np.repeat(starts + (counts + 1) / 2 - np.searchsorted(groups, groups[starts]), counts)
+    return ranks
+
+
+def _runs(*keys: npt.NDArray[np.generic]) -> tuple[Whole, Whole]:
+    """Where neighbours that are alike in all keys begin, and how many they are."""
+    new = np.ones(keys[0].size, dtype=bool)
+    new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    starts = np.flatnonzero(new)
+    return starts, np.diff(starts, append=new.size)
+
+
 def _midranks_of_rows(values: Values) -> Values:
     """The same within each row, of few columns; shape (rows, columns)."""
     others, own = values[:, None, :], values[:, :, None]
@@ -109,16 +126,10 @@ def unit_ranks(levels: Sequence[Sequence[Guests]]) -> list[Values]:
     Args:
         levels: for each level of the factor between units its values by unit, cell by cell, in the same order of cells.
     """
-    owners: dict[str, int] = {}
-    found: list[list[tuple[Whole, Values]]] = [[] for _ in levels]
-    for cell in zip(*levels, strict=True):
-        samples = [_sample(values, owners) for values in cell]
-        ranks = midranks(np.concatenate([values for _, values in samples]))
-        parts = np.split(ranks / (ranks.size + 1), np.cumsum([units.size for units, _ in samples])[:-1])
-        for of_level, (units, _), shares in zip(found, samples, parts, strict=True):
-            of_level.append((units, shares))
+    cells, at, units, values = _flat(levels)
+    shares = _midranks_within(values, cells) / (np.bincount(cells)[cells] + 1)
     # rounded, for units that tie would else be put in order by how their shares happen to be added up
-    return [_means(of_level, ()).round(12) for of_level in found]
+    return [_means(units[of], shares[of, None])[0].round(12) for of in (at == level for level in range(len(levels)))]
 
 
 def ranks_within_units(levels: Sequence[Sequence[Guests]]) -> list[Values]:
@@ -127,37 +138,39 @@ def ranks_within_units(levels: Sequence[Sequence[Guests]]) -> list[Values]:
     What a unit's values have in common, of one level too, counts once.  Units that lack a level in every cell are left
     out.  To be tested with the units as blocks; ``levels`` as in :func:`unit_ranks`.
     """
+    cells, _, units, values = _flat(levels)
+    order = np.lexsort((units, cells))  # stable, so that a unit's values keep the order of levels
+    starts, counts = _runs(cells[order], units[order])
+    whole = order[starts[counts == len(levels), None] + np.arange(len(levels))]
+    return list(_means(units[whole[:, 0]], _midranks_of_rows(values[whole])))
+
+
+def _flat(levels: Sequence[Sequence[Guests]]) -> tuple[Whole, Whole, Whole, Values]:
+    """All values, cell by cell and therein level by level, after the numbers of their cell, level and unit."""
     owners: dict[str, int] = {}
-    found, rows = [np.empty(0, dtype=np.int64)], [np.empty((0, len(levels)))]
-    for cell in zip(*levels, strict=True):
-        samples = [_sample(values, owners) for values in cell]
-        whole = samples[0][0]
-        if not all(np.array_equal(units, whole) for units, _ in samples):
-            whole = functools.reduce(np.intersect1d, [units for units, _ in samples])
-            samples = [(whole, values[np.searchsorted(units, whole)]) for units, values in samples]
-        found.append(whole)
-        rows.append(np.array([values for _, values in samples]).T)
-    return list(_means([(np.concatenate(found), _midranks_of_rows(np.concatenate(rows)))], (len(levels),)).T)
+    samples, places = [], []
+    for cell, of_levels in enumerate(zip(*levels, strict=True)):
+        for level, guests in enumerate(of_levels):
+            for arm, of in guests.items():
+                samples.append(of)
+                places.append((cell, level, owners.setdefault(arm, len(owners)) << 32))
+    at, units, values = _pooled(samples)
+    cells, own, arms = np.array(places, dtype=np.int64).reshape(-1, 3)[at].T
+    return cells, own, arms + units, values
 
 
-def _sample(guests: Guests, owners: dict[str, int]) -> tuple[Whole, Values]:
-    """Guests as numbers, ascending, and their values; ``owners`` gives each arm its own numbers."""
-    units, values = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-    for arm, of in guests.items():
-        units.append(np.fromiter(of, np.int64, len(of)) + (owners.setdefault(arm, len(owners)) << 32))
-        values.append(np.fromiter(of.values(), np.float64, len(of)))
-    unit = np.concatenate(units)
-    order = np.argsort(unit)
-    return unit[order], np.concatenate(values)[order]
+def _pooled(samples: Sequence[Mapping[int, float]]) -> tuple[Whole, Whole, Values]:
+    """All values, after the numbers of their sample and repetition."""
+    sizes = [len(sample) for sample in samples]
+    units = np.fromiter(itertools.chain.from_iterable(samples), np.int64, sum(sizes))
+    values = itertools.chain.from_iterable(sample.values() for sample in samples)
+    return np.repeat(np.arange(len(sizes)), sizes), units, np.fromiter(values, np.float64, units.size)
 
 
-def _means(found: Sequence[tuple[Whole, Values]], width: tuple[int, ...]) -> Values:
-    """Of each unit the mean of its values, which have that shape, over all cells."""
-    known = np.concatenate([np.empty(0, dtype=np.int64), *(units for units, _ in found)])
-    units, places, counts = np.unique(known, return_inverse=True, return_counts=True)
-    sums = np.zeros((units.size, *width))
-    np.add.at(sums, places, np.concatenate([np.empty((0, *width)), *(values for _, values in found)]))
-    return np.asarray((sums.T / counts).T)
+def _means(units: Whole, values: Values) -> Values:
+    """Of each column the means of each unit's values, by unit."""
+    _, places, counts = np.unique(units, return_inverse=True, return_counts=True)
+    return np.array([np.bincount(places, column) for column in values.T]) / counts
 
 
 def kruskal_wallis(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False) -> KruskalWallis:
@@ -216,8 +229,8 @@ def dunn(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False
 
 def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[float]:
     """The p of pairs if chance had dealt each block's ranks out to the groups: of the difference of two rank sums."""
-    blocks = np.rint(2 * np.array(parts)).astype(np.int64).T
-    chances = _chances_of_difference(tuple(sorted(Counter(map(tuple, np.sort(blocks, axis=1).tolist())).items())))
+    blocks = np.sort(np.rint(2 * np.array(parts)).astype(np.int64), axis=0).T.tolist()
+    chances = _chances_of_difference(tuple(sorted(Counter(map(tuple, blocks)).items())))
     middle = chances.size // 2
     reached = [round(2 * abs(float((parts[i] - parts[j]).sum()))) for i, j in pairs]
     found = [2 * float(chances[: middle - by + 1].sum()) for by in reached]
@@ -225,19 +238,19 @@ def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[
     return [min(1.0, max(p, least)) for p in found]
 
 
-@functools.lru_cache(maxsize=16)  # as of :func:`_chances_of_two_sums`
+@functools.lru_cache(maxsize=16)  # as of :func:`_chances_of_two_sums`; a factor's test and its pairs' ask for the same
 def _chances_of_difference(blocks: tuple[tuple[tuple[int, ...], int], ...]) -> Values:
-    """How likely chance makes the difference of two groups' sums of doubled ranks, from the least; blocks by number."""
-    groups, n = len(blocks[0][0]), sum(times for _, times in blocks)
+    """How likely chance makes the difference of two groups' sums, of doubled ranks by how many blocks have those."""
+    groups, number = len(blocks[0][0]), sum(times for _, times in blocks)
     widest, others, kinds = 2 * (groups - 1), ~np.eye(groups, dtype=bool), []
     for ranks, times in blocks:
         steps = np.subtract.outer(ranks, ranks)[others]
         kinds.append((np.bincount(steps + widest, minlength=2 * widest + 1) / steps.size, times))
-    if n <= _MOST_DEALT:
+    if number <= _MOST_DEALT:
         dealt = itertools.chain.from_iterable(itertools.repeat(*kind) for kind in kinds)
         return functools.reduce(np.convolve, dealt, np.ones(1))
     # the product of as many transforms, each chance to some 1e-16
-    size = 2 * widest * n + 1
+    size = 2 * widest * number + 1
     longer = 1 << size.bit_length()  # a power of two, for which transforms are fast
     product = math.prod(np.fft.rfft(one, longer) ** times for one, times in kinds)
     return np.asarray(np.fft.irfft(product, longer)[:size])
@@ -377,11 +390,24 @@ def magnitude(delta: float) -> str:
     return next((word for bound, word in _MAGNITUDES if abs(delta) < bound), "large")
 
 
-def _dominance(values: Values, others: Values) -> Whole:
-    """For each value how many others it is larger than, less how many are larger than it; the shape of ``values``."""
-    ordered = np.sort(others)
-    below, to = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
-    return np.asarray(below + to - ordered.size)
+def _dominance(values: Values, stratum: Whole, side: Whole) -> Whole:
+    """Of each value the sum of the signs of x − y over all of the other side, x being of side 0 and y of side 1.
+
+    Both are of the same stratum; the strata are ascending.
+    """
+    order = np.lexsort((values, stratum))
+    second = side[order] == 1
+    before = np.zeros((2, values.size + 1), dtype=np.int64)  # how many ys, and how many xs
+    np.cumsum([second, ~second], axis=1, out=before[:, 1:])
+
+    def around(*keys: npt.NDArray[np.generic]) -> Whole:  # before the first and the last of those alike, together
+        starts, counts = _runs(*keys)
+        return np.repeat(before[:, starts] + before[:, starts + counts], counts, axis=1)
+
+    below = around(stratum, values[order]) - around(stratum)  # less those that are above
+    signs = np.empty_like(order)
+    signs[order] = np.where(second, -below[1], below[0])
+    return signs
 
 
 def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, float]]], confidence: float) -> Estimate:
@@ -398,35 +424,33 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
     whole = [sides for sides in strata if all(sides)]
     if not whole:
         return Estimate.missing("delta", "the two have no cell in common")
-    deltas: list[float] = []
-    units: tuple[list[Whole], list[Whole]] = ([], [])  # of each side, in each stratum
-    parts: tuple[list[Values], list[Values]] = ([], [])  # that each unit there adds to δ, less what all of them do
-    for sides in whole:
-        x, y = (np.fromiter(side.values(), dtype=np.float64, count=len(side)) for side in sides)
-        signs, pairs = (_dominance(x, y), -_dominance(y, x)), x.size * y.size
-        deltas.append(int(signs[0].sum()) / pairs)
-        for own, side, known, added in zip(signs, sides, units, parts, strict=True):
-            known.append(np.fromiter(side, dtype=np.int64, count=len(side)))
-            unbiased = math.sqrt(own.size / max(own.size - 1, 1))  # for the stratum's own mean is taken off
-            added.append((own / pairs - deltas[-1] / own.size) / len(whole) * unbiased)
-    delta = math.fsum(deltas) / len(deltas)
-    sums = [_sums_by_unit(known, added) for known, added in zip(units, parts, strict=True)]
-    sizes = [[one.size for one in known] for known in units]
+    at, units, values = _pooled([*itertools.chain.from_iterable(whole)])
+    stratum, side, sizes = at // 2, at % 2, np.bincount(at)
+    signs = _dominance(values, stratum, side)
+    by_side = sizes.reshape(-1, 2).T
+    pairs = by_side[0] * by_side[1]
+    deltas = np.bincount(stratum, signs * (side == 0)) / pairs
+    unbiased = np.sqrt(sizes / np.maximum(sizes - 1, 1))  # for the stratum's own mean is taken off
+    # what each value adds to δ, less what all of them do
+    added = (signs / pairs[stratum] - deltas[stratum] / sizes[at]) / len(whole) * unbiased[at]
+    delta = math.fsum(deltas.tolist()) / len(whole)
+    sums = [_sums_by_unit(units[own], added[own]) for own in (side == 0, side == 1)]
     n = min(one.size for one in sums)
-    if min(map(max, sizes)) < 2:
+    if by_side.max(axis=1).min() < 2:
         return Estimate.bare(delta, "delta", "a single repetition in each cell: no interval", n)
-    alone = sum(of.count(1) for of in sizes)  # of which nothing tells the variance, so that the greatest counts
+    alone = int((sizes == 1).sum())  # of which nothing tells the variance, so that the greatest counts
     variance = sum(float((one**2).sum()) for one in sums) + alone * (1 - delta**2) / len(whole) ** 2
-    independent = _independent_pairs(delta, variance, min(len(of) / sum(1 / size for size in of) for of in sizes))
+    smaller = min(len(of) / sum(1 / size for size in of) for of in by_side.tolist())
+    independent = _independent_pairs(delta, variance, smaller)
     tail, greater = (1 - confidence) / 2, (1 + delta) / 2 * independent
     low = -_highest_delta(independent - greater, greater, tail)
     high = _highest_delta(greater, independent - greater, tail)
     return Estimate(delta, low, high, confidence, n, "delta", "Clopper–Pearson, of the pairs that the variance is of")
 
 
-def _sums_by_unit(units: Sequence[Whole], parts: Sequence[Values]) -> Values:
-    _, places = np.unique(np.concatenate(units), return_inverse=True)
-    return np.bincount(places, np.concatenate(parts)).astype(np.float64)
+def _sums_by_unit(units: Whole, parts: Values) -> Values:
+    _, places = np.unique(units, return_inverse=True)
+    return np.bincount(places, parts).astype(np.float64)
 
 
 def _independent_pairs(delta: float, variance: float, smaller: float) -> float:
