@@ -62,6 +62,8 @@ def _in_words(what: str, timeout_s: float) -> Iterator[None]:
     except TimeoutError:
         remedy = "check that the hypervisor's host is up"
         raise LibvirtError(f"{what}: no answer within {timeout_s:g} s", remedy) from None
+    except LibvirtError:  # in words already
+        raise
     except Exception as error:
         if isinstance(error, library().libvirtError):
             raise refusal(what, error) from error
