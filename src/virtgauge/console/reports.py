@@ -119,12 +119,13 @@ def report(
     full: Annotated[bool, typer.Option("--full", help="As text the tables, too, not only the decision.")] = False,
 ) -> None:
     """Show or write the report of a run; never measures."""
-    from virtgauge.exchange import tidy
     from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
-    from virtgauge.results.table import ResultTable
 
     with ReadOnlyLedger.for_command(folder) if host is None else HostLedger.of(folder, host) as ledger:
         if format is ReportFormat.JSON:
+            from virtgauge.exchange import tidy  # Arrow: what a page need not wait for
+            from virtgauge.results.table import ResultTable
+
             tell_lost_samples(ledger)
             text = io.StringIO()
             tidy.write(ResultTable(ledger), text)
