@@ -15,13 +15,22 @@ def cache_root() -> Path:
 
 def private_cache(name: str) -> Path | None:
     """A folder of the cache for what will be executed, made where it is missing; None where it cannot be made, belongs
-    to another user, or gives others any right.
+    to another user, gives others any right, or lies where another may put a different one in its place.
     """
     try:
-        folder = cache_root() / name
+        folder = cache_root().resolve() / name
+        above = [one.stat() for one in folder.parents if one.exists()]
+        if above[0].st_uid != os.geteuid() or not all(map(_is_firm, above)):
+            return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
     except (OSError, RuntimeError):  # the latter: nobody has this number, and so no home
         return None
     own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
     return folder if own else None
+
+
+def _is_firm(folder: os.stat_result) -> bool:
+    """Whether what is in a folder can be renamed by root and this user alone."""
+    own = folder.st_uid in (0, os.geteuid())
+    return own and (not folder.st_mode & 0o022 or bool(folder.st_mode & stat.S_ISVTX))

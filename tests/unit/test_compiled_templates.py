@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,19 @@ def test_neither_a_link_nor_another_users_folder_is_believed(templates: Template
         templates.cache.mkdir(mode=0o700)
         os.chown(templates.cache, 65534, 65534)
         assert compiled_templates() is None
+
+
+def test_a_cache_that_others_can_exchange_is_not_believed(templates: Templates, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert compiled_templates() is None
+    assert not templates.cache.exists()
+    tmp_path.chmod(0o1777)  # where others can rename what is their own only
+    assert compiled_templates() is not None
+    if os.geteuid() == 0:
+        shutil.rmtree(templates.cache.parent)
+        os.chown(tmp_path, 65534, 65534)  # root with a user's cache
+        assert compiled_templates() is None
+        assert not templates.cache.exists()
 
 
 def test_pages_are_made_where_no_cache_can_be(templates: Templates, monkeypatch: pytest.MonkeyPatch) -> None:

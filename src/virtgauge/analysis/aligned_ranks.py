@@ -67,10 +67,10 @@ def aligned_rank_anova(
         between: None: every value is from a unit of its own.  Otherwise place r of the last axis is one unit for each
             combination of levels of *these* factors, and was measured at every level of the others.  ``()``: n units
             in all, each measured in every cell.
-        effects: those wanted alone, each by its axes in ascending order.
+        effects: those wanted alone, each by its axes in ascending order; all of them where none is named.
 
     Returns:
-        Main effects first, then pairs, then all three.
+        Main effects first, then pairs, then all three; or those that were named, in their order.
 
     Raises:
         ValueError: there is no such design: a missing value, an unreplicated cell, a factor of one level, more

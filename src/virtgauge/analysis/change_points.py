@@ -99,7 +99,7 @@ def candidate_of(
             largest = np.max(extremes[first:last], axis=0)
             as_large = permutations + 1 - np.searchsorted(np.sort(largest), largest * (1 - _SLACK))
             unlike = np.concatenate(own[first:last])
-            place = int(np.argmax(np.abs(unlike)))
+            place = int(np.argmax(np.abs(unlike) >= np.abs(unlike).max() * (1 - _SLACK)))  # of equal ones the first
             families.append((as_large, index, first * (groups - 1) + place, float(unlike[place])))
     smallest = np.min([as_large for as_large, *_ in families], axis=0)
     _, index, place, statistic = min(families, key=lambda family: family[0][0])
@@ -145,7 +145,7 @@ def _standardized(values: Values, sizes: tuple[int, ...]) -> Iterator[Values]:
     """
     n, before = values.shape[1], np.cumsum((0, *sizes[:-1]))
     sums = np.zeros((len(sizes), len(values)))
-    sums[1:] = np.cumsum(values, axis=1).T[before[1:] - 1]
+    sums[1:] = np.cumsum(np.add.reduceat(values, before, axis=1)[:, :-1], axis=1).T
     sums -= before[:, None] * np.mean(values[0])
     variance = float(np.var(values[0], ddof=1))  # the same in every row
     if not variance:

@@ -162,11 +162,14 @@ def _near_end(n: int, nominal: float) -> tuple[Whole, Whole, Values, float]:
     too much or too little beside them.
     """
     i, j, weight = median_weights(n)
-    first, last = int(i[0]), int(j.max())
-    pairs = np.zeros((last - first + 1,) * 2)
-    pairs[i - first, j - first] = weight
-    never_above = pairs.cumsum(axis=0).cumsum(axis=1)[i - first, j - first]
-    never_below = pairs[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[last - i, last - j]
+    if n % 2:  # each pair is one order statistic, twice
+        never_above, never_below = weight.cumsum(), weight[::-1].cumsum()[::-1]
+    else:
+        first, last = int(i[0]), int(j.max())
+        pairs = np.zeros((last - first + 1,) * 2)
+        pairs[i - first, j - first] = weight
+        never_above = pairs.cumsum(axis=0).cumsum(axis=1)[i - first, j - first]
+        never_below = pairs[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[last - i, last - j]
     tail = expanded_tail(n, nominal)
     before = 1 - never_below + weight < tail - _NEGLIGIBLE
     near = ~before & (never_above - weight < tail + _NEGLIGIBLE)

@@ -238,7 +238,7 @@ def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[
     return [min(1.0, max(p, least)) for p in found]
 
 
-@functools.lru_cache(maxsize=16)  # as of :func:`_chances_of_two_sums`; a factor's test and its pairs' ask for the same
+@functools.lru_cache(maxsize=4)  # as of :func:`_chances_of_two_sums`; a factor's test and its pairs' ask for the same
 def _chances_of_difference(blocks: tuple[tuple[tuple[int, ...], int], ...]) -> Values:
     """How likely chance makes the difference of two groups' sums, of doubled ranks by how many blocks have those."""
     groups, number = len(blocks[0][0]), sum(times for _, times in blocks)
@@ -253,7 +253,7 @@ def _chances_of_difference(blocks: tuple[tuple[tuple[int, ...], int], ...]) -> V
     size = 2 * widest * number + 1
     longer = 1 << size.bit_length()  # a power of two, for which transforms are fast
     product = math.prod(np.fft.rfft(one, longer) ** times for one, times in kinds)
-    return np.asarray(np.fft.irfft(product, longer)[:size])
+    return np.fft.irfft(product, longer)[:size].copy()  # or all of it would be kept
 
 
 def _enumerable(sizes: Sequence[int]) -> bool:
@@ -293,7 +293,7 @@ def _exact_p_of_three(parts: Sequence[Values]) -> float:
     return min(1.0, float(chances[spread >= own].sum()))
 
 
-@functools.lru_cache(maxsize=16)  # without ties all blocks have the same ranks, and figures mostly as many blocks
+@functools.lru_cache(maxsize=4)  # without ties all blocks have the same ranks, and figures mostly as many blocks
 def _chances_of_two_sums(blocks: tuple[tuple[int, ...], ...]) -> Values:
     """How likely chance makes the sums of the first two of three groups, of each block's doubled ranks: axis by sum."""
     most = 6 * len(blocks) + 1

@@ -195,7 +195,7 @@ class _Compiled(jinja2.FileSystemBytecodeCache):
     _maker = f"{jinja2.__version__} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()}"
 
     def get_source_checksum(self, source: str) -> str:
-        """Of all that the code follows from: a template, Jinja2, and how this file sets it up."""
+        """Of what the code follows from: a template, Jinja2, and how this file sets it up."""
         return super().get_source_checksum(f"{self._maker} {source}")
 
     def load_bytecode(self, bucket: Bucket) -> None:

@@ -51,8 +51,8 @@ _Place = tuple[str, frozenset[str], Source]
 Made = TypeVar("Made")
 _CellPlace = tuple[str, str, frozenset[tuple[str, str]]]
 _Figures = tuple[str, Cell, str]  # A measure's in a cell, of an arm
-_MOST_KEPT = 64
-"""The repetitions of so many figures are kept for what asks for the same ones next: all of a long run take too much."""
+_MOST_KEPT, _MOST_VALUES = 64, 500_000
+"""The repetitions of so many figures, and of so many values together, are kept for what asks for the same ones next."""
 _FEWEST_POOLED, _ENOUGH_POOLED = 32, 1_000_000
 """How many repetitions, and how many values, are taken together at least, where there are so many."""
 
@@ -189,12 +189,26 @@ class ResultTable:
             blocks, figures = self._repetitions(measure, cell, arm)
             return dict(zip(blocks.tolist(), figures.tolist(), strict=True))
 
-        return _kept(self._by_block, (measure.full_name, cell, arm), made)
+        return self._kept(self._by_block, (measure.full_name, cell, arm), made)
 
     def _repetitions(self, measure: Measure, cell: Cell, arm: str) -> tuple[Integers, Column]:
         """The blocks that have a figure, and the figures."""
         made = functools.partial(self._select, measure, cell, arm)
-        return _kept(self._selected, (measure.full_name, cell, arm), made)
+        return self._kept(self._selected, (measure.full_name, cell, arm), made)
+
+    def _kept(self, few: dict[_Figures, Made], key: _Figures, make: Callable[[], Made]) -> Made:
+        """What is kept of a figure, or made now."""
+        if key not in few:
+            if len(few) >= self._most_kept:
+                few.clear()
+            few[key] = make()
+        return few[key]
+
+    @functools.cached_property
+    def _most_kept(self) -> int:
+        """So many figures: fewer of a long run."""
+        repetitions = int(self.trials.block.max(initial=0)) + 1
+        return max(2, min(_MOST_KEPT, _MOST_VALUES // repetitions))
 
     def _select(self, measure: Measure, cell: Cell, arm: str) -> tuple[Integers, Column]:
         at = self.trials.counted_at(cell, arm)
@@ -581,15 +595,6 @@ class ResultTable:
         if at.start == at.stop:
             return {}
         return read_result(self.ledger, int(self.trials.number[self.trials.counted[at]].max()))
-
-
-def _kept(few: dict[_Figures, Made], key: _Figures, make: Callable[[], Made]) -> Made:
-    """What is kept of a figure, or made now."""
-    if key not in few:
-        if len(few) >= _MOST_KEPT:
-            few.clear()
-        few[key] = make()
-    return few[key]
 
 
 def _ended(last: Tried) -> str:
