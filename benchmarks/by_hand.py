@@ -17,11 +17,11 @@ from pathlib import Path
 from benchmark import FOLDER, BenchmarkError
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.folders import cache_root
 from virtgauge.host.mounts import detach_below
 from virtgauge.platforms.boot_files import build_initramfs
 from virtgauge.platforms.qemu.command import MACHINES, Boot
 from virtgauge.platforms.uml import UmlBoot
-from virtgauge.provision.cache import cache_root
 
 _BOUND_S = 60.0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmark import BenchmarkError, progress
 from storage_server import Rate, Serving, cpu_of
 
-from virtgauge.provision.cache import cache_root
+from virtgauge.folders import cache_root
 
 VERSION = "v1.0.1"
 _MODULE = "github.com/pingcap/go-ycsb"

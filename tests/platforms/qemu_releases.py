@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from virtgauge.provision.cache import cache_root
+from virtgauge.folders import cache_root
 from virtgauge.provision.packages import SIGNED_ONLY
 
 RELEASES = ("trixie", "sid")

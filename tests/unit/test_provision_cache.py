@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, read_manifest, staged, whole_folder
+from virtgauge.folders import cache_root
+from virtgauge.provision.cache import ProvisionError, damage, read_manifest, staged, whole_folder
 
 
 def test_the_cache_follows_xdg_and_ignores_a_relative_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from xen_lab.taps import TapPool
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
+from virtgauge.folders import cache_root
 from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
@@ -45,7 +46,6 @@ from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import build_initramfs
 from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, Ended, XenError
 from virtgauge.platforms.xen.toolstack import GuestType
-from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import ModuleError, canonical, module_closure
 
 _Result = TypeVar("_Result")

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 from virtgauge.errors import UnavailableError
+from virtgauge.folders import cache_root
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, staged, whole_folder
+from virtgauge.provision.cache import Facts, ProvisionError, provided, staged, whole_folder
 from virtgauge.provision.kernel import GuestKernel, find_kernel
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, State, silence

@@ -99,7 +99,8 @@ def candidate_of(
             largest = np.max(extremes[first:last], axis=0)
             as_large = permutations + 1 - np.searchsorted(np.sort(largest), largest * (1 - _SLACK))
             unlike = np.concatenate(own[first:last])
-            place = int(np.argmax(np.abs(unlike) >= np.abs(unlike).max() * (1 - _SLACK)))  # of equal ones the first
+            far = np.abs(unlike)
+            place = int(np.argmax(far >= far.max() * (1 - _SLACK)))  # of equal ones the first
             families.append((as_large, index, first * (groups - 1) + place, float(unlike[place])))
     smallest = np.min([as_large for as_large, *_ in families], axis=0)
     _, index, place, statistic = min(families, key=lambda family: family[0][0])

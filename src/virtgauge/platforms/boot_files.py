@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Literal
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.folders import cache_root
 from virtgauge.image.contents import root_archive
 from virtgauge.platforms.base import GuestSpec, LaunchError, stage
-from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import ModuleError, module_closure, module_name
 
 _NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000", "xen": "xen_netfront"}  # By model

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.errors import UnavailableError
+from virtgauge.folders import cache_root
 from virtgauge.host.mounts import unmount_disk_image
 from virtgauge.host.process import child_setup
 from virtgauge.host.rights import lacking
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart, root_of, system_parts
 from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile
-from virtgauge.provision.cache import cache_root
 
 NO_FOLDERS = 'a domain of Xen has no folders of this machine; leave it out, or take kind = "qemu" or "uml"'
 _MOUNT_S = 30.0

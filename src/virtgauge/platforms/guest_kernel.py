@@ -14,10 +14,11 @@ from pydantic import AfterValidator, Field, model_validator
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
+from virtgauge.folders import cache_root
 from virtgauge.forms import Section
 from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
-from virtgauge.provision.cache import cache_root, sha256_of
+from virtgauge.provision.cache import sha256_of
 from virtgauge.provision.kernel import find_kernel
 
 REAL_TIME = Path("rt")  # In place of a kernel's path

@@ -9,7 +9,8 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, staged, whole_folder
+from virtgauge.folders import cache_root
+from virtgauge.provision.cache import Facts, ProvisionError, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
 from virtgauge.provision.tools import run_logged

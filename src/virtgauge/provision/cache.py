@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.errors import VirtgaugeError
-from virtgauge.folders import cache_root as cache_root
+from virtgauge.folders import cache_root
 from virtgauge.provision.progress import Outcome, Progress, State
 
 MANIFEST_NAME = "manifest.json"

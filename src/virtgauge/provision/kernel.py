@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from virtgauge.folders import cache_root
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, staged, whole_folder
+from virtgauge.provision.cache import Facts, ProvisionError, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
 

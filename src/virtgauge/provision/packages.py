@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from virtgauge.folders import cache_root
 from virtgauge.host.process import find_program, output_of
-from virtgauge.provision.cache import ProvisionError, cache_root, exclusive, sha256_of
+from virtgauge.provision.cache import ProvisionError, exclusive, sha256_of
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.tools import ToolError, run_logged, start_log
 

@@ -12,8 +12,9 @@ import sys
 import zipfile
 from pathlib import Path
 
+from virtgauge.folders import cache_root
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, sha256_of, staged, whole_folder
+from virtgauge.provision.cache import Facts, ProvisionError, provided, sha256_of, staged, whole_folder
 from virtgauge.provision.progress import Outcome, Progress
 from virtgauge.provision.tools import ToolError, run_logged, start_log
 

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from virtgauge.provision.cache import ProvisionError, cache_root, no_space
+from virtgauge.folders import cache_root
+from virtgauge.provision.cache import ProvisionError, no_space
 
 _TAIL_LINES = 12
 _TIME_LIMIT_S = 1800.0

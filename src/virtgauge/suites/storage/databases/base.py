@@ -14,8 +14,8 @@ from pwd import struct_passwd
 from typing import Any, ClassVar
 from urllib.parse import SplitResult
 
+from virtgauge.folders import cache_root
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import cache_root
 from virtgauge.provision.databases import Product
 from virtgauge.provision.packages import JAVA_VERSION, find_java
 
