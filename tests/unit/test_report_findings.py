@@ -134,7 +134,8 @@ def test_pooled_tail_needs_all_repetitions_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "samples", "said"), [(120, 20_000, "100 of 120"), (120, 2_000, ""), (50, 50_000, "")]
+    ("blocks", "samples", "said"),
+    [(120, 20_000, "50 of 120"), (50, 50_000, "32 of 50"), (120, 2_000, ""), (32, 50_000, "")],
 )
 def test_a_curve_of_some_repetitions_says_of_how_many(tmp_path: Path, blocks: int, samples: int, said: str) -> None:
     host, rng = arm_record("host", "host", "Host", "reference"), np.random.default_rng(1)
