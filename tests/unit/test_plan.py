@@ -5,10 +5,13 @@ import tomllib
 
 import pytest
 
+from virtgauge.console.runs import overridden
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan, load_checked
 from virtgauge.ledger.store import LedgerWriteError
 from virtgauge.plan.load import PlanError, load_plan, parse_plan, preset_names
+from virtgauge.plan.model import without_platforms
+from virtgauge.plan.requirements import Requirement
 from virtgauge.platforms import KINDS
 from virtgauge.suites.timing import TimingSuite
 
@@ -45,6 +48,70 @@ def test_every_preset_passes_its_own_check(name):
     assert check_plan(plan, source).cells
     assert plan.name == name
     assert plan.description
+
+
+@pytest.mark.parametrize("preset", ["paper:all", "storage-2012"])
+@pytest.mark.parametrize("others", [[], ["uml"], ["qemu-microvm", "virtualbox"]])
+def test_a_preset_is_narrowed_to_some_of_its_platforms(preset, others):
+    plan, source = load_plan(preset)
+    known = [section.name for section in plan.platform]
+    kept = ["host", *(name for name in others if name in known)]
+    narrowed = plan.narrowed_to(others)
+    assert [section.name for section in narrowed.platform] == kept
+    assert check_plan(narrowed, source).cells
+    scopes = [design.get("platforms", kept) for designs in narrowed.suite.values() for design in designs]
+    assert all(scope and set(scope) <= set(kept) for scope in scopes)
+
+
+def test_what_is_of_left_out_platforms_alone_is_left_out_with_them():
+    text = """
+        repetitions = 3
+        budget = {repetitions = 9}
+        [[platform]]
+        name = "host"
+        kind = "host"
+        [[platform]]
+        name = "box"
+        kind = "oci"
+        [[suite.timing]]
+        platforms = ["host", "box"]
+        [[suite.bandwidth]]
+        platforms = ["box"]
+        [[require]]
+        suite = "timing"
+        measure = "timer_cost.p50"
+        unit = "ns"
+        at_most = 100
+        platforms = ["box"]
+    """
+    plan = parse_plan(textwrap.dedent(text), "my.toml")
+    alone = plan.narrowed_to(["host"])
+    assert list(alone.suite) == ["timing"]
+    assert (alone.require, alone.budget) == ((), None)
+    assert parse_plan(alone.to_toml(), "again") == alone
+    assert plan.narrowed_to(["box"]).require == plan.require
+    assert not plan.model_copy(update={"suite": {"bandwidth": plan.suite["bandwidth"]}}).narrowed_to(["host"]).suite
+
+
+@pytest.mark.parametrize("named", ["box", [["box"]], [{"box": 1}], [], 3])
+def test_a_list_of_platforms_that_is_none_is_told_of_and_not_narrowed(named):
+    design = {"platforms": named, "clients": 1}
+    assert without_platforms(design, {"box"}) == design
+
+
+def test_options_narrow_a_plan_before_they_set_its_budget():
+    plan, source = load_plan("paper:storage")
+    more = overridden(plan, source, 100, None, ["uml"])
+    assert (more.repetitions, more.budget and more.budget.repetitions) == (100, 100)
+    assert parse_plan(more.to_toml(), "again") == more
+    required = {"suite": "storage", "measure": "throughput", "unit": "/s", "at_least": 1, "platforms": ["uml"]}
+    budget = plan.budget.model_copy(update={"claims": False})
+    decided = plan.model_copy(update={"require": (Requirement.model_validate(required),), "budget": budget})
+    alone = overridden(decided, source, 100, None, ["host"])
+    assert (alone.repetitions, alone.budget, alone.require) == (100, None, ())
+    assert overridden(decided, source, None, None, ["uml"]).budget == budget
+    mistaken = plan.model_copy(update={"require": (Requirement.model_validate(required | {"suite": "storag"}),)})
+    assert overridden(mistaken, source, None, None, ["uml"]).require == mistaken.require
 
 
 def test_the_doctors_preset_has_every_kind_of_platform_that_needs_no_address():

@@ -87,11 +87,11 @@ def run(
         with closing(create_display(style)) as display:
             others = "`virtgauge plan list` has others, `virtgauge run NAME` measures one"
             display.show(Notice(f"no plan was named: quick. {loaded.description}. {others}", warning=False))
-    loaded = overridden(loaded, source, repetitions, seed, platform)
     if profile:
         for name in profile:
             load_profile(name)  # a misspelt one is no fault of the plan
         loaded = loaded.model_copy(update={"profile": (*loaded.profile, *profile)})
+    loaded = overridden(loaded, source, repetitions, seed, platform)
     if allow_drop:
         loaded = _dropping(loaded, source)
     folder = run_folder(out, loaded.name)
@@ -129,14 +129,7 @@ def resume(
 
 
 def overridden(plan: Plan, source: str, repetitions: int | None, seed: int | None, platforms: list[str] | None) -> Plan:
-    """A plan with what options say instead. Raises UsageError: it has no such platform."""
-    changes: dict[str, object] = {}
-    if repetitions is not None:
-        changes["repetitions"] = repetitions
-        if plan.budget is not None and plan.budget.repetitions < repetitions:  # else it could not be resumed
-            changes["budget"] = plan.budget.model_copy(update={"repetitions": repetitions})
-    if seed is not None:
-        changes["seed"] = seed
+    """A plan with what options say instead. Raises UsageError: it has no such platform, or measures nothing there."""
     if platforms:
         names = [section.name for section in plan.platform]
         if unknown := [name for name in platforms if name not in names]:
@@ -144,8 +137,18 @@ def overridden(plan: Plan, source: str, repetitions: int | None, seed: int | Non
                 f"--platform {unknown[0]}: {source} has no such platform{nearest(unknown[0], names)}",
                 f"use one of {', '.join(names)}",
             )
-        wanted = {*platforms, plan.reference}
-        changes["platform"] = tuple(section for section in plan.platform if section.name in wanted)
+        plan = plan.narrowed_to(platforms)
+        if not plan.suite:
+            raise UsageError(
+                f"--platform {' --platform '.join(platforms)}: {source} measures nothing there", "name others as well"
+            )
+    changes: dict[str, object] = {}
+    if repetitions is not None:
+        changes["repetitions"] = repetitions
+        if plan.budget is not None and plan.budget.repetitions < repetitions:  # else it could not be resumed
+            changes["budget"] = plan.budget.model_copy(update={"repetitions": repetitions})
+    if seed is not None:
+        changes["seed"] = seed
     return plan.model_copy(update=changes)
 
 

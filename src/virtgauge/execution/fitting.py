@@ -15,7 +15,7 @@ from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.progress import duration_text
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, costs_file
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.plan.model import Plan
+from virtgauge.plan.model import Plan, without_platforms
 from virtgauge.plan.schedule import schedule, turns
 
 
@@ -131,7 +131,7 @@ class _Search:
             of_suite = [one for one in cuts if one.suite == name]
             whole = {one.index for one in of_suite if not one.key}
             left = (self._design(design, index, of_suite) for index, design in enumerate(designs) if index not in whole)
-            suite[name] = tuple(found for one in left if (found := _without_platforms(one, platforms)))
+            suite[name] = tuple(found for one in left if (found := without_platforms(one, platforms)))
         kept = tuple(section for section in self._given.platform if section.name not in platforms)
         return self._given.model_copy(update={"repetitions": self._least, "platform": kept, "suite": suite})
 
@@ -178,7 +178,7 @@ class _Search:
         """Seconds and cells of a design alone; infinite where there is no such design."""
         platforms = {one.platform for one in self._cuts}
         if (name := f"{suite} {design} {platforms}") not in self._parts:
-            left = _without_platforms(design, platforms)
+            left = without_platforms(design, platforms)
             alone = {"suite": {suite: (left,)} if left else {}, "require": (), "profile": (), "budget": None}
             plan = self.plan.model_copy(update=alone)
             cost = self._cost(plan) if left else 0.0
@@ -236,11 +236,3 @@ class _Search:
                 for key in dict.fromkeys(one.key for one in cuts):
                     gone = sorted(one.level for one in cuts if one.key == key)
                     yield f"suite.{name}[{index}].{key} = {', '.join(f'{one:g}' for one in gone)}"
-
-
-def _without_platforms(design: dict[str, Any], platforms: set[str]) -> dict[str, Any]:
-    """A design without these; empty where it was for them alone."""
-    if design.get("platforms") is None:
-        return design
-    left = [name for name in design["platforms"] if name not in platforms]
-    return design | {"platforms": left} if left else {}

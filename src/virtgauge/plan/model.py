@@ -7,7 +7,7 @@ and the suite themselves (:mod:`virtgauge.execution.prepare`), before anything i
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -52,6 +52,15 @@ def scopes_of(plan_text: str, suite: str) -> list[DesignScope]:
         return [DesignScope.split(section)[0] for section in sections]
     except (tomllib.TOMLDecodeError, ValidationError, AttributeError, TypeError):
         return []
+
+
+def without_platforms(design: Mapping[str, Any], platforms: Collection[str]) -> dict[str, Any]:
+    """A design without these; empty where it was for them alone."""
+    named = design.get("platforms")
+    if not named or not isinstance(named, list | tuple):
+        return dict(design)
+    left = [one for one in named if not isinstance(one, str) or one not in platforms]
+    return {**design, "platforms": left} if left else {}
 
 
 AA_SUFFIX = "-aa"  # The A/A arm is the reference under its own name and this suffix
@@ -179,6 +188,32 @@ class Plan(Section):
                 f"budget.repetitions = {self.budget.repetitions} is less than repetitions = {self.repetitions}; "
                 "it counts them all"
             )
+
+    def narrowed_to(self, platforms: Collection[str]) -> Self:
+        """The plan for some of its platforms and the reference, without designs and requirements of others alone.
+
+        A name that is no platform or suite of the plan stays where it stands, for the check to tell of.
+        """
+        left_out = {section.name for section in self.platform} - {*platforms, self.reference}
+        suites = {
+            suite: tuple(left for one in designs if (left := without_platforms(one, left_out)))
+            for suite, designs in self.suite.items()
+        }
+        gone = {suite for suite, designs in suites.items() if not designs}
+        require = tuple(
+            one.model_copy(update={"platforms": tuple(name for name in one.platforms if name not in left_out)})
+            for one in self.requirements
+            if one.suite not in gone and not (one.platforms and left_out.issuperset(one.platforms))
+        )
+        decides = require or (self.budget and self.budget.claims)
+        changes = {
+            "platform": tuple(section for section in self.platform if section.name not in left_out),
+            "suite": {suite: designs for suite, designs in suites.items() if designs},
+            "profile": (),  # whose requirements are among the others now
+            "require": require,
+            "budget": self.budget if decides else None,
+        }
+        return self.model_copy(update=changes)
 
     def to_toml(self) -> str:
         """The plan with every default written out, for the record."""
