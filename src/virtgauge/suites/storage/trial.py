@@ -90,6 +90,7 @@ def _flags(
 ) -> Iterator[Flag]:
     """Every flag that applies, by the client's own limit and the flushes counted; None where that is not known."""
     yield from answer_flags(measured.streams)
+    yield from window_flags(measured)
     reached = measured.operations_per_s
     if near_the_limit(reached, limit_per_s):
         text = f"{reached:,.0f} of the client's own {limit_per_s:,.0f} operations/s"
@@ -138,7 +139,19 @@ def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
         said = next((stream.first_error for stream in streams if stream.errors and stream.first_error), "unnamed")
         yield Flag("errors", f"{errors} operations failed, the first with: {said}")
     if any(stream.operations == 0 for stream in streams) and not wrong and not errors:
-        yield Flag("empty", "not a single operation was done in the time measured")
+        yield Flag("empty", "not a single operation was done in the time measured; make seconds longer")
+
+
+def window_flags(measured: Measured) -> Iterator[Flag]:
+    """Where so few operations fit into the time measured that their number is a matter of when it began.
+
+    Were only a trial without any left out, those that happened to hold one would make the median too high.
+    """
+    longest_ns = max((one.service.mean for one in measured.streams if one.service is not None), default=0.0)
+    if longest_ns > measured.elapsed_ns / 2:
+        took, window = longest_ns / 1e9, measured.elapsed_ns / 1e9
+        text = f"an operation takes {took:.2g} s of the {window:g} s measured: set seconds = {math.ceil(8 * took)}"
+        yield Flag("short-window", text)
 
 
 def _flush_flags(
