@@ -2,12 +2,14 @@
 
 mod paths;
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use bandwidth::Effort;
 use bandwidth::estimators::{Estimator, kite2};
 use bandwidth::outcome::{Cost, Outcome, Progress, Verdict, Why};
 use bandwidth::simulated::{CrossTraffic, Hop, Path, Sender, SimulatedPath, Stalls};
+use bandwidth::transport::{Limits, Observation, Stream, Transport};
 use failure::{Failure, PacingLimit};
 use paths::{constant, link, poisson, run};
 
@@ -71,6 +73,58 @@ fn a_host_that_is_kept_from_its_pace_is_told_what_it_kept_and_what_it_could() {
     assert_eq!(limit.undisturbed_bps, Some(19.664e9));
     let message = Failure::CannotPace(limit).to_string();
     assert!(message.contains("kept 19664.0 Mbit/s") && message.contains("--fifo"), "{message}");
+}
+
+/// A path from a host whose highest rate changes.
+struct Slowing<'a> {
+    path: SimulatedPath,
+    max_paced_bps: &'a Cell<Option<f64>>,
+    asked: Cell<u32>,
+}
+
+impl Transport for Slowing<'_> {
+    fn limits(&self) -> Limits {
+        self.asked.set(self.asked.get() + 1);
+        assert!(self.asked.get() < 10_000, "asked for the same rate for ever, without sending");
+        Limits { max_paced_bps: self.max_paced_bps.get(), ..self.path.limits() }
+    }
+
+    fn now_ns(&mut self) -> i64 {
+        self.path.now_ns()
+    }
+
+    fn rest(&mut self, duration_ns: u64) -> Result<(), Failure> {
+        self.path.rest(duration_ns)
+    }
+
+    fn send(&mut self, stream: &Stream) -> Result<Observation, Failure> {
+        self.path.send(stream)
+    }
+}
+
+#[test]
+fn a_host_that_slows_down_between_two_judged_rates_is_told_of_and_not_asked_again() {
+    let max_paced_bps = Cell::new(None);
+    let (mut carried_bps, mut congested_bps, mut streams) = (0.0f64, f64::INFINITY, 0);
+    let mut watch = |progress: &Progress| {
+        let rate_bps = progress.rate_bps;
+        if rate_bps > carried_bps * 1.001 && rate_bps < congested_bps * 0.999 && congested_bps.is_finite() {
+            max_paced_bps.set(Some(carried_bps * 1.0001));
+        }
+        match progress.verdict {
+            Verdict::Carried => carried_bps = carried_bps.max(rate_bps),
+            Verdict::Congested => congested_bps = congested_bps.min(rate_bps),
+            _ => {}
+        }
+        streams = progress.streams;
+        ControlFlow::Continue(())
+    };
+    let path = SimulatedPath::new(link(1e9, constant(500e6)), 1);
+    let mut slowing = Slowing { path, max_paced_bps: &max_paced_bps, asked: Cell::new(0) };
+    let limit = pacing_limit(ours().estimate(&mut slowing, &mut watch));
+    assert!(max_paced_bps.get().is_some_and(|bps| limit.asked_bps > bps), "{limit:?}");
+    assert!(limit.carried_bps.is_some_and(|bps| (bps / carried_bps - 1.0).abs() < 0.01), "{limit:?}");
+    assert!(streams < 200, "{streams}");
 }
 
 #[test]
