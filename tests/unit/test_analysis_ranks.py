@@ -16,6 +16,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from virtgauge.analysis.ranks import (
+    _chances_of_difference,
     dunn,
     holm,
     kruskal_wallis,
@@ -235,6 +236,20 @@ def test_two_groups_in_many_blocks_are_the_exact_sign_test(blocks: int) -> None:
         found = kruskal_wallis([first, second], blocked=True).p
         assert found == pytest.approx(p, rel=1e-6, abs=1e-12)
         assert found >= least * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("levels", "values"), [(2, 2), (3, 1000), (5, 3), (9, 1000)])
+@pytest.mark.parametrize("apart", [60, 290])
+def test_transforms_find_what_dealing_every_block_out_does(
+    levels: int, values: int, apart: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ties and without; of 300 blocks, whose differences may be wider than chance ever makes them."""
+    groups = list(np.random.default_rng(levels).integers(0, values, (levels, 300)).astype(float))
+    groups[-1][:apart] += values
+    transformed = [pair.p for pair in dunn(groups, blocked=True)]
+    monkeypatch.setattr("virtgauge.analysis.ranks._MOST_DEALT", 300)
+    _chances_of_difference.cache_clear()
+    assert transformed == pytest.approx([pair.p for pair in dunn(groups, blocked=True)], rel=1e-9, abs=1e-13)
 
 
 def test_ties_within_many_blocks_count_as_within_few() -> None:

@@ -52,6 +52,7 @@ Guests = Mapping[str, Mapping[int, float]]  # A value of each guest, by arm and 
 _GREATEST = 0.25  # The part of the greatest possible variance in that of δ, found by simulation (docs/coverage.md)
 _MOST_DEALT = 100  # Values of two groups, and blocks: of more χ² is as good for three, and transforms for pairs
 _MOST_DEALT_BY_PAIRS = 36  # Likewise values of three groups and more
+_NO_CHANCE = 1e-17  # Less than transforms resolve
 _MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
 
 
@@ -229,18 +230,25 @@ def dunn(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False
 
 def _exact_p(parts: Sequence[Values], pairs: Sequence[tuple[int, int]]) -> list[float]:
     """The p of pairs if chance had dealt each block's ranks out to the groups: of the difference of two rank sums."""
-    blocks = np.sort(np.rint(2 * np.array(parts)).astype(np.int64), axis=0).T.tolist()
-    chances = _chances_of_difference(tuple(sorted(Counter(map(tuple, blocks)).items())))
+    ranks = np.sort(np.rint(2 * np.array(parts)).astype(np.int64), axis=0)
+    untied = 2 * np.arange(1, len(parts) + 1)
+    tied = ranks[:, (untied != ranks.T).any(axis=1)].T.tolist()
+    blocks = Counter(map(tuple, tied)) + Counter({tuple(untied.tolist()): ranks.shape[1] - len(tied)})
+    chances = _chances_of_difference(tuple(sorted(blocks.items())))
     middle = chances.size // 2
     reached = [round(2 * abs(float((parts[i] - parts[j]).sum()))) for i, j in pairs]
-    found = [2 * float(chances[: middle - by + 1].sum()) for by in reached]
+    found = [2 * (float(chances[: middle - by + 1].sum()) if by <= middle else _NO_CHANCE) for by in reached]
     least = least_attainable_dunn_p([len(part) for part in parts], 0, 1, blocked=True)
     return [min(1.0, max(p, least)) for p in found]
 
 
 @functools.lru_cache(maxsize=4)  # as of :func:`_chances_of_two_sums`; a factor's test and its pairs' ask for the same
 def _chances_of_difference(blocks: tuple[tuple[tuple[int, ...], int], ...]) -> Values:
-    """How likely chance makes the difference of two groups' sums, of doubled ranks by how many blocks have those."""
+    """How likely chance makes the difference of two groups' sums, of doubled ranks by how many blocks have those.
+
+    Of symmetric length around 0.  Of many blocks the ends are left out: what lies beyond either comes with a chance of
+    :data:`_NO_CHANCE` at most.
+    """
     groups, number = len(blocks[0][0]), sum(times for _, times in blocks)
     widest, others, kinds = 2 * (groups - 1), ~np.eye(groups, dtype=bool), []
     for ranks, times in blocks:
@@ -249,11 +257,16 @@ def _chances_of_difference(blocks: tuple[tuple[tuple[int, ...], int], ...]) -> V
     if number <= _MOST_DEALT:
         dealt = itertools.chain.from_iterable(itertools.repeat(*kind) for kind in kinds)
         return functools.reduce(np.convolve, dealt, np.ones(1))
-    # the product of as many transforms, each chance to some 1e-16
-    size = 2 * widest * number + 1
-    longer = 1 << size.bit_length()  # a power of two, for which transforms are fast
-    product = math.prod(np.fft.rfft(one, longer) ** times for one, times in kinds)
-    return np.fft.irfft(product, longer)[:size].copy()  # or all of it would be kept
+    # The product of as many transforms, each chance to some 1e-16; what is less likely needs no place (Hoeffding 1963).
+    reach = min(widest * number, math.ceil(widest * math.sqrt(-2 * number * math.log(_NO_CHANCE))))
+    longer = 1 << (2 * reach).bit_length()  # a power of two, for which transforms are fast
+    around = np.arange(-widest, widest + 1)
+    product = np.ones(longer // 2 + 1)
+    for one, times in kinds:
+        wrapped = np.zeros(longer)
+        wrapped[around] = one
+        product *= np.fft.rfft(wrapped).real ** times  # real, because a difference is as likely as its opposite
+    return np.roll(np.fft.irfft(product, longer), reach)[: 2 * reach + 1].copy()  # or all of it would be kept
 
 
 def _enumerable(sizes: Sequence[int]) -> bool:
