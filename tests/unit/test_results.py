@@ -21,7 +21,7 @@ from virtgauge.ledger.records import Flag, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure
-from virtgauge.results.columns import Cell
+from virtgauge.results.columns import Cell, read_results
 from virtgauge.results.measure import Across, Better, Derived, Field, Measure, Relation, Statistic, field
 from virtgauge.results.quantities import COUNT, OPERATION_RATE, SHARE
 from virtgauge.results.table import ResultTable
@@ -91,6 +91,34 @@ def test_a_missing_figure_says_why(tmp_path: Path, last: TrialRecord, reason: st
     estimate = table_of(tmp_path, last).estimate(RATE, CELL, "host")
     assert estimate.point is None
     assert estimate.method == reason
+
+
+def test_measures_of_the_same_and_of_other_probes_read_each_result_once(tmp_path: Path) -> None:
+    probes = {"knee": 2.0, "crash": 3.0, "operations": 5.0}
+    trials = [record("host", 0, rate, key=probe, probe=probe) for probe, rate in probes.items()]
+    table = table_of(tmp_path, *trials)
+    rate, doubled = field("operations_per_s"), field("operations_per_s", factor=2.0)
+    sources = {("operations", "knee"): rate, ("crash",): rate, ("operations",): doubled, ("knee", "crash"): doubled}
+    measures = [
+        Measure("storage", f"m{place}", COUNT, Better.HIGHER, "", frozenset(own), source)
+        for place, (own, source) in enumerate(sources.items())
+    ]
+    read: list[int] = []
+
+    def told(*asked: Any) -> Any:
+        for numbers, rows in read_results(*asked):
+            read.extend(numbers)
+            yield numbers, rows
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("virtgauge.results.table.read_results", told)
+        table.read(measures)
+        cells = {cell.probe: cell for cell in table.cells()}
+        for measure, (own, source) in zip(measures, sources.items(), strict=True):
+            for probe, cell in cells.items():
+                expected = {0: probes[probe] * source.factor} if probe in own else {}
+                assert table.values(measure, cell, "host") == expected
+    assert sorted(read) == [1, 2, 3]
 
 
 def test_a_result_that_sqlite_cannot_read_is_read_all_the_same(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -122,26 +123,36 @@ def samples_needed(share: float) -> int:
     return math.ceil(round(TAIL_SAMPLES / (1 - share), 6))
 
 
-def merge(distributions: Iterable[Distribution]) -> Distribution:
-    """All values of several distributions together. Raises ValueError: none were given."""
-    parts = [part for part in distributions if part.n]
+class Counted(Protocol):
+    """What has counts of values: as :class:`Distribution`."""
+
+    @property
+    def values(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def counts(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def minimum(self) -> float: ...
+    @property
+    def maximum(self) -> float: ...
+    @property
+    def mean(self) -> float: ...
+
+
+def merge(counted: Iterable[Counted]) -> Distribution:
+    """All values of several together. Raises ValueError: there are none."""
+    parts = [part for part in counted if part.counts.any()]
     if not parts:
         raise ValueError("nothing to merge")
-    if len(parts) == 1:
-        return parts[0]
-    values = np.concatenate([part.values for part in parts])
+    values, counts = (np.concatenate(of) for of in zip(*((part.values, part.counts) for part in parts), strict=True))
+    minima, maxima, means = zip(*((part.minimum, part.maximum, part.mean) for part in parts), strict=True)
+    starts = np.cumsum([0, *(part.counts.size for part in parts[:-1])])
+    # one alone has its own, to the last digit
+    mean = np.average(means, weights=np.add.reduceat(counts, starts).astype(np.float64)) if len(means) > 1 else means[0]
     order = np.argsort(values, kind="stable")  # merges what is in order already
     values = values[order]
     first = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
-    values, counts = values[first], np.add.reduceat(np.concatenate([part.counts for part in parts])[order], first)
-    weights = np.array([part.n for part in parts], dtype=np.float64)
-    return Distribution(
-        values,
-        counts,
-        min(part.minimum for part in parts),
-        max(part.maximum for part in parts),
-        float(np.average([part.mean for part in parts], weights=weights)),
-    )
+    counts = np.add.reduceat(counts[order], first)
+    return Distribution(values[first], counts, float(min(minima)), float(max(maxima)), float(mean))
 
 
 def ccdf(distribution: Distribution, points: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -67,6 +67,7 @@ def write_report(
     """
     from virtgauge import report
 
+    gc.freeze()  # the report's records stay to the end, and the collector need not go through them meanwhile
     if kind is ReportFormat.HTML:
         named, out = out is not None, out or folder / REPORT_NAME
         deliver(report.render_html(built), out, named=named)

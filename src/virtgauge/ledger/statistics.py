@@ -34,7 +34,7 @@ def merged(histograms: Sequence[Histogram]) -> tuple[Distribution, str] | None:
     if not histograms:
         return None
     unit = histograms[0].unit
-    return dist.merge(distribution_of(one) for one in histograms if one.unit == unit), unit
+    return dist.merge(one for one in histograms if one.unit == unit), unit
 
 
 def statistics_of(distribution: Distribution) -> dict[str, float | None]:

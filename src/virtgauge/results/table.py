@@ -48,6 +48,7 @@ from virtgauge.results.measure import Across, Column, Derived, Field, Measure, S
 
 Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in the measure's base unit
 _Place = tuple[str, frozenset[str], Source]
+_OfProbes = tuple[frozenset[str], Field]  # What is read of these probes' results
 Made = TypeVar("Made")
 _CellPlace = tuple[str, str, frozenset[tuple[str, str]]]
 _Figures = tuple[str, Cell, str]  # A measure's in a cell, of an arm
@@ -286,16 +287,16 @@ class ResultTable:
 
     def read(self, measures: Iterable[Measure]) -> None:
         """Read what several measures need and no more, at once, which saves going through the ledger for each."""
-        wanted: dict[tuple[str, frozenset[str]], dict[Field, None]] = {}
+        wanted: dict[str, dict[_OfProbes, None]] = {}
         statistics: dict[str, set[str]] = {}
         for measure in measures:
             for one in _leaves(measure.source):
                 if isinstance(one, Statistic):
                     statistics.setdefault(one.histogram, set()).add(one.name)
                 elif (measure.suite, measure.probes, one) not in self._columns:
-                    wanted.setdefault((measure.suite, measure.probes), {})[one] = None
-        for (suite, probes), fields in wanted.items():
-            self._read_fields(suite, probes, list(fields))
+                    wanted.setdefault(measure.suite, {})[measure.probes, one] = None
+        for suite, fields in wanted.items():
+            self._read_fields(suite, fields)
         for histogram, names in statistics.items():
             self._statistics_of(histogram, names)
 
@@ -303,7 +304,7 @@ class ResultTable:
         key = measure.suite, measure.probes, source
         if key not in self._columns:
             if isinstance(source, Field):
-                self._read_fields(measure.suite, measure.probes, [source])
+                self._read_fields(measure.suite, [(measure.probes, source)])
             elif isinstance(source, Statistic):
                 told = self._statistics_of(source.histogram, {source.name})
                 found, lacks = (told[name][self.trials.counted] for name in (source.name, "n"))
@@ -348,13 +349,18 @@ class ResultTable:
     def _empty(self) -> Column:
         return np.full(self.trials.counted.size, np.nan)
 
-    def _read_fields(self, suite: str, probes: frozenset[str], fields: Sequence[Field]) -> None:
-        columns = [self._empty() for _ in fields]
-        for numbers, rows in read_results(self.ledger, suite, probes, [one.path for one in fields]):
-            places = self._places(numbers)
-            for column, one, values in zip(columns, fields, rows, strict=True):
-                column[places[places >= 0]] = one.numbers(values)[places >= 0]
-        self._columns |= {(suite, probes, one): column for one, column in zip(fields, columns, strict=True)}
+    def _read_fields(self, suite: str, fields: Iterable[_OfProbes]) -> None:
+        columns = {one: self._empty() for one in fields}
+        together: dict[tuple[_OfProbes, ...], list[str]] = {}  # so that no result is read twice
+        for probe in sorted(frozenset().union(*(probes for probes, _ in columns))):
+            together.setdefault(tuple(one for one in columns if probe in one[0]), []).append(probe)
+        for asked, probes in together.items():
+            for numbers, rows in read_results(self.ledger, suite, probes, [one.path for _, one in asked]):
+                places = self._places(numbers)
+                there = places >= 0
+                for one, values in zip(asked, rows, strict=True):
+                    columns[one][places[there]] = one[1].numbers(values)[there]
+        self._columns |= {(suite, *one): column for one, column in columns.items()}
 
     def _statistics_of(self, histogram: str, wanted: AbstractSet[str] = frozenset()) -> dict[str, Column]:
         """Of every trial, in nanoseconds, by the statistic's name; ``n`` is the number of values."""

@@ -279,4 +279,5 @@ TIMING = SuiteSpec(
         "Cliff’s δ compares like with like, where all other factors have the same level: +1 when the first of the pair "
         "is always the larger (slower), −1 when always the smaller, 0 when neither.",
     },
+    beside=tuple(insights.ACHIEVED.values()),
 )

@@ -206,7 +206,7 @@ def _achieved(name: str, quantity: Any, source: Any) -> Measure:
 
 _NOT_TOLD = Estimate.missing("", "not told")
 _MOVED = tuple(field("load", name, factor=1e6) for name in ("read_mb_per_s", "written_mb_per_s"))
-_ACHIEVED = {
+ACHIEVED = {
     "CPU busy": _achieved("cpu_busy", SHARE, field("load", "achieved", "cpu_busy_share", factor=100)),
     "read and written": _achieved("bytes", BYTE_RATE, Derived(_MOVED, _sum)),
     "operations": _achieved(
@@ -219,7 +219,6 @@ _ACHIEVED = {
 
 def loads(context: Context) -> Iterator[Block]:
     """What each load really achieved: one that could hardly run beside a probe explains its figures."""
-    context.table.read(_ACHIEVED.values())
     rows = []
     beside = context.where({"load": lambda load: load not in ("idle", "")})
     for (load,), cells in context.groups(beside, ("load",)).items():
@@ -233,7 +232,7 @@ def loads(context: Context) -> Iterator[Block]:
             service = ", ".join(dict.fromkeys(str(one["service"]) for one in named if one.get("service")))
             instead = "; ".join(dict.fromkeys(str(one["fallback"]) for one in named if one.get("fallback")))
             shown = []
-            for one in _ACHIEVED.values():
+            for one in ACHIEVED.values():
                 # Of each repetition the mean over the cells beside the load.
                 values = over_cells((context.table.values(one, cell, arm.name) for cell in own), statistics.fmean)
                 found = context.median(values.values(), one.quantity) if values else _NOT_TOLD
@@ -242,4 +241,4 @@ def loads(context: Context) -> Iterator[Block]:
             count = Value.count("load.trials", place, trials)
             text = f"{service}: {instead}" if instead else service or "–"
             rows.append(Row((load_label(load),), arm.name, (text, *shown, count)))
-    yield from table_of("", ("Load",), (blocks.Column("service", text=True), *_ACHIEVED, "trials"), rows)
+    yield from table_of("", ("Load",), (blocks.Column("service", text=True), *ACHIEVED, "trials"), rows)
