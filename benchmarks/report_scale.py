@@ -67,35 +67,34 @@ def _repeat(ledger: Path, times: int, blocks: int) -> None:
 
 
 def report(folder: Path, json: bool) -> None:
-    """Make the page of a run, and say how long each part took; then the JSON, where it is asked for."""
+    """Make the page of a run as the command does, and say how long each part took; then the JSON, if asked for."""
     began = time.perf_counter()
-    from virtgauge import report
-    from virtgauge.ledger.store import Ledger
+    from virtgauge import cli, report
+    from virtgauge.console.reports import ReportFormat, build_report, write_report
+    from virtgauge.ledger.read_only import ReadOnlyLedger
 
     imported = time.perf_counter()
-    ledger = Ledger.open(folder)
-    built = report.build(ledger)
-    analysed = time.perf_counter()
-    page = report.render_html(built)
-    (folder / "report.html").write_text(page, encoding="utf-8")
-    rendered, cpu = time.perf_counter(), time.process_time()
-    # Of this program: getrusage would count what the process was before it began, which had written the run.
-    peak_mib = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
-    print(f"imports           {imported - began:6.2f} s")
-    print(f"analysis          {analysed - imported:6.2f} s")
-    print(f"page              {rendered - analysed:6.2f} s   {len(page.encode()) / 1e6:.2f} MB")
-    print(f"report.html total {rendered - began:6.2f} s   (CPU time of the process so far {cpu:.2f} s)")
-    print(f"peak memory       {peak_mib:6.0f} MiB")
-    if json:
-        from virtgauge.exchange import tidy
-        from virtgauge.results.table import ResultTable
+    with ReadOnlyLedger.for_command(folder) as ledger:
+        built = build_report(ledger)
+        analysed = time.perf_counter()
+        page = write_report(built, folder, ReportFormat.HTML, None)
+        rendered, cpu = time.perf_counter(), time.process_time()
+        # Of this program: getrusage would count what the process was before it began, which had written the run.
+        peak_mib = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+        print(f"imports           {imported - began:6.2f} s, of {cli.__name__} and {report.__name__}")
+        print(f"analysis          {analysed - imported:6.2f} s")
+        print(f"page              {rendered - analysed:6.2f} s   {page.stat().st_size / 1e6:.2f} MB")
+        print(f"report.html total {rendered - began:6.2f} s   (CPU time of the process so far {cpu:.2f} s)")
+        print(f"peak memory       {peak_mib:6.0f} MiB")
+        if json:
+            from virtgauge.exchange import tidy
+            from virtgauge.results.table import ResultTable
 
-        began = time.perf_counter()
-        with (folder / "run.json").open("w", encoding="utf-8") as text:
-            tidy.write(ResultTable(ledger), text)
-        size_mb = (folder / "run.json").stat().st_size / 1e6
-        print(f"JSON besides      {time.perf_counter() - began:6.2f} s   {size_mb:.2f} MB")
-    ledger.close()
+            began = time.perf_counter()
+            with (folder / "run.json").open("w", encoding="utf-8") as text:
+                tidy.write(ResultTable(ledger), text)
+            size_mb = (folder / "run.json").stat().st_size / 1e6
+            print(f"JSON besides      {time.perf_counter() - began:6.2f} s   {size_mb:.2f} MB")
 
 
 def main() -> None:
