@@ -46,17 +46,20 @@ def kill(laid: Laid, part: str) -> None:
 
 
 async def under_way(laid: Laid, **factors: str) -> asyncio.Task[Outcome]:
-    """A trial whose first search has ended."""
-    begun = asyncio.Event()
-    cell = laid.cell(**factors)
-    task = asyncio.ensure_future(
-        run_trial(cell, laid.suite, laid.testbed, ANYTHING, lambda done: begun.set() if done > 0 else None)
-    )
-    waiting = asyncio.ensure_future(begun.wait())
-    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED, timeout=120)
-    waiting.cancel()
-    assert not task.done(), task.result()
-    return task
+    """A trial whose first search has ended; one that a busy moment made invalid before is begun again."""
+    for _ in range(3):
+        begun = asyncio.Event()
+        cell = laid.cell(**factors)
+        task = asyncio.ensure_future(
+            run_trial(cell, laid.suite, laid.testbed, ANYTHING, lambda done, begun=begun: begun.set() if done else None)
+        )
+        waiting = asyncio.ensure_future(begun.wait())
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED, timeout=120)
+        waiting.cancel()
+        if not task.done():
+            return task
+        assert task.result().status is TrialStatus.INVALID, task.result()
+    raise AssertionError(task.result())
 
 
 def router(laid: Laid):
