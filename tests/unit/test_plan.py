@@ -99,6 +99,11 @@ def test_a_list_of_platforms_that_is_none_is_told_of_and_not_narrowed(named):
     assert without_platforms(design, {"box"}) == design
 
 
+def test_a_design_that_names_nothing_is_for_every_platform():
+    plan = parse_plan(MINIMAL, "my.toml")
+    assert plan.narrowed_to(["host"]).suite == plan.suite == {"timing": ({},)}
+
+
 def test_options_narrow_a_plan_before_they_set_its_budget():
     plan, source = load_plan("paper:storage")
     more = overridden(plan, source, 100, None, ["uml"])

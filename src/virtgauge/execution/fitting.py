@@ -131,7 +131,7 @@ class _Search:
             of_suite = [one for one in cuts if one.suite == name]
             whole = {one.index for one in of_suite if not one.key}
             left = (self._design(design, index, of_suite) for index, design in enumerate(designs) if index not in whole)
-            suite[name] = tuple(found for one in left if (found := without_platforms(one, platforms)))
+            suite[name] = tuple(found for one in left if (found := without_platforms(one, platforms)) is not None)
         kept = tuple(section for section in self._given.platform if section.name not in platforms)
         return self._given.model_copy(update={"repetitions": self._least, "platform": kept, "suite": suite})
 
@@ -179,10 +179,10 @@ class _Search:
         platforms = {one.platform for one in self._cuts}
         if (name := f"{suite} {design} {platforms}") not in self._parts:
             left = without_platforms(design, platforms)
-            alone = {"suite": {suite: (left,)} if left else {}, "require": (), "profile": (), "budget": None}
-            plan = self.plan.model_copy(update=alone)
-            cost = self._cost(plan) if left else 0.0
-            self._parts[name] = cost, len(check_plan(plan, self._source).cells) if left and cost < math.inf else 0
+            there = {} if left is None else {suite: (left,)}
+            plan = self.plan.model_copy(update={"suite": there, "require": (), "profile": (), "budget": None})
+            cost = self._cost(plan) if there else 0.0
+            self._parts[name] = cost, len(check_plan(plan, self._source).cells) if there and cost < math.inf else 0
         return self._parts[name]
 
     def emulated(self) -> Iterator[_Cut]:

@@ -54,13 +54,13 @@ def scopes_of(plan_text: str, suite: str) -> list[DesignScope]:
         return []
 
 
-def without_platforms(design: Mapping[str, Any], platforms: Collection[str]) -> dict[str, Any]:
-    """A design without these; empty where it was for them alone."""
+def without_platforms(design: Mapping[str, Any], platforms: Collection[str]) -> dict[str, Any] | None:
+    """A design without these, which may name nothing at all; None where it was for them alone."""
     named = design.get("platforms")
     if not named or not isinstance(named, list | tuple):
         return dict(design)
     left = [one for one in named if not isinstance(one, str) or one not in platforms]
-    return {**design, "platforms": left} if left else {}
+    return {**design, "platforms": left} if left else None
 
 
 AA_SUFFIX = "-aa"  # The A/A arm is the reference under its own name and this suffix
@@ -196,7 +196,7 @@ class Plan(Section):
         """
         left_out = {section.name for section in self.platform} - {*platforms, self.reference}
         suites = {
-            suite: tuple(left for one in designs if (left := without_platforms(one, left_out)))
+            suite: tuple(left for one in designs if (left := without_platforms(one, left_out)) is not None)
             for suite, designs in self.suite.items()
         }
         gone = {suite for suite, designs in suites.items() if not designs}

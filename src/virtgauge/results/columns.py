@@ -131,8 +131,7 @@ class Trials:
         for status, arm, suite, probe, factors in (text.split(_BETWEEN, 4) for text in kinds):
             cell = Cell(suite, probe, tuple(json.loads(factors).items()))
             told.append((cells.setdefault(cell, len(cells)), arms.setdefault(arm, len(arms)), _STATUS_AT[status]))
-        at = (column[places] for column in np.array(told, dtype=np.int64).reshape(-1, 3).T)
-        cell_at, arm_at, status_at = at
+        cell_at, arm_at, status_at = (column[places] for column in np.array(told, dtype=np.int64).reshape(-1, 3).T)
         return cls(number, cell_at, arm_at, block, attempt, status_at, tuple(cells), tuple(arms))
 
     @functools.cached_property
