@@ -136,23 +136,23 @@ def conditions() -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, str]:
-    """This machine in words."""
+def machine() -> str:
+    """This machine in words: ``AMD EPYC, 2 processors, 23.5 GiB, kernel 6.1.0, Debian …, Python 3.11.7, virtual``."""
     from virtgauge.host.fingerprint import fingerprint
 
     found = fingerprint()
     identity, context = found["identity"], found["context"]
     memory = context["memory_bytes"]
-    hypervisor = context["hypervisor"]
-    return {
-        "CPU": str(identity["cpu_model"]),
-        "processors": str(identity["cpu_count"]),
-        "memory": f"{memory / 2**30:.1f} GiB" if memory else "unknown",
-        "kernel": str(identity["kernel_release"]),
-        "distribution": str(context["distribution"]),
-        "Python": str(context["python"]),
-        "itself virtual": {True: "yes", False: "no", None: "unknown"}[hypervisor["present"]],
-    }
+    words = [
+        identity["cpu_model"],
+        f"{identity['cpu_count']} processors",
+        f"{memory / 2**30:.1f} GiB" if memory else "unknown memory",
+        f"kernel {identity['kernel_release']}",
+        context["distribution"],
+        f"Python {context['python']}",
+        {True: "virtual", False: "physical", None: "virtual or not"}[context["hypervisor"]["present"]],
+    ]
+    return ", ".join(map(str, words))
 
 
 def commit() -> str:

@@ -1,7 +1,8 @@
-"""RESULTS.md from the records that the benchmarks wrote.  Nobody edits a figure by hand."""
+"""RESULTS.md: a section for each benchmark, as its script wrote it.  Nobody edits a figure by hand."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,38 +13,34 @@ Record = Mapping[str, Any]
 
 _HEAD = """# Benchmarks
 
-Written by `python benchmarks/run.py` from the records in `benchmarks/results/`; not edited. A figure is a median, with
-the smallest and the largest in brackets. Ratios are ours over the peer's, made pair by pair from measurements that took
-turns; below 1 virtgauge is faster.
+Written by `python benchmarks/run.py`; not edited. A figure is a median, with the smallest and the largest in brackets.
+Ratios are ours over the peer's, made pair by pair from measurements that took turns; below 1 virtgauge is faster. The
+last line of a section says where and when it was measured: figures of two machines are not to be compared, their ratios
+are.
 """
 
 
-def results_page(benchmarks: Sequence[Benchmark], records: Mapping[str, Record], machine: Mapping[str, str]) -> str:
-    """The page.
+def results_page(benchmarks: Sequence[Benchmark], page: str, records: Mapping[str, Record]) -> str:
+    """The page with new sections in the place of old ones.
 
     Args:
-        benchmarks: in the order of the page.
-        records: by the benchmark's name; one from another machine must not be among them (:func:`of_machine`).
-        machine: that all records are from.
+        benchmarks: in the order of the page; sections of others are dropped.
+        page: as it was; empty for none.
+        records: what was measured anew, by the benchmark's name.
     """
-    parts = [_HEAD, markdown_table(("machine", ""), list(machine.items())) + "\n"]
-    parts += [_section(benchmark, records[benchmark.name]) for benchmark in benchmarks if benchmark.name in records]
-    return "\n".join(parts)
+    sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)+)", page, re.MULTILINE))
+    sections |= {each.title: _section(records[each.name]) for each in benchmarks if each.name in records}
+    told = [f"## {each.title}\n{sections[each.title].rstrip()}\n" for each in benchmarks if each.title in sections]
+    return "\n".join([_HEAD, *told])
 
 
-def of_machine(records: Mapping[str, Record], machine: Mapping[str, str]) -> dict[str, Record]:
-    """The records of one machine: figures of two machines do not stand on one page."""
-    return {name: record for name, record in records.items() if record["machine"] == machine}
-
-
-def _section(benchmark: Benchmark, record: Record) -> str:
-    lines = [f"## {benchmark.title}", "", record["meaning"], ""]
-    lines += [markdown_table(record["columns"], record["rows"]), ""]
+def _section(record: Record) -> str:
+    lines = ["", record["meaning"], "", markdown_table(record["columns"], record["rows"]), ""]
     lines += [f"- {note}" for note in record["notes"]]
     if record["peers"]:
         lines.append("- Peers: " + "; ".join(f"{name} {version}" for name, version in record["peers"].items()) + ".")
     lines.append(
         f"- `{record['command']}` · {record['date']} · commit {record['commit']} · "
-        f"load average {record['load_before']:g} when it began · took {record['took_s']:.0f} s"
+        f"load average {record['load_before']:g} when it began · took {record['took_s']:.0f} s · {record['machine']}"
     )
     return "\n".join(lines) + "\n"

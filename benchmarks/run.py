@@ -5,7 +5,6 @@ Examples:
   python benchmarks/run.py --list               their names
   python benchmarks/run.py --only agent-ready   one of them; the others keep their last figures
   python benchmarks/run.py --quick              a few repeats, printed only: does everything still work?
-  python benchmarks/run.py --render             only write RESULTS.md anew
 
 Each benchmark is a script of its own, with options of its own: python benchmarks/agent_ready.py --help
 The machine should have nothing else to do meanwhile.
@@ -22,12 +21,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from benchmark import FOLDER, ROOT, machine
+from benchmark import FOLDER, ROOT
 from registry import BENCHMARKS, Benchmark
-from results_page import of_machine, results_page
+from results_page import results_page
 
-RECORDS = FOLDER / "results"
 PAGE = FOLDER / "RESULTS.md"
 
 
@@ -41,9 +40,7 @@ def main() -> int:
         print("virtgauge is not installed in this Python: run `make setup`, then .venv/bin/python benchmarks/run.py")
         return 2
     chosen = [benchmark for benchmark in BENCHMARKS if not arguments.only or benchmark.name in arguments.only]
-    failed = [] if arguments.render else _measure(chosen, quick=arguments.quick)
-    if not arguments.quick:
-        _write_page()
+    failed = _measure(chosen, quick=arguments.quick)
     if failed:
         print(f"\nfailed: {', '.join(failed)}")
     return 1 if failed else 0
@@ -56,49 +53,35 @@ def _arguments() -> argparse.Namespace:
         "--only", action="append", metavar="NAME", choices=[b.name for b in BENCHMARKS], help="may be repeated"
     )
     parser.add_argument("--quick", action="store_true", help="few repeats; keeps no figures")
-    parser.add_argument("--render", action="store_true", help="measure nothing; write RESULTS.md from the records")
     return parser.parse_args()
 
 
 def _measure(benchmarks: list[Benchmark], *, quick: bool) -> list[str]:
-    """Run the scripts one after another; returns the names of those that failed, which keep their last record."""
+    """Run the scripts one after another; returns the names of those that failed, which keep their last figures."""
     from virtgauge.agent.binary import ENVIRONMENT_VARIABLE, find_agent
 
+    failed = []
     with tempfile.TemporaryDirectory(prefix="virtgauge-benchmark-") as folder:
         # one agent for the whole run, though the checkout should be built anew meanwhile
         agent = shutil.copy(find_agent().path, folder)
-        return _run_scripts(benchmarks, os.environ | {ENVIRONMENT_VARIABLE: str(agent)}, quick=quick)
-
-
-def _run_scripts(benchmarks: list[Benchmark], environment: dict[str, str], *, quick: bool) -> list[str]:
-    RECORDS.mkdir(exist_ok=True)
-    failed = []
-    for number, benchmark in enumerate(benchmarks, 1):
-        print(f"\n[{number}/{len(benchmarks)}] {benchmark.name}: {benchmark.title}", flush=True)
-        keep = ["--quick"] if quick else ["--json", str(_record(benchmark))]
-        command = [sys.executable, str(FOLDER / benchmark.script), *keep]
-        done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
-        if done.returncode:
-            failed.append(benchmark.name)
+        record = Path(folder, "record.json")
+        for number, benchmark in enumerate(benchmarks, 1):
+            print(f"\n[{number}/{len(benchmarks)}] {benchmark.name}: {benchmark.title}", flush=True)
+            keep = ["--quick"] if quick else ["--json", str(record)]
+            command = [sys.executable, str(FOLDER / benchmark.script), *keep]
+            done = subprocess.run(command, cwd=ROOT, env=os.environ | {ENVIRONMENT_VARIABLE: str(agent)}, check=False)
+            if done.returncode:
+                failed.append(benchmark.name)
+            elif not quick:
+                _put(benchmark, json.loads(record.read_text(encoding="utf-8")))
     return failed
 
 
-def _write_page() -> None:
-    here = machine()
-    found = {
-        benchmark.name: json.loads(_record(benchmark).read_text(encoding="utf-8"))
-        for benchmark in BENCHMARKS
-        if _record(benchmark).is_file()
-    }
-    records = of_machine(found, here)
-    for name in found.keys() - records.keys():
-        print(f"{name} was last measured on another machine, and is left out")
-    PAGE.write_text(results_page(BENCHMARKS, records, here), encoding="utf-8")
-    print(f"\nwrote {PAGE.relative_to(ROOT)}: {len(records)} of {len(BENCHMARKS)} benchmarks")
-
-
-def _record(benchmark: Benchmark) -> Path:
-    return RECORDS / f"{benchmark.name}.json"
+def _put(benchmark: Benchmark, record: dict[str, Any]) -> None:
+    """At once, so that nothing measured is lost when a later benchmark is interrupted."""
+    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    PAGE.write_text(results_page(BENCHMARKS, page, {benchmark.name: record}), encoding="utf-8")
+    print(f"\nput into {PAGE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,7 +165,7 @@ def record(**fields):
         "meaning": "It is fast.",
         "peers": {"runc": "1.1.5"},
         "notes": ["By turns."],
-        "machine": {"CPU": "a"},
+        "machine": "AMD EPYC, 2 processors",
         "date": "2025-03-01 10:00 UTC",
         "commit": "abc1234",
         "load_before": 0.25,
@@ -176,7 +177,7 @@ def record(**fields):
 
 def test_the_page_holds_every_figure_with_command_commit_and_peer():
     benchmarks, page_of = module("registry").BENCHMARKS, module("results_page").results_page
-    page = page_of(benchmarks, {"agent-ready": record()}, {"CPU": "a"})
+    page = page_of(benchmarks, "", {"agent-ready": record()})
     for text in (
         f"## {benchmarks[0].title}",
         "It is fast.",
@@ -185,14 +186,27 @@ def test_the_page_holds_every_figure_with_command_commit_and_peer():
         "abc1234",
         "0.25",
         "61 s",
+        "AMD EPYC, 2 processors",
     ):
         assert text in page
     assert f"## {benchmarks[1].title}" not in page
 
 
-def test_records_of_another_machine_do_not_stand_beside_those_of_this():
-    records = {"agent-ready": record(), "memory-flat": record(machine={"CPU": "b"})}
-    assert list(module("results_page").of_machine(records, {"CPU": "a"})) == ["agent-ready"]
+def test_a_new_section_takes_the_place_of_the_old_one_and_the_others_stay_to_the_letter():
+    benchmarks, page_of = module("registry").BENCHMARKS, module("results_page").results_page
+    before = (BENCHMARKS / "RESULTS.md").read_text()
+    assert page_of(benchmarks, before, {}) == before
+    after = page_of(benchmarks, before, {"image": record(meaning="Measured anew.")})
+    removed, added = set(before.split("\n")) - set(after.split("\n")), set(after.split("\n")) - set(before.split("\n"))
+    assert "What has to be carried to a hypervisor before a guest of it can be measured." in removed
+    assert "Measured anew." in added
+    assert len(re.findall("^## ", after, re.M)) == len(re.findall("^## ", before, re.M))
+    assert page_of(benchmarks, after, {"image": record(meaning="Measured anew.")}) == after
+
+
+def test_a_section_whose_benchmark_is_gone_goes():
+    page_of = module("results_page").results_page
+    assert "Gone" not in page_of(module("registry").BENCHMARKS, "# Benchmarks\n\n## Gone\n\nFast.\n", {})
 
 
 def test_every_benchmark_of_the_registry_is_a_script_with_a_name_of_its_own():
