@@ -141,6 +141,25 @@ def test_a_second_design_that_would_not_be_measured_is_refused_and_named():
             assert len(check_plan(parse_plan(text, "my.toml"), "my.toml").cells) == 1
 
 
+@pytest.mark.parametrize(
+    ("operation", "key", "refused"),
+    [
+        ("single-write", "seconds", True),
+        ("single-write", "warmup_s", True),
+        ("single-read", "preload", True),
+        ("single-write", "preload", False),  # which begins with an empty table
+    ],
+)
+def test_designs_that_measure_the_same_cells_otherwise_are_refused(operation: str, key: str, refused: bool):
+    design = f'[[suite.storage]]\ndatabases = ["sqlite"]\noperations = ["{operation}"]\nvalues = 100\n{key} = '
+    plan = parse_plan(f'[[platform]]\nname = "host"\nkind = "host"\n{design}100\n{design}200\n', "my.toml")
+    if refused:
+        with pytest.raises(UsageError, match=rf"suite\.storage\[1\]: another .* with {key} 100(\.0)? in place of 200"):
+            check_plan(plan, "my.toml")
+    else:
+        check_plan(plan, "my.toml")
+
+
 def test_the_replay_of_2012_has_all_of_the_papers_cells_and_its_sweep_of_clients():
     plan, source = load_plan("full:storage-2012")
     cells = check_plan(plan, source).cells

@@ -3,7 +3,7 @@
 use std::mem::take;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use uuid::Uuid;
 
@@ -25,19 +25,53 @@ pub const SLICE: u64 = 100_000_000;
 const PAUSE: u64 = 20_000_000;
 
 /// When a measurement is, of `CLOCK_MONOTONIC`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Span {
     /// The warm-up's beginning.
     pub begin: u64,
     /// From here on it counts.
     pub start: u64,
-    /// Nothing is begun any more.
-    pub end: u64,
+    /// So long at least.
+    least_end: u64,
+    /// Statements that each client is to have answered before it ends.
+    least_operations: u64,
+    /// Clients that have not.
+    pending: AtomicUsize,
+    /// Nothing is begun any more: of a span that some client has had too little of, the last moment that it may have.
+    end: AtomicU64,
 }
 
 impl Span {
+    /// Of so many nanoseconds, and longer by no more than `longer` until so many clients have had so many statements
+    /// answered.
+    #[must_use]
+    pub fn new(begin: u64, start: u64, duration: u64, longer: u64, clients: usize, least_operations: u64) -> Self {
+        let least_end = start + duration;
+        let waits = least_operations > 0;
+        Self {
+            begin,
+            start,
+            least_end,
+            least_operations,
+            pending: AtomicUsize::new(if waits { clients } else { 0 }),
+            end: AtomicU64::new(if waits { least_end + longer } else { least_end }),
+        }
+    }
+
+    /// Nothing is begun from here on, as far as it is known.
+    pub fn end(&self) -> u64 {
+        self.end.load(Ordering::Relaxed)
+    }
+
     fn counts(&self, moment: u64) -> bool {
-        (self.start..self.end).contains(&moment)
+        (self.start..self.end()).contains(&moment)
+    }
+
+    /// One client more has had enough, or will have no more.
+    fn settle(&self) {
+        if self.least_operations > 0 && self.pending.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.end.store(self.least_end.max(now()), Ordering::Relaxed);
+        }
     }
 }
 
@@ -82,8 +116,14 @@ pub enum Role {
 /// What became of a client's statements.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Those that count and were answered rightly.
+    /// Those that were answered rightly, of the whole run.
+    pub answered: u64,
+    /// Of these, those that count.
     pub operations: u64,
+    /// Of a closed loop, when the first was answered since the span's start, and the last of all.
+    pub cycles: Option<(u64, u64)>,
+    /// And how many were answered rightly after that first one.
+    pub renewed: u64,
     /// Failures, of the whole run.
     pub errors: u64,
     /// Wrong answers, of the whole run.
@@ -135,7 +175,6 @@ impl<'a> Client<'a> {
         role: Role,
         session: Box<dyn Session>,
     ) -> Self {
-        let slices = (common.span.end - common.span.start).div_ceil(SLICE) as usize;
         Self {
             common,
             stream,
@@ -149,7 +188,7 @@ impl<'a> Client<'a> {
             waiter: Waiter::new(),
             youngest: i64::MIN,
             begun: 0,
-            tally: Tally { slices: vec![0; slices], ..Tally::default() },
+            tally: Tally::default(),
             answer: Vec::new(),
             batch: Vec::new(),
         }
@@ -158,7 +197,7 @@ impl<'a> Client<'a> {
     /// Until the end, the first failure where that is the end, or a failure that no statement will do better after.
     #[must_use]
     pub fn run(mut self) -> Tally {
-        let mut intended = Vec::new();
+        let (mut intended, mut enough) = (Vec::new(), false);
         self.waiter.wait(self.common.span.begin, &self.common.stop);
         while self.next(&mut intended) {
             let spun = take(&mut self.waiter.spun);
@@ -177,6 +216,13 @@ impl<'a> Client<'a> {
             {
                 break;
             }
+            if !enough && self.tally.operations >= self.common.span.least_operations {
+                enough = true;
+                self.common.span.settle();
+            }
+        }
+        if !enough {
+            self.common.span.settle();
         }
         self.tally
     }
@@ -187,7 +233,7 @@ impl<'a> Client<'a> {
         intended.clear();
         let common = self.common;
         let current = now();
-        if common.stop.load(Ordering::Relaxed) || current >= common.span.end {
+        if common.stop.load(Ordering::Relaxed) || current >= common.span.end() {
             return false;
         }
         let Some(schedule) = self.schedule else { return true };
@@ -230,9 +276,10 @@ impl<'a> Client<'a> {
         let tally = &mut self.tally;
         let mut noted = Ok(());
         let sent = now();
+        let mut answered = sent;
         let mut acknowledged = |number: usize| {
-            let answered = now();
-            if tally.count(common.span, intended.get(number).copied(), sent, answered) {
+            answered = now();
+            if tally.count(&common.span, intended.get(number).copied(), sent, answered) {
                 tally.late_rows += late.get(number).copied().unwrap_or(0);
             }
             if let (Some(file), Ok(())) = (&common.acknowledged, &noted) {
@@ -246,6 +293,9 @@ impl<'a> Client<'a> {
             let statements: Vec<(Uuid, &[Reading])> =
                 self.batch[..depth].iter().map(|one| (sensor, &one[..])).collect();
             session.write_pipelined(&statements, &mut acknowledged)?;
+        }
+        if intended.is_empty() {
+            tally.renew(&common.span, answered, depth);
         }
         noted
     }
@@ -282,7 +332,10 @@ impl<'a> Client<'a> {
             Some(window) => check_window(data, sensor, first, values, window)?,
             None => check(data, sensor, first, values, &self.answer)?,
         }
-        self.tally.count(self.common.span, intended, sent, answered);
+        self.tally.count(&self.common.span, intended, sent, answered);
+        if intended.is_none() {
+            self.tally.renew(&self.common.span, answered, 1);
+        }
         Ok(())
     }
 
@@ -317,7 +370,7 @@ impl<'a> Client<'a> {
 
     fn pause(&self) -> bool {
         sleep_until(now() + PAUSE);
-        !self.common.stop.load(Ordering::Relaxed) && now() < self.common.span.end
+        !self.common.stop.load(Ordering::Relaxed) && now() < self.common.span.end()
     }
 
     fn reconnects(&mut self) -> bool {
@@ -341,9 +394,12 @@ impl<'a> Client<'a> {
 impl Tally {
     /// Counts a statement that was answered.  One of a closed loop counts where it was answered within the span; one
     /// of an open loop where it was to begin within, whenever it was answered.  Whether it counts.
-    fn count(&mut self, span: Span, intended: Option<Intended>, sent: u64, answered: u64) -> bool {
+    fn count(&mut self, span: &Span, intended: Option<Intended>, sent: u64, answered: u64) -> bool {
+        self.answered += 1;
         if span.counts(answered) {
-            self.slices[((answered - span.start) / SLICE) as usize] += 1;
+            let slice = ((answered - span.start) / SLICE) as usize;
+            self.slices.resize(self.slices.len().max(slice + 1), 0);
+            self.slices[slice] += 1;
         }
         if !span.counts(intended.map_or(answered, |intended| intended.moment)) {
             return false;
@@ -357,5 +413,27 @@ impl Tally {
             }
         }
         true
+    }
+
+    /// So many statements of a closed loop were answered together, and the client is free.
+    fn renew(&mut self, span: &Span, answered: u64, statements: usize) {
+        match &mut self.cycles {
+            Some((_, last)) => {
+                *last = answered;
+                self.renewed += statements as u64;
+            }
+            none if answered >= span.start => *none = Some((answered, answered)),
+            _ => (),
+        }
+    }
+
+    /// Statements a second of a closed loop, by whole cycles of its client: from its first answer in the span to its
+    /// first after it, so that it makes no difference where in a cycle the span begins and ends.
+    #[must_use]
+    pub fn cycles_per_s(&self) -> f64 {
+        match self.cycles {
+            Some((first, last)) if last > first => self.renewed as f64 * 1e9 / (last - first) as f64,
+            _ => 0.0,
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::acknowledged::Writing;
-use crate::client::{Client, Common, Role, Span, Tally};
+use crate::client::{Client, Common, Role, SLICE, Span, Tally};
 use crate::clock::{now, process_cpu, sleep_until};
 use crate::failure::{Failure, Kind};
 use crate::generator::mix;
@@ -23,6 +23,8 @@ const HEAD_START: u64 = 20_000_000;
 const GLANCE: u64 = 20_000_000;
 /// The most that a span may last, in milliseconds.
 const LONGEST_MS: u64 = 86_400_000;
+/// The most that it lasts longer for clients that have had too little of it, in nanoseconds.
+const LONGER: u64 = 60_000_000_000;
 
 /// What `measure` answers.
 #[derive(Clone, Debug, Serialize)]
@@ -42,9 +44,14 @@ pub struct Measured {
 /// What became of a stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamResult {
-    /// Statements that were answered rightly.
+    /// Statements that were answered rightly, warm-up included.
+    pub answered: u64,
+    /// Of these, those that count.
     pub operations: u64,
-    /// Readings in them.
+    /// Statements a second: of a closed loop by whole cycles of its clients ([`Tally::cycles_per_s`]), of others those
+    /// answered within the span.
+    pub operations_per_s: f64,
+    /// Readings in the operations.
     pub rows: u64,
     /// Of those written, readings that are older than one of an earlier statement of their sensor; of those that arrive
     /// late, what a statement does not sort.
@@ -85,7 +92,7 @@ pub fn measure(spec: &MeasureSpec, store: &dyn Store) -> Result<Measured, Failur
     }
     let begin = now() + HEAD_START;
     let start = begin + spec.warmup_ms * 1_000_000;
-    let span = Span { begin, start, end: start + spec.duration_ms * 1_000_000 };
+    let span = Span::new(begin, start, spec.duration_ms * 1_000_000, LONGER, roles.len(), spec.least_operations);
     let writing = roles.iter().filter(|(_, role)| matches!(role, Role::Writer(_))).count() as u64;
     let acknowledged = match &spec.acknowledged {
         Some(path) => Some(Writing::create(path, writing, begin)?),
@@ -103,7 +110,8 @@ pub fn measure(spec: &MeasureSpec, store: &dyn Store) -> Result<Measured, Failur
     };
     let mut schedules = Vec::new();
     for (number, stream) in (0..).zip(&spec.streams) {
-        schedules.push(Schedule::new(stream.r#loop, begin, span.end, mix(spec.data.seed.wrapping_add(number)))?);
+        let end = common.span.end();
+        schedules.push(Schedule::new(stream.r#loop, begin, end, mix(spec.data.seed.wrapping_add(number)))?);
     }
     let mut tallies: Vec<Vec<Tally>> = vec![Vec::new(); spec.streams.len()];
     let (mut used, mut ended, mut idle) = (0, start, 0);
@@ -116,17 +124,17 @@ pub fn measure(spec: &MeasureSpec, store: &dyn Store) -> Result<Measured, Failur
                 scope.spawn(move || Client::new(common, *stream, schedule, role.clone(), session).run()),
             ));
         }
-        let glance_until = |moment| {
-            while now() < moment && !threads.iter().all(|(_, thread)| thread.is_finished()) {
-                sleep_until(moment.min(now() + GLANCE));
+        let glance_until = |moment: &dyn Fn() -> u64| {
+            while now() < moment() && !threads.iter().all(|(_, thread)| thread.is_finished()) {
+                sleep_until(moment().min(now() + GLANCE));
             }
         };
-        glance_until(start);
+        glance_until(&|| start);
         let before = process_cpu();
-        glance_until(span.end);
+        glance_until(&|| common.span.end());
         used = process_cpu() - before;
         idle = common.spun.load(Ordering::Relaxed);
-        ended = now().clamp(start, span.end);
+        ended = now().clamp(start, common.span.end());
         for (stream, thread) in threads {
             tallies[stream].push(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         }
@@ -140,7 +148,7 @@ pub fn measure(spec: &MeasureSpec, store: &dyn Store) -> Result<Measured, Failur
         streams: results
             .map(|(((stream, tallies), schedule), failure)| {
                 let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-                result(stream, &tallies, schedule.as_ref(), failure, span, ended)
+                result(stream, &tallies, schedule.as_ref(), failure, start, ended)
             })
             .collect(),
     })
@@ -152,6 +160,9 @@ fn roles(spec: &MeasureSpec) -> Result<Vec<(usize, Role)>, Failure> {
     }
     if spec.duration_ms.max(spec.warmup_ms) > LONGEST_MS {
         return Err(Failure::new(Kind::BadRequest, format!("duration_ms and warmup_ms are at most {LONGEST_MS}")));
+    }
+    if spec.least_operations > 0 && spec.streams.iter().any(|stream| stream.r#loop != Loop::Closed) {
+        return Err(Failure::new(Kind::BadRequest, "least_operations is of closed loops alone"));
     }
     let mut writers = writers(&spec.data, &spec.streams)?.into_iter();
     let mut roles = Vec::new();
@@ -176,11 +187,11 @@ fn result(
     tallies: &[Tally],
     schedule: Option<&Schedule>,
     failure: Option<Failure>,
-    span: Span,
+    start: u64,
     ended: u64,
 ) -> StreamResult {
     let (mut service, mut response, mut lateness) = (Durations::new(), Durations::new(), Durations::new());
-    let mut slices = vec![0; tallies[0].slices.len()];
+    let mut slices = vec![0; (ended - start).div_ceil(SLICE) as usize];
     for tally in tallies {
         service.merge(&tally.service);
         response.merge(&tally.response);
@@ -191,15 +202,22 @@ fn result(
     }
     let mut unstarted = 0;
     while let Some(moment) = schedule.and_then(|schedule| schedule.claim_until(ended)) {
-        if moment >= span.start {
+        if moment >= start {
             unstarted += 1;
             response.record(ended - moment);
         }
     }
     let operations = tallies.iter().map(|tally| tally.operations).sum();
     let open = stream.r#loop != Loop::Closed;
+    let operations_per_s = if open {
+        slices.iter().sum::<u64>() as f64 * 1e9 / (ended - start).max(1) as f64
+    } else {
+        tallies.iter().map(Tally::cycles_per_s).sum()
+    };
     StreamResult {
+        answered: tallies.iter().map(|tally| tally.answered).sum(),
         operations,
+        operations_per_s,
         rows: operations * stream.values,
         late_rows: tallies.iter().map(|tally| tally.late_rows).sum(),
         errors: tallies.iter().map(|tally| tally.errors).sum(),

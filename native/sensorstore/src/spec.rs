@@ -201,6 +201,10 @@ pub struct MeasureSpec {
     pub warmup_ms: u64,
     /// How long they count.
     pub duration_ms: u64,
+    /// How many statements each client is to have answered meanwhile: it counts longer until they are, a minute at
+    /// most.  Of closed loops alone.
+    #[serde(default)]
+    pub least_operations: u64,
     /// The file that holds what was acknowledged, beyond a kill -9.
     #[serde(default)]
     pub acknowledged: Option<PathBuf>,

@@ -90,5 +90,11 @@ fn what_makes_no_sense_is_refused_before_anything_begins() {
         let failure = measure(&serde_json::from_value(late.clone()).unwrap(), &memory).unwrap_err();
         assert!(failure.kind == Kind::BadRequest && failure.message.contains("data.late"), "{failure:?}");
     }
+    let open = json!([{"operation": "write", "values": 1, "clients": 1,
+                       "loop": {"kind": "open", "rate_per_s": 1, "arrivals": "even"}}]);
+    let mut asked = specification(100, &open);
+    asked["least_operations"] = json!(8);
+    let failure = measure(&serde_json::from_value(asked).unwrap(), &memory).unwrap_err();
+    assert!(failure.kind == Kind::BadRequest && failure.message.contains("least_operations"), "{failure:?}");
     assert!(memory.rows.lock().unwrap().is_empty());
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sensorstore::failure::{Failure, Kind};
 use sensorstore::histogram::Distribution;
+use sensorstore::measure::Measured;
 use serde_json::json;
 
 use crate::memory::{Memory, specification};
@@ -36,6 +37,69 @@ fn clients_of_a_closed_loop_are_always_waiting_for_an_answer() {
     let served = stream.service.mean.unwrap() * stream.operations as f64 / measured.elapsed_ns as f64;
     assert!((1.3..2.1).contains(&served), "{served}");
     assert!(measured.cpu_ns < measured.elapsed_ns, "clients that sleep cost {} ns", measured.cpu_ns);
+}
+
+/// A measurement of one closed loop, with a warm-up.
+fn closed(memory: &Memory, clients: u64, pipeline: u64, warmup_ms: u64, duration_ms: u64, least: u64) -> Measured {
+    let streams = json!([{"operation": "write", "values": 1, "clients": clients, "pipeline": pipeline,
+                          "loop": {"kind": "closed"}}]);
+    let mut asked = specification(duration_ms, &streams);
+    asked["warmup_ms"] = json!(warmup_ms);
+    asked["least_operations"] = json!(least);
+    memory.measure(asked)
+}
+
+#[test]
+fn a_closed_loop_s_rate_is_the_same_wherever_in_a_cycle_the_span_begins_and_ends() {
+    // Of 100 ms each, 440 ms hold 4 or 5, which would be 9.1 and 11.4 a second.
+    for (warmup_ms, pipeline) in [(0, 1), (60, 1), (90, 1), (90, 8)] {
+        let memory = Memory::new(|_| {
+            sleep(Duration::from_millis(100));
+            Ok(())
+        });
+        let stream = closed(&memory, 2, pipeline, warmup_ms, 440, 0).streams.remove(0);
+        let per_s = stream.operations_per_s / (2 * pipeline) as f64;
+        assert!((7.0..=10.01).contains(&per_s), "{per_s} a second of each client, warm-up {warmup_ms} ms");
+    }
+}
+
+#[test]
+fn a_closed_loop_is_measured_until_each_client_has_had_enough() {
+    let memory = Memory::new(|_| {
+        sleep(Duration::from_millis(40));
+        Ok(())
+    });
+    let measured = closed(&memory, 2, 1, 0, 100, 8);
+    let stream = &measured.streams[0];
+    assert!(stream.per_client.iter().all(|&operations| operations >= 8), "{:?}", stream.per_client);
+    assert!((300 * MS..2000 * MS).contains(&measured.elapsed_ns), "{}", measured.elapsed_ns);
+    assert_eq!(stream.slices.iter().sum::<u64>(), stream.operations);
+    assert!((20.0..=50.1).contains(&stream.operations_per_s), "{}", stream.operations_per_s);
+    // Of quick statements the span is as long as was asked for.
+    assert_eq!(closed(&Memory::new(|_| Ok(())), 2, 1, 0, 100, 8).elapsed_ns, 100 * MS);
+}
+
+#[test]
+fn nobody_waits_for_clients_that_will_have_no_more() {
+    let memory = Memory::new(|_| Err(Failure::new(Kind::Denied, "no")));
+    let measured = closed(&memory, 2, 1, 0, 100, 8);
+    assert!(measured.elapsed_ns <= 100 * MS && measured.streams[0].operations_per_s == 0.0);
+}
+
+#[test]
+fn what_an_open_loop_brings_is_told_though_it_is_ever_further_behind() {
+    let memory = Memory::new(|_| {
+        sleep(Duration::from_millis(10));
+        Ok(())
+    });
+    let due = json!({"kind": "open", "rate_per_s": 1000, "arrivals": "even"});
+    let streams = json!([{"operation": "write", "values": 1, "clients": 1, "loop": due}]);
+    let mut asked = specification(200, &streams);
+    asked["warmup_ms"] = json!(200);
+    let stream = memory.measure(asked).streams.remove(0);
+    // What was due in the warm-up is answered in the span, and what was due in the span is not.
+    assert_eq!((stream.operations, stream.unstarted), (0, 200));
+    assert!((50.0..=100.0).contains(&stream.operations_per_s), "{}", stream.operations_per_s);
 }
 
 #[test]
@@ -160,6 +224,7 @@ fn the_warm_up_does_not_count() {
     let stream = memory.measure(warmed).streams.remove(0);
     assert_eq!(stream.operations + stream.unstarted, 5);
     assert_eq!(memory.statements.load(Ordering::Relaxed), 20 + stream.operations);
+    assert_eq!(stream.answered, 20 + stream.operations);
     assert_eq!(at_least(&stream.service, 100 * MS), 0);
 }
 

@@ -23,6 +23,7 @@ from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Si
 
 _DRAWN = 20_000  # Per stream and trial; each stands for as many operations as it takes to make up the stream
 _BURSTS = 10  # Of which a probe of the disk consists
+_LONGER_S = 60.0  # For which a measurement is lengthened at most
 _VERSION = "simulated 1"
 
 
@@ -166,8 +167,10 @@ class StorageDevice:
     def _measure(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         level = asked["store"]["options"].get("level", "")
         alone = asked["store"]["driver"] == "none"
-        seconds = asked["duration_ms"] / 1e3
+        seconds, least = asked["duration_ms"] / 1e3, asked["least_operations"]
         late = asked["data"].get("late", {}).get("share", 0.0)
+        each_s = [least * one["clients"] / self._closed_per_s(one, level, alone=alone) for one in asked["streams"]]
+        seconds = min(max(seconds, *each_s), seconds + _LONGER_S)
         streams = [self._stream(stream, level, seconds, late, alone=alone) for stream in asked["streams"]]
         operations = sum(stream["operations"] for stream in streams)
         return {
@@ -177,14 +180,22 @@ class StorageDevice:
             "streams": streams,
         }
 
+    def _mean_us(self, stream: Mapping[str, Any], level: str, *, alone: bool) -> float:
+        truth = self.truth
+        return truth.null_us if alone else truth.mean_us(stream["operation"], stream["values"], level) * self._factor
+
+    def _closed_per_s(self, stream: Mapping[str, Any], level: str, *, alone: bool) -> float:
+        """Operations per second of a stream's clients in a closed loop."""
+        at_once: int = min(stream["clients"], self.truth.parallel)
+        return at_once * 1e6 / self._mean_us(stream, level, alone=alone)
+
     def _stream(
         self, stream: Mapping[str, Any], level: str, seconds: float, late: float, *, alone: bool
     ) -> dict[str, Any]:
         truth, operation = self.truth, stream["operation"]
-        mean_us = truth.null_us if alone else truth.mean_us(operation, stream["values"], level) * self._factor
+        mean_us = self._mean_us(stream, level, alone=alone)
         at_once = min(stream["clients"], truth.parallel)
-        capacity = at_once * 1e6 / mean_us
-        rate, response, unstarted = capacity, None, 0
+        rate, response, unstarted = self._closed_per_s(stream, level, alone=alone), None, 0
         service = self._times(mean_us)
         if (loop := stream["loop"])["kind"] != "closed":
             burst = loop["kind"] == "burst"
@@ -208,7 +219,9 @@ class StorageDevice:
             self._flushing_ns += flushes * truth.flush_us.get(level, 0.0) * 1e3
             self._rows += rows
         return {
+            "answered": done,
             "operations": done,
+            "operations_per_s": rate * (1 - truth.failing_share),
             "rows": rows,
             "errors": failed,
             "wrong": wrong,

@@ -17,6 +17,9 @@ ENVIRONMENT_VARIABLE = "VIRTGAUGE_SENSORSTORE"
 _OUTPUT_LIMIT = 2_000_000
 _SPECIFICATION = "SENSORSTORE_SPECIFICATION"
 _SHORT_S = 60.0  # For a command that measures nothing, beside what its own statements may take
+LEAST_OPERATIONS = 8
+"""Answers that each client of a closed loop is measured for, however long the time that was asked for …"""
+LONGER_S = 60.0  # … and for how much longer than that at most
 UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
 """Kinds of failure after which there is no figure: the database is not there, not ours, full or stuck."""
 
@@ -57,18 +60,27 @@ class Stream:
     pipeline: int = 1  # statements sent before the first answer is waited for
     preload: int = 0  # readings of each sensor that are there
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether each client sends its next statement when the last was answered."""
+        return bool(self.loop["kind"] == "closed")
+
 
 @dataclasses.dataclass(frozen=True)
 class StreamResult:
     """What one load came to in the measured time."""
 
     stream: Stream  # the load
-    # operations, rows, errors, wrong: statements; readings; statements that failed; reads that brought other readings
-    # than were written
+    answered: int  # statements answered rightly from the beginning of the warm-up on
+    # operations, rows, errors, wrong: statements that count; readings; statements that failed; reads that brought other
+    # readings than were written
     operations: int
     rows: int
     errors: int
     wrong: int
+    # Of a closed loop by whole cycles of its clients, from the first answer in the span to the first after it, so that
+    # it makes no difference where in a cycle the span begins; of others, those answered in the span.
+    operations_per_s: float
     # first_error, first_error_kind: of the first that failed
     first_error: str | None
     first_error_kind: str | None
@@ -96,7 +108,7 @@ class Measured:
 
     @property
     def operations_per_s(self) -> float:
-        return self.operations * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
+        return sum(stream.operations_per_s for stream in self.streams)
 
     @property
     def writes(self) -> list[StreamResult]:
@@ -189,16 +201,21 @@ class Sensorstore:
         seconds: float,
         acknowledged: Path | None = None,
     ) -> Measured:
-        """Run the loads at the same time, and count after the warm-up; until one fails, if it notes what it wrote."""
+        """Run the loads at the same time, and count after the warm-up; until one fails, if it notes what it wrote.
+
+        Closed loops are counted for longer, by ``LONGER_S`` at most, until each client has had ``LEAST_OPERATIONS``.
+        """
+        waits = acknowledged is None and all(stream.is_closed for stream in streams)
         fields = {
             "data": data,
             "streams": [dataclasses.asdict(stream) for stream in streams],
             "warmup_ms": round(warmup_s * 1000),
             "duration_ms": round(seconds * 1000),
+            "least_operations": LEAST_OPERATIONS if waits else 0,
             "acknowledged": None if acknowledged is None else str(acknowledged),
             "until_failure": acknowledged is not None,
         }
-        value = await self._call("measure", fields, warmup_s + seconds + _SHORT_S)
+        value = await self._call("measure", fields, warmup_s + seconds + waits * LONGER_S + _SHORT_S)
         with documented("what sensorstore measured", "docs/sensorstore.md"):
             each = zip(streams, value["streams"], strict=True)
             return decoded(Measured, {**value, "streams": [{**told, "stream": stream} for stream, told in each]})

@@ -26,7 +26,7 @@ from virtgauge.platforms.base import Platform
 from virtgauge.platforms.local import NO_IMAGE
 from virtgauge.specs.storage_formatting import WRITES
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.storage.client import StoreError
+from virtgauge.suites.storage.client import LONGER_S, StoreError
 from virtgauge.suites.storage.crash import measure_crash
 from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability, Missing
@@ -35,7 +35,7 @@ from virtgauge.suites.storage.knee import measure_knee
 from virtgauge.suites.storage.laboratories import set_up_testbed
 from virtgauge.suites.storage.laboratory import NoTestbed, StorageTestbed, TestbedSpec, found
 from virtgauge.suites.storage.settings import READS, StorageSettings
-from virtgauge.suites.storage.trial import PREPARE_S, measure_load, values_of
+from virtgauge.suites.storage.trial import PREPARE_S, measure_load, preload_of, values_of
 from virtgauge.suites.testbed import Stage, Testbed
 
 AS_CONFIGURED = "as-configured"
@@ -105,7 +105,7 @@ class StorageSuite(Suite):
         measures = s.knee_steps + 1 if operation == "knee" else 1
         expected_s = 0.5 + 2 * s.disk_probe_s + 2 * s.calibration_s + measures * (s.warmup_s + s.seconds)
         # Generous: of what hangs, an operation's own time-out tells sooner.
-        each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + _EACH_CELL_S
+        each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + LONGER_S + _EACH_CELL_S
         timeout_s = PREPARE_S + measures * each_s + s.crash_after_s
         # The factor that it has beside the others, the levels of that, and its loops.
         special, kinds, loops = {
@@ -138,7 +138,9 @@ class StorageSuite(Suite):
                 "index": index,
                 "late_share": late,
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
+                **{name: getattr(s, name) for name in ("seconds", "warmup_s", "sensors")},
             }
+            params["preload"] = preload_of(s, params)
             probe = "operations" if operation in (*WRITES, *READS) else operation
             server = "" if testbed.existing is None else "server"
             yield Cell(self.name, probe, factors, params, timeout_s, testbed.name, expected_s, server)

@@ -15,14 +15,22 @@ from virtgauge.specs.storage_formatting import QUERIES
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_limit
-from virtgauge.suites.storage.client import UNUSABLE, FlushCount, Measured, StoreError, Stream, StreamResult
+from virtgauge.suites.storage.client import (
+    LEAST_OPERATIONS,
+    UNUSABLE,
+    FlushCount,
+    Measured,
+    StoreError,
+    Stream,
+    StreamResult,
+)
 from virtgauge.suites.storage.databases.base import Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.storage.settings import READS, StorageSettings
 
 _STEP_MS = 1000
-_FEWER = 0.9  # Some of the acknowledgements of the measured span may have waited for a flush before it
+_FEWER = 0.9  # Some of the flushes may have been counted before the first acknowledgement
 PREPARE_S = 900.0  # The longest that preloading may take on the host
 _LEFT_SHARE = 0.1  # What earlier tables left may be so much of what the files grew by
 _UNITS = 20  # So many times what a database extends its files by, they have to grow: that is at most 5 % too much
@@ -89,15 +97,15 @@ def _flags(
     disk: DiskWatch,
 ) -> Iterator[Flag]:
     """Every flag that applies, by the client's own limit and the flushes counted; None where that is not known."""
-    yield from answer_flags(measured.streams)
-    yield from window_flags(measured)
+    answers = [*answer_flags(measured.streams)]
+    yield from answers or window_flags(measured)  # what failed had few answers for that reason
     reached = measured.operations_per_s
     if near_the_limit(reached, limit_per_s):
         text = f"{reached:,.0f} of the client's own {limit_per_s:,.0f} operations/s"
         yield Flag("client-limited", f"{text}: the database may be faster", fatal=False)
-    written = sum(one.operations for one in measured.writes)
+    written = sum(one.answered for one in measured.writes)
     if written and target.profile is not None:
-        yield from _flush_flags(target, target.profile, settings.period_ms, measured, written, flushes)
+        yield from _flush_flags(target, target.profile, settings, measured, written, flushes)
     # What waits for no flush does not notice a change of the disk.
     yield from disk.flags(waits=target.waits and written > 0)
 
@@ -138,31 +146,36 @@ def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
     if errors:
         said = next((stream.first_error for stream in streams if stream.errors and stream.first_error), "unnamed")
         yield Flag("errors", f"{errors} operations failed, the first with: {said}")
-    if any(stream.operations == 0 for stream in streams) and not wrong and not errors:
+    if any(not stream.operations and not sum(stream.slices) for stream in streams) and not wrong and not errors:
         yield Flag("empty", "not a single operation was done in the time measured; make seconds longer")
 
 
 def window_flags(measured: Measured) -> Iterator[Flag]:
-    """Where so few operations fit into the time measured that their number is a matter of when it began.
+    """Where a client of a closed loop had too few answers for a rate, though the time was lengthened for them.
 
     Were only a trial without any left out, those that happened to hold one would make the median too high.
     """
-    longest_ns = max((one.service.mean for one in measured.streams if one.service is not None), default=0.0)
-    if longest_ns > measured.elapsed_ns / 2:
-        took, window = longest_ns / 1e9, measured.elapsed_ns / 1e9
-        text = f"an operation takes {took:.2g} s of the {window:g} s measured: set seconds = {math.ceil(8 * took)}"
-        yield Flag("short-window", text)
+    fewest = min((min(one.per_client) for one in measured.streams if one.stream.is_closed), default=LEAST_OPERATIONS)
+    if fewest < LEAST_OPERATIONS:
+        took, asked = measured.elapsed_ns / 1e9, math.ceil(measured.elapsed_ns / 1e9 * LEAST_OPERATIONS / (fewest or 1))
+        text = f"a client had {fewest} answers in {took:.3g} s, of the {LEAST_OPERATIONS} that a rate is made of"
+        yield Flag("short-window", f"{text}: set seconds = {asked}, or have fewer clients or values")
 
 
 def _flush_flags(
-    target: Target, profile: Profile, period_ms: int, measured: Measured, written: int, flushes: FlushCount | None
+    target: Target,
+    profile: Profile,
+    settings: StorageSettings,
+    measured: Measured,
+    written: int,
+    flushes: FlushCount | None,
 ) -> Iterator[Flag]:
     if target.uncounted is not None:
         text = f"{target.uncounted}: whether {profile.name} flushes as its level says was not verified"
         yield Flag("flushes-uncounted", text, fatal=False)
     if flushes is None:
         return
-    counted, periods = flushes.total, measured.elapsed_ns / (period_ms * 1e6)
+    counted, periods = flushes.total, (measured.elapsed_ns / 1e6 + settings.warmup_s * 1e3) / settings.period_ms
     # How many writes may wait for one flush together.
     waiting = sum(one.stream.clients * one.stream.pipeline for one in measured.writes)
     if profile.flushes_each_write:
@@ -205,20 +218,18 @@ async def measure_load(
     reached = measured.operations_per_s
     limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
     written, rows_written, late_rows = (
-        sum(getattr(one, name) for one in measured.writes) for name in ("operations", "rows", "late_rows")
+        sum(getattr(one, name) for one in measured.writes) for name in ("answered", "rows", "late_rows")
     )
     late_across = late_rows / rows_written if rows_written and params["late_share"] else None
     flags = [*_flags(settings, target, measured, limit, flushes, disk)]
     if rows_written or not writers:  # of which nothing at all has a flag of its own
         flags += late_flags(settings, params, late_across, rows_written / max(writers, 1))
-    # From before the warm-up to after the end was counted; as many a second are supposed in all of it.
-    counted_share = settings.seconds / (settings.seconds + settings.warmup_s)
     result = described(target) | {
         **figures(measured),
         **cpu_figures(record, measured, target),
         "client_limit_per_s": limit,
         "flushes": None if flushes is None else flushes.total,
-        "flushes_per_operation": None if flushes is None or not written else flushes.total * counted_share / written,
+        "flushes_per_operation": None if flushes is None or not written else flushes.total / written,
         "mean_flush_ns": None if flushes is None else flushes.mean_ns,
         "late_across": late_across,
         **disk.figures(),
@@ -352,7 +363,9 @@ def figures(measured: Measured) -> dict[str, Any]:
         "operations": measured.operations,
         "rows": rows,
         "operations_per_s": measured.operations_per_s if measured.elapsed_ns else None,
-        "rows_per_s": rows * 1e9 / measured.elapsed_ns if measured.elapsed_ns else None,
+        "rows_per_s": sum(one.operations_per_s * one.stream.values for one in measured.streams)
+        if measured.elapsed_ns
+        else None,
         "errors": sum(stream.errors for stream in measured.streams),
         "wrong": sum(stream.wrong for stream in measured.streams),
         "unstarted": sum(stream.unstarted for stream in measured.streams),
