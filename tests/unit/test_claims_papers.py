@@ -38,7 +38,7 @@ COUNTS = {
     "timing": {Verdict.CONFIRMED: 25, Verdict.CONTRADICTED: 29, Verdict.UNTESTABLE: 8},
     "bandwidth": {Verdict.CONFIRMED: 11, Verdict.UNTESTABLE: 12},
     "forwarding": {Verdict.UNTESTABLE: 18},
-    "storage": {Verdict.CONFIRMED: 36, Verdict.CONTRADICTED: 8, Verdict.UNTESTABLE: 5},
+    "storage": {Verdict.CONFIRMED: 38, Verdict.CONTRADICTED: 3, Verdict.UNDECIDED: 2, Verdict.UNTESTABLE: 5},
     "isolation": {Verdict.CONFIRMED: 14, Verdict.UNTESTABLE: 12},
 }
 
@@ -153,9 +153,11 @@ def test_the_factors_that_the_storage_paper_states_come_out_of_its_table(name: s
     assert found is not None and float(found[1]) == pytest.approx(ratio, rel=0.01)
 
 
-def test_not_every_database_reads_faster_with_more_clients_as_the_paper_has_it() -> None:
-    assert claim("storage", "single-read-all-benefit").verdict is Verdict.CONTRADICTED
-    assert "Cassandra, single-read, virtual" in disagreeing("storage", "single-read-all-benefit")
+@pytest.mark.parametrize("name", ["single-read-all-benefit", "single-read-order"])
+def test_two_figures_that_print_alike_decide_no_order(name: str) -> None:
+    """Cassandra on the virtual server reads 1,000 a second by one client and by many, and PostgreSQL 1,000, too."""
+    assert claim("storage", name).verdict is Verdict.UNDECIDED
+    assert disagreeing("storage", name) == ""
 
 
 # -- bandwidth and isolation -------------------------------------------------------------------------

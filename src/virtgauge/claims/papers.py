@@ -1,11 +1,13 @@
 """The papers' own figures as claims need them, and what the same tests find on these.
 
 Timing and storage have tables; of bandwidth and isolation the text states figures; of forwarding none can be used.
-A figure is taken as it is.  Where only one end of a range is stated the other is open.
+A figure is taken as it is, one of storage as what rounds to it: all of its tables' have two digits.  Where only one end
+of a range is stated the other is open.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -69,7 +71,9 @@ def _timing(file: ClaimFile) -> Iterator[Figure]:
 def _storage(file: ClaimFile) -> Iterator[Figure]:
     for one in reference.storage_figures():
         levels: dict[str, Level] = {"database": one.database, "operation": one.name, "server": one.server}
-        yield Figure("rate", {**levels, "clients": one.clients}, exact(one.per_s, "op/s"), arm=one.server)
+        half = 0.0499999 * 10 ** math.floor(math.log10(one.per_s))  # of a unit of the second digit, without the ends
+        estimate = dataclasses.replace(exact(one.per_s, "op/s"), low=one.per_s - half, high=one.per_s + half)
+        yield Figure("rate", {**levels, "clients": one.clients}, estimate, arm=one.server)
 
 
 def _bandwidth(file: ClaimFile) -> Iterator[Figure]:
