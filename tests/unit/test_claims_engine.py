@@ -77,6 +77,27 @@ def test_a_verdict_needs_every_figure(evidence: list[Evidence], expected: Verdic
     assert verdict_of(evidence) is expected
 
 
+@pytest.mark.parametrize(
+    ("limited", "bound", "expected"),
+    [
+        ("one", {"at_least": 1.5}, CONFIRMED),  # if more, then all the more
+        ("one", {"at_most": 1.5}, CONTRADICTED),
+        ("one", {"at_least": 2.5}, UNDECIDED),
+        ("one", {"at_most": 2.5}, UNDECIDED),
+        ("other", {"at_most": 2.5}, CONFIRMED),
+        ("other", {"at_least": 2.5}, CONTRADICTED),
+        ("other", {"at_least": 1.5}, UNDECIDED),
+    ],
+)
+def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
+    limited: str, bound: Mapping[str, float], expected: Verdict
+) -> None:
+    figures = {"one": figure(200, platform="vm"), "other": figure(100, platform="host")}
+    figures[limited] = dataclasses.replace(figures[limited], may_be_higher=True)
+    of = {"of": {"platform": "vm"}, "to": {"platform": "host"}}
+    assert verdict({"relation": "ratio", "measure": "cost", **of, **bound}, *figures.values()) is expected
+
+
 # -- bounds ------------------------------------------------------------------------------------------
 
 BOUND = {"relation": "bound", "measure": "cost", "at_least": 90, "at_most": 110}

@@ -197,3 +197,9 @@ def test_a_physical_reference_is_the_papers_host() -> None:
     assert (paper_platform(physical), paper_platform(unknown)) == ("Host OS", None)
     guest = arm_record("guest", "attached", "Guest", recognised="esx", virtual=True)
     assert stands([physical, guest, arm_record("host", "host", "Host")])["physical"][0] is physical
+
+
+def test_of_virtual_machines_the_one_with_most_of_the_papers_figures_stands_for_its_virtual_server() -> None:
+    small, large = arm_record("uml", "uml", "UML", virtual=True), arm_record("xen", "xen", "Xen", virtual=True)
+    arms = [arm_record("host", "host", "Host", role="reference"), small, large]
+    assert stands(arms, lambda arm: {"uml": 4, "xen": 24}[arm.name])["virtual"][0] is large

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import altair
 import pytest
 from rich.console import Console
 from shown import shown, tables, told, value
-from storage_results import KNEE_SHARE, Design, StorageArm, hardware_vm, storage_arms, storage_ledger
+from storage_results import KNEE_SHARE, TRUTHS, Design, StorageArm, hardware_vm, storage_arms, storage_ledger
 from synthetic import arm_record
 
 from virtgauge import report
@@ -31,6 +32,8 @@ DISK = "rotational:7200"
 ON_DISK = f"flushes={DISK}"
 SMALL: dict[str, Any] = {"clients": (1,), "operations": ("single-write",)}
 SINGLE = ("operation=single-write", "clients=1")
+QUICK_CLIENT = {"mongodb": dataclasses.replace(TRUTHS["mongodb"], client_limit_per_s=1e6)}
+"""Beside which even MongoDB’s unacknowledged writes are the server’s."""
 
 
 @pytest.fixture(scope="module")
@@ -231,10 +234,20 @@ def test_an_emulated_machine_decides_nothing_about_virtual_ones(usual: report.Re
 def test_a_real_virtual_machine_is_judged(tmp_path: Path) -> None:
     arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
     designs = [Design(), Design(flushes="at-once", **SMALL)]
-    found = report.build(storage_ledger(tmp_path / "run", arms, designs)).suite("storage")
+    found = report.build(storage_ledger(tmp_path / "run", arms, designs, truths=QUICK_CLIENT)).suite("storage")
     claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
     assert claims["single-write-physical-wins"].verdict is Verdict.CONFIRMED
     assert claims["many-single-read-ten-times-slower"].verdict is Verdict.CONTRADICTED
+
+
+def test_rates_that_the_client_may_have_limited_decide_nothing_of_two_servers(tmp_path: Path) -> None:
+    """MongoDB’s unacknowledged writes are as many on either as the client sends."""
+    arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
+    found = report.build(storage_ledger(tmp_path / "run", arms, [Design()])).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
+    wins = claims["single-write-physical-wins"]
+    assert wins.verdict is Verdict.UNDECIDED
+    assert {"MongoDB" in one.text: one.agrees for one in wins.evidence} == {True: None, False: True}
 
 
 @pytest.mark.parametrize(
@@ -246,13 +259,38 @@ def test_two_servers_whose_flushes_the_run_made_to_differ_decide_nothing_togethe
     """A disk that acknowledges at once would have PostgreSQL write faster on whatever machine it is given to."""
     arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
     designs = [Design(), *([Design(flushes=virtual, **SMALL)] if virtual != "as-is" else [])]
-    found = report.build(storage_ledger(tmp_path / "run", arms, designs)).suite("storage")
+    found = report.build(storage_ledger(tmp_path / "run", arms, designs, truths=QUICK_CLIENT)).suite("storage")
     claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
     faster = claims["single-write-postgresql-virtual-faster"]
     assert faster.verdict is expected
     assert ("their flushes were made to differ (" in faster.evidence[0].text) is (expected is Verdict.UNTESTABLE)
     # what waits for no flush is compared whatever its disk
     assert claims["single-write-physical-wins"].verdict is Verdict.CONFIRMED
+
+
+def test_what_a_server_gains_by_clients_is_found_on_one_disk(tmp_path: Path) -> None:
+    """Not on one that acknowledges at once, which stands beside the paper's table of the virtual server."""
+    arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
+    plain: dict[str, Any] = {"databases": ("postgresql",), "levels": ("flushed",), "operations": ("single-write",)}
+    designs = [Design(flushes=DISK, **plain), Design(flushes="at-once", **plain)]
+    found = report.build(storage_ledger(tmp_path / "run", arms, designs)).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
+    told = "; ".join(one.text for one in claims["single-write-postgresql-benefits-more"].evidence)
+    gains = {server: float(size) for server, size in re.findall(r"(virtual|physical): ([\d.]+)×", told)}
+    assert gains == {"virtual": pytest.approx(16, rel=0.1), "physical": pytest.approx(16, rel=0.1)}
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_server_of_one_processor_decides_nothing_about_many_clients(tmp_path: Path, processors: int) -> None:
+    arms, fields = [storage_arms()[0], hardware_vm()], {"server_cpus": processors}
+    designs = [Design(operations=("single-read",), clients=(1, 8, 12, 16))]
+    found = report.build(storage_ledger(tmp_path / "run", arms, designs, fields=fields)).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
+    verdicts = [claims[name].verdict for name in ("single-read-all-benefit", "single-read-cassandra-peak")]
+    assert [verdict is Verdict.UNTESTABLE for verdict in verdicts] == [processors == 1] * 2
+    said = "; ".join(one.text for one in claims["single-read-all-benefit"].evidence)
+    assert ("has one processor, which serves one client at a time" in said) is (processors == 1)
+    assert claims["single-read-order"].verdict is not Verdict.UNTESTABLE
 
 
 def test_only_a_container_beside_the_host_is_no_virtual_machine(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ class Figure:
     emulated: bool = False  # it shows that the method works, and decides nothing
     machine: str = ""  # the computer that it was measured on; empty of a paper's
     disk: str = ""  # what the run made its flushes cost, where it waited for them
+    may_be_higher: bool = False  # what was measured is the limit of the means to measure it, or may be
     # the values of the A/A arm and of the reference in the same cell; empty where there are none
     identical: tuple[Mapping[int, float], Mapping[int, float]] = ({}, {})
 
@@ -191,7 +192,15 @@ class Figures:
         if self.exact:
             return self.once(lambda: unpaired_ratio(one.estimate, other.estimate), "ratio", one, other)
         wanted = self.wanted(among)
-        return self.once(lambda: paired_ratio(one.values, other.values, wanted), "ratio", one, other, wanted)
+        return self.once(lambda: self._paired_ratio(one, other, wanted), "ratio", one, other, wanted)
+
+    @staticmethod
+    def _paired_ratio(one: Figure, other: Figure, wanted: float) -> Estimate:
+        found = paired_ratio(one.values, other.values, wanted)
+        if found.low is None or found.high is None:
+            return found
+        low, high = 0.0 if other.may_be_higher else found.low, math.inf if one.may_be_higher else found.high
+        return dataclasses.replace(found, low=low, high=high)
 
     def difference(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
         """The same."""
@@ -419,4 +428,4 @@ def told(estimate: Estimate, unit: str) -> str:
     if math.isinf(high) or math.isinf(low):
         return f"above {number_text(low, unit)}" if math.isinf(high) else f"up to {number_text(high, unit)}"
     ends = f"{number_text(low, unit)} to {number_text(high, unit)}"
-    return ends if estimate.confidence is None else f"{point} ({ends})"
+    return ends if estimate.confidence is None and estimate.point in (low, high) else f"{point} ({ends})"

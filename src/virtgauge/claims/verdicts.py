@@ -175,6 +175,8 @@ def _likely(
     point, low, high, confidence = estimate.point, estimate.low, estimate.high, estimate.confidence
     if figures.exact or point is None or low is None or high is None or not confidence or (is_ratio and low <= 0):
         return None
+    if math.isinf(high):  # of what may be higher, however often it is measured
+        return None
     scale: Callable[[float], float] = math.log if is_ratio else float
     at, below, above = scale(point), scale(point) - scale(low), scale(high) - scale(point)
     sides = []  # how far the point keeps a bound, and the half of the interval that reaches over it

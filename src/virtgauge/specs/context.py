@@ -187,11 +187,12 @@ class Context:
         facts: Mapping[str, Level] | None = None,
         label: str = "",
         disk: str = "",
+        may_be_higher: bool = False,
     ) -> Iterator[Figure]:
         """An arm's figure in the terms of the suite's claims; none where nothing was measured.
 
         Values, in the unit of the claims' measure, are an arm's by block; the identical arms' are asked for, too.
-        ``facts``, ``label`` and ``disk`` are fields of :class:`Figure`.
+        ``facts``, ``label``, ``disk`` and ``may_be_higher`` are fields of :class:`Figure`.
         """
         own, aa, reference = map(values, (arm.name, self.table.aa, self.table.reference))
         if own:
@@ -207,6 +208,7 @@ class Context:
                 emulated=arm.emulated,
                 machine=self.table.processor(arm.name),
                 disk=disk,
+                may_be_higher=may_be_higher,
                 # what identical arms differ by is of the reference's computer
                 identical=({}, {}) if self.table.elsewhere(arm.name) else (aa, reference),
             )

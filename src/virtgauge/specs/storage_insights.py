@@ -56,6 +56,13 @@ def client_limited(context: Context, cell: Cell, arm: str) -> str:
     return "client-limited" if context.table.flags([cell], arm, counted=True).get("client-limited") else ""
 
 
+def server_cpus(context: Context, cell: Cell, arm: str) -> float | None:
+    """Processors that the server of a cell may use; None where nothing says."""
+    found = context.values("server_cpus", cell, arm)
+    told = statistics.median(found.values()) if found else (context.facts.get(arm, {}).get("cpu") or {}).get("count")
+    return None if told is None else float(told)
+
+
 def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation] | None:
     """What explains the rate of a cell on one arm; None where nothing was measured, or nothing of that kind."""
     operation, clients = context.level(cell, "operation"), clients_of(context, cell)
@@ -70,7 +77,6 @@ def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation
     writes = operation in WRITES
     settings = context.table.last_result(cell, arm).get("settings") or {}
     named = settings.values() if isinstance(settings, Mapping) else (settings,)
-    cpus = middle("server_cpus") or (context.facts.get(arm, {}).get("cpu") or {}).get("count")
     load = Load(
         operations_per_s=per_s,
         clients=clients,
@@ -80,7 +86,7 @@ def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation
         client_limit_per_s=middle("client_limit"),
         server_cpu_ns=middle("server_cpu"),
         client_cpu_ns=middle("client_cpu"),
-        server_cpus=cpus,
+        server_cpus=server_cpus(context, cell, arm),
         service_ns=middle("service.mean"),
     )
     return load, storage.explain(load)

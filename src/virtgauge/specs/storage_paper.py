@@ -1,17 +1,20 @@
 """Tables IV and V of van der Veen et al. 2012, what of a run stands for each of their cells, and its claims.
 
 The paper's physical server is this run's reference; its virtual one a virtual machine, one with hardware
-virtualization before an emulated one, and a container only for want of either.  The paper had its disk turn at 7200 rpm
-under the physical server and supposes that the virtual machine monitor cached: so a rotational flush profile stands for
-the first and one that is quicker for the second, where a run has them.  Its conclusions about the two servers are not
-decided by that: the profiles would be what decides.
+virtualization before an emulated one, then the one with most of the paper's figures, and a container only for want of
+either.  The paper had its disk turn at 7200 rpm under the physical server and supposes that the virtual machine monitor
+cached: so beside its tables a rotational flush profile stands for the first and one that is quicker for the second,
+where a run has them.  Its conclusions are tested on the rotational one throughout; those about the two servers are not
+decided where the tables have another one, as the profiles would be what decides.
+
+A server of one processor decides nothing about many clients: it has nowhere to serve a second one.
 """
 
 from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
@@ -30,7 +33,17 @@ from virtgauge.specs import storage_formatting as words
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import LEVELS, PAPER_LEVELS, SHORT_LEVELS, SINGLE_WRITE, USUAL, WRITES
-from virtgauge.specs.storage_insights import clients_of, explained, on_device, per_second, rate_measure, rates, reasons
+from virtgauge.specs.storage_insights import (
+    client_limited,
+    clients_of,
+    explained,
+    on_device,
+    per_second,
+    rate_measure,
+    rates,
+    reasons,
+    server_cpus,
+)
 
 MOST_CLIENTS = 16  # Of the paper's; what its tables call many clients
 _ON_ONE_DISK = {**USUAL, "commit_log": ("same",)}
@@ -49,8 +62,13 @@ _SERVERS = {"physical": "physical server", "virtual": "virtual machine"}
 _SHAPES = {"physical": "M-1,-1L1,1M-1,1L1,-1", "virtual": "diamond"}
 
 
-def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
-    """What stands for ``physical`` and ``virtual``, where this run has something, and what is to be known of it."""
+def stands(
+    arms: Sequence[ArmRecord], figures: Callable[[ArmRecord], int] = lambda arm: 0
+) -> dict[str, tuple[ArmRecord, str]]:
+    """What stands for ``physical`` and ``virtual``, where this run has something, and what is to be known of it.
+
+    ``figures`` says how many of the paper's an arm has.
+    """
     usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
     references = [arm for arm in usable if arm.role == "reference"][:1]
     hosts = [*(arm for arm in references if arm.is_bare), *(arm for arm in usable if arm.kind == "host")]
@@ -60,7 +78,7 @@ def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
     processor = "" if physical is None else physical.processor
     virtual = [arm for arm in others if arm.is_virtual]
     if virtual:
-        best = min(virtual, key=lambda arm: (arm.emulated, arm.processor != processor))
+        best = min(virtual, key=lambda arm: (arm.emulated, arm.processor != processor, -figures(arm)))
         found["virtual"] = best, "of a processor simulated in software" if best.emulated else ""
     elif others:
         found["virtual"] = others[0], "of a container, for want of a virtual machine"
@@ -72,17 +90,20 @@ class Stand:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.arms = stands(context.all_arms)
         self._plain = context.where({**_ON_ONE_DISK, "write_mode": ("default", "values")})
+        self.arms = stands(
+            context.all_arms, lambda arm: sum(bool(rates(context, one, arm.name)) for one in self._plain)
+        )
         counts = {clients_of(context, cell) for cell in self._plain}
         self.many = max((number for number in counts if 1 < number <= MOST_CLIENTS), default=None)
         """How many clients stand for the paper's many; None where no more than one was measured."""
 
-    def cell(self, paper: StorageFigure, level: str | None = None) -> Cell | None:
+    def cell(self, paper: StorageFigure, level: str | None = None, *, replayed: bool = True) -> Cell | None:
         """The result for a cell, at the paper's level or at a given one; None where there is none.
 
         A read finds the same rows whatever the level, so one at any level will do.  A long statement is preferred where
-        there is one: it is what the paper wrote PostgreSQL's many values with.
+        there is one: it is what the paper wrote PostgreSQL's many values with.  ``replayed``: to stand beside the
+        paper's figure, whose virtual machine may have acknowledged flushes early.
         """
         if paper.server not in self.arms:
             return None
@@ -102,10 +123,15 @@ class Stand:
             key=lambda cell: (
                 context.level(cell, "durability") != wanted,
                 context.level(cell, "write_mode") != "values",
-                _device_rank(context.level(cell, "flushes"), quick_first=paper.server == "virtual"),
+                _device_rank(context.level(cell, "flushes"), quick_first=replayed and paper.server == "virtual"),
             ),
             default=None,
         )
+
+    def has_one_processor(self, server: str) -> bool:
+        """Whether what stands for a server of the paper can serve one client at a time only."""
+        arm = self.arms[server][0].name
+        return any(server_cpus(self._context, cell, arm) == 1 for cell in self._plain[:1])
 
     def equal_levels(self) -> Iterator[str]:
         """Levels at which all of the paper's databases were measured writing, the strongest first."""
@@ -381,6 +407,8 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
         if not arm.emulated and (server == "physical" or arm.is_virtual)
     }
 
+    single = {server for server in deciding if stand.has_one_processor(server)}
+
     def missing_reason(measure: str, cells: Cells) -> str:
         server = str(cells.get("server", "physical"))
         if server in stand.arms and stand.arms[server][0].emulated:
@@ -393,6 +421,8 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
             return "not measured both with an index and without"
         if cells.get("clients") == "many clients" and stand.many is None:
             return "this run has one client only"
+        if cells.get("clients") == "many clients" and server in single:
+            return f"the {_SERVERS[server]} has one processor, which serves one client at a time"
         named = [str(cells[name]) for name in ("database", "operation", "server", "clients") if name in cells]
         of = level or PAPER_LEVELS.get(str(cells.get("database")))
         at = f" at the level “{of}”" if "write" in str(cells.get("operation")) else ""
@@ -406,13 +436,19 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
 def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | None) -> Iterator[Figure]:
     arm = stand.arms[paper.server][0]
 
+    wanted = level if paper.operation == "write" else None
+    known, replayed = (stand.cell(paper, wanted, replayed=beside) for beside in (False, True))
+
     def figure(measure: str, cell: Cell, **more: Level) -> Iterator[Figure]:
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
         waits = paper.operation == "write" and context.level(cell, "durability") == LEVELS[-1]
-        disk = context.level(cell, "flushes") if waits else ""
-        return context.claim_figure(measure, levels | more, functools.partial(rates, context, cell), arm, disk=disk)
+        # Beside another server's stands what is replayed of this one; against its own, the same disk.
+        disk = context.level(replayed or cell, "flushes") if waits else ""
+        own, limited = functools.partial(rates, context, cell), bool(client_limited(context, cell, arm.name))
+        return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=limited)
 
-    known = stand.cell(paper, level if paper.operation == "write" else None)
+    if stand.has_one_processor(paper.server) and paper.many_clients:
+        return
     if known is not None:
         yield from figure("rate", known, clients=paper.clients)
     if known is None or paper.many_clients:
@@ -421,7 +457,7 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         usual = all(context.level(cell, name) == context.level(known, name) for name in ("durability", "flushes"))
         if usual and context.words(cell, "database") == paper.database:
             index, count = context.level(cell, "index") == "yes", context.level(cell, "clients") or "1"
-            if index:
+            if index and not (stand.has_one_processor(paper.server) and count != "1"):
                 yield from figure("rate_by_clients", cell, count=float(count))
             if count == "1":
                 yield from figure("rate_by_index", cell, index=index)
