@@ -58,16 +58,18 @@ def _word(value: str) -> str:
 
 
 ReadableFile = Annotated[Path, AfterValidator(_readable_file)]
+KernelFile = Annotated[Path, AfterValidator(_kernel)]
+ModulesFolder = Annotated[Path, AfterValidator(_folder)]
 
 
 class OwnKernel(Section):
     """The keys of a plan for a kernel of the user's own; a base of a platform's ``Settings``."""
 
-    kernel: Annotated[Path, AfterValidator(_kernel)] | None = None
+    kernel: KernelFile | None = None
     """A guest kernel of your own, by its path on this machine (relative to the folder that virtgauge is started in), or
     ``rt``: the real-time one of `virtgauge provision kernel --flavour rt`. By default the one of
     `virtgauge provision kernel`."""
-    kernel_modules: Annotated[Path, AfterValidator(_folder)] | None = None
+    kernel_modules: ModulesFolder | None = None
     """The folder of its modules; by default /lib/modules/RELEASE, or none where that is not there: then it must have
     built in what it needs to reach the agent."""
     initrd: ReadableFile | None = None

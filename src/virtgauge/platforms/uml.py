@@ -25,7 +25,7 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart, agent_words, initramfs_with, require_short
 from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed, judge, version_of
 from virtgauge.platforms.disk_image import OwnDiskImage
-from virtgauge.platforms.guest_kernel import REAL_TIME, BootedKernel, kernel_of
+from virtgauge.platforms.guest_kernel import REAL_TIME, BootedKernel, KernelFile, ModulesFolder, kernel_of
 from virtgauge.platforms.local import KernelGuest, Tap, guest_place, loop_devices, start_kernel
 
 LONGEST_COMMAND_LINE = 4095  # Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
@@ -162,6 +162,13 @@ class UmlPlatform(BootedPlatform):
     class Settings(OwnDiskImage):
         """User Mode Linux. A ``kernel`` is a program of this machine: Linux built with ``ARCH=um``."""
 
+        kernel: KernelFile | None = None
+        """A kernel of your own, by its path on this machine (relative to the folder that virtgauge is started in): a
+        program that may be executed. By default ``linux.uml`` on PATH, which `virtgauge provision uml` installs;
+        there is no ``rt``."""
+        kernel_modules: ModulesFolder | None = None
+        """The folder of its modules; by default ../lib/uml/modules/RELEASE, as seen from the folder of the kernel's
+        program, else /lib/modules/RELEASE, or none where neither is there."""
         memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB
         """Memory of a guest."""
         vcpus: Annotated[int, Field(ge=1)] | None = None

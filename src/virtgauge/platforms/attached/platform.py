@@ -112,7 +112,8 @@ class MachineSettings(Section):
     advertise: str | None = None
     """dial-in: what the machine dials, if it differs from ``listen`` (behind a NAT, or with 0.0.0.0)."""
     credentials: Path | None = None
-    """dial-in: the folder made by `virtgauge attach prepare`. By default credentials are made for the run."""
+    """dial-in: the file ``credentials.json`` that `virtgauge attach prepare` wrote. By default credentials are made for
+    the run."""
     wait_s: Annotated[float, Field(ge=1, le=86_400)] = 600.0
     """dial-in: how long the machine may take to call for the first time."""
 

@@ -207,7 +207,8 @@ class LibvirtSettings(OwnDiskImage):
     """Address and port of this machine that the agent of an image calls, if there is no serial line to the
     hypervisor."""
     credentials: Path | None = None
-    """The folder made by `virtgauge attach prepare` that the image was built with."""
+    """The file ``credentials.json`` that `virtgauge attach prepare` wrote beside the identity that the image was built
+    with."""
     management: NetworkName | None = None
     """The hypervisor's network for that call, written as in ``networks``. The guest gets an interface there in front of
     those that a suite needs."""
