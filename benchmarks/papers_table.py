@@ -53,10 +53,11 @@ def _sections_of(page: str) -> dict[str, str]:
 
 def _told_run(run: dict[str, Any]) -> str:
     about, trials = run["run"], {row["trial"]: row["validity"] for row in run["rows"]}
+    measured = {row["arm"] for row in run["rows"] if row["validity"] == "valid"}
     repetitions = len({row["block"] for row in run["rows"]})
     valid = Counter(trials.values())["valid"]
     cpu = about["fingerprint"].get("identity", {})
-    arms = ", ".join(arm["label"] for arm in run["arms"] if arm["usable"] and arm["role"] != "aa")
+    arms = ", ".join(arm["label"] for arm in run["arms"] if arm["arm"] in measured and arm["role"] != "aa")
     return (
         f"`{about['plan']}`, {about['created_at'][:10]}, version {about['version']}, "
         f"{cpu.get('cpu_count', '?')} x {cpu.get('cpu_model', 'unknown processor')}: "

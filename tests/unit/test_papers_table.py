@@ -26,8 +26,9 @@ def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
         document = io.StringIO()
         tidy.write(ResultTable(ledger), document)
         (part,) = [one for one in report.build(ledger).replay.parts if one.measured]
-    run = tmp_path / "run.json"
-    run.write_text(document.getvalue(), encoding="utf-8")
+    run, content = tmp_path / "run.json", json.loads(document.getvalue())
+    usable = content["arms"][0] | {"arm": "left-out", "label": "Usable and never measured", "role": "test"}
+    run.write_text(json.dumps(content | {"arms": [*content["arms"], usable]}), encoding="utf-8")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     monkeypatch.setattr(sys, "argv", ["papers_table.py", str(run)])
 
@@ -40,4 +41,5 @@ def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
     tested = Counter(claim.paper.text for claim in part.claims if claim.verdict != "not testable here")
     rows = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in page.splitlines() if "**" in line]
     assert Counter(cells[0].partition(" *")[0] for cells in rows if len(cells) == 6) == tested
-    assert json.loads(document.getvalue())["run"]["plan"] in page
+    assert content["run"]["plan"] in page
+    assert content["arms"][0]["label"] in page and usable["label"] not in page
