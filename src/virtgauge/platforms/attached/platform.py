@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.extras import require
-from virtgauge.forms import Hop, Section
+from virtgauge.forms import Hop, Section, written_as
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
@@ -76,6 +76,18 @@ class Endpoint:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
+EndpointText = Annotated[str, AfterValidator(lambda text: str(Endpoint.parse(text)))]
+
+
+def _is_a_hop(text: str) -> str:
+    Hop.parse(text)
+    return text
+
+
+HopText = Annotated[str, AfterValidator(_is_a_hop)]
+FarFolder = Annotated[str, written_as(r"(?s)/.*", "give an absolute path of the far machine, as /var/tmp")]
+
+
 class MachineSettings(Section):
     """How a machine is reached."""
 
@@ -92,11 +104,11 @@ class MachineSettings(Section):
     """ssh: a private key. By default your ssh agent and default keys are tried."""
     known_hosts: Path | None = None
     """ssh: the file with the host's key; by default your own."""
-    jump_host: str | None = None
+    jump_host: HopText | None = None
     """ssh: ``[user@]host[:port]`` of a server to go through."""
     sudo: bool = False
     """ssh: start the agent with `sudo -n`."""
-    folder: str | None = None
+    folder: FarFolder | None = None
     """ssh: where the agent's private folder is made. By default the first folder that allows programs, /tmp first."""
 
     hypervisor: Hypervisor | None = None
@@ -107,34 +119,15 @@ class MachineSettings(Section):
     core_mhz: Annotated[int, Field(ge=1)] | None = None
     """Clock of one of that host's cores; for limits and reservations of ESXi."""
 
-    listen: str | None = None
+    listen: EndpointText | None = None
     """dial-in: address and port of this machine, such as ``192.0.2.1:7443``."""
-    advertise: str | None = None
+    advertise: EndpointText | None = None
     """dial-in: what the machine dials, if it differs from ``listen`` (behind a NAT, or with 0.0.0.0)."""
     credentials: Path | None = None
     """dial-in: the file ``credentials.json`` that `virtgauge attach prepare` wrote. By default credentials are made for
     the run."""
     wait_s: Annotated[float, Field(ge=1, le=86_400)] = 600.0
     """dial-in: how long the machine may take to call for the first time."""
-
-    @field_validator("jump_host")
-    @classmethod
-    def _is_a_hop(cls, value: str | None) -> str | None:
-        if value is not None:
-            Hop.parse(value)
-        return value
-
-    @field_validator("listen", "advertise")
-    @classmethod
-    def _is_an_endpoint(cls, value: str | None) -> str | None:
-        return None if value is None else str(Endpoint.parse(value))
-
-    @field_validator("folder")
-    @classmethod
-    def _is_absolute(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith("/"):
-            raise ValueError("give an absolute path of the far machine, as /var/tmp")
-        return value
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
@@ -164,14 +157,9 @@ class MachineSettings(Section):
 class PeerSettings(MachineSettings):
     """A second machine that exists already, beside the first. The keys are those of the first, and one of its own."""
 
-    address: str | None = None
+    address: Annotated[str, AfterValidator(lambda text: str(ipaddress.IPv4Address(text)))] | None = None
     """Its IPv4 address on the path between the two machines, such as ``192.0.2.21``: where the suite ``bandwidth``
     sends its packets (port 8763, TCP and UDP)."""
-
-    @field_validator("address")
-    @classmethod
-    def _is_ipv4(cls, value: str | None) -> str | None:
-        return None if value is None else str(ipaddress.IPv4Address(value))
 
 
 InterfaceName = Annotated[str, Field(pattern=r"^[^\s/:]{1,15}$")]

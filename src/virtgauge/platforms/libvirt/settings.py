@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import re
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from virtgauge.platforms.attached.platform import Endpoint
+from virtgauge.forms import written_as
+from virtgauge.platforms.attached.platform import EndpointText
 from virtgauge.platforms.disk_image import NO_FOLDERS, OwnDiskImage
 
 
@@ -165,8 +165,6 @@ def target_of(uri: str) -> Target:
 LIBVIRTS_OWN = "network:"  # Before the name of a network that libvirt itself keeps, as ``default``
 
 DEFAULT_MEMORY_MIB = 512
-_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
-"""Of one device: the lowest bit of the first byte would make it a group's."""
 _OF_A_CALL = ("listen", "credentials", "management")
 
 
@@ -177,6 +175,11 @@ def _named(value: str) -> str:
 
 
 NetworkName = Annotated[str, AfterValidator(_named)]  # A network of the hypervisor, or of libvirt
+HardwareAddress = Annotated[  # Of one device: the lowest bit of the first byte would make it a group's
+    str,
+    StringConstraints(to_lower=True),
+    written_as(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", "give the hardware address of one device, as 52:54:00:00:00:01"),
+]
 
 _FORMATS = {".iso": "raw", ".img": "raw"} | {f".{name}": name for name in ("raw", "qcow2", "vmdk", "vhdx", "vdi")}
 
@@ -203,7 +206,7 @@ class LibvirtSettings(OwnDiskImage):
     """The hypervisor's networks (bridges, port groups, virtual switches) for a guest's interfaces, in order.
     ``network:NAME`` is a network of libvirt. QEMU and LXC on this machine need none."""
 
-    listen: str | None = None
+    listen: EndpointText | None = None
     """Address and port of this machine that the agent of an image calls, if there is no serial line to the
     hypervisor."""
     credentials: Path | None = None
@@ -212,7 +215,7 @@ class LibvirtSettings(OwnDiskImage):
     management: NetworkName | None = None
     """The hypervisor's network for that call, written as in ``networks``. The guest gets an interface there in front of
     those that a suite needs."""
-    management_mac: str | None = None
+    management_mac: HardwareAddress | None = None
     """Hardware address of that interface: if the image was built with ``--nic``, or the network admits no other. By
     default it is derived from ``uri`` and ``listen``, and so the same for every guest."""
     wait_s: Annotated[float, Field(ge=1, le=3600)] = 120.0
@@ -227,18 +230,6 @@ class LibvirtSettings(OwnDiskImage):
     def image_format(self) -> str:
         """By the image's suffix; raw where it has none that is known."""
         return _FORMATS.get(PurePosixPath(self.image or "").suffix.lower(), "raw")
-
-    @field_validator("listen")
-    @classmethod
-    def _is_an_endpoint(cls, value: str | None) -> str | None:
-        return None if value is None else str(Endpoint.parse(value))
-
-    @field_validator("management_mac")
-    @classmethod
-    def _is_a_hardware_address(cls, value: str | None) -> str | None:
-        if value is not None and not _MAC.fullmatch(value := value.lower()):
-            raise ValueError("give the hardware address of one device, as 52:54:00:00:00:01")
-        return value
 
     @model_validator(mode="after")
     def _the_driver_has_it(self) -> Self:
