@@ -11,6 +11,7 @@ import time
 import tty
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
 from virtgauge.agent.frames import ProtocolError
@@ -229,6 +230,10 @@ class LaunchAttempt:
     def ready_ns(self) -> int:
         """From the beginning of the launch until now."""
         return time.monotonic_ns() - self.started_ns
+
+    def given(self, channel: Channel, label: str, removal: contextlib.ExitStack) -> dict[str, Any]:
+        """What every :class:`LaunchedGuest` takes, of one that is ready now; ``removal`` passes to it."""
+        return {"channel": channel, "ready_ns": self.ready_ns(), "label": label, "removal": removal.pop_all()}
 
 
 class ProcessAttempt(LaunchAttempt):

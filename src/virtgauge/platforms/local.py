@@ -329,6 +329,8 @@ class KernelGuest(LocalGuest):
     """A guest whose kernel is a process of this host, or the program that runs it is."""
 
     def __init__(self, *, process: subprocess.Popen[bytes], **rest: Any) -> None:
+        exit_s = WRITE_BACK_S if rest.get("disk") else 1.0
+        rest.setdefault("before_removal", lambda: wait_for_exit(process, exit_s))
         super().__init__(pid=process.pid, **rest)
         self._process = process
 
@@ -385,16 +387,13 @@ class StartedAgent:
         """Speak to it.  ``removal`` passes to the guest.  Raises LaunchError: it does not answer."""
         channel = await self.attempt.open_channel(self.reader, self.writer)
         return LocalGuest(
-            channel=channel,
-            ready_ns=self.attempt.ready_ns(),
-            label=label,
             cgroup=self.cgroup,
             pid=self.process.pid,
-            removal=removal.pop_all(),
             before_removal=lambda: wait_for_exit(self.process, _EXIT_S),
             unbound=self.unbound,
             disk=self.disk,
             disk_place=self.spec.disks[0].folder if self.spec.disks else None,
+            **self.attempt.given(channel, label, removal),
         )
 
 

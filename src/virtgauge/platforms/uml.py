@@ -18,9 +18,9 @@ from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import LIBC, checked, wait_for_exit
+from virtgauge.host.process import LIBC, checked
 from virtgauge.host.rights import AS_ROOT, lacking
-from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
+from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import RootPart, agent_words, initramfs_with, require_short
 from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed, judge, version_of
@@ -117,7 +117,6 @@ class HostView:
             checked(LIBC.mount(b"none", point, None, flags, None))
 
 
-_EXIT_S = 1.0
 _DEFAULT_MEMORY_MIB = 512
 _PACKAGE = "user-mode-linux"
 _POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
@@ -243,22 +242,14 @@ class UmlPlatform(BootedPlatform):
             )
             channel = await attempt.open_channel(*serial_streams(*await pair.streams()))
             await attempt.configure_network(channel, spec.nics)
-
-            async def end() -> None:
-                await wait_for_exit(process, WRITE_BACK_S if disks else _EXIT_S)
-
             return UmlGuest(
                 boot=boot,
                 process=process,
-                channel=channel,
-                ready_ns=attempt.ready_ns(),
-                label=self.label,
                 cgroup=cgroup,
-                removal=removal.pop_all(),
-                before_removal=end,
                 disk=_DISK if disks else None,
                 disk_place=disks[0] if disks else None,
                 disk_bypass=_DISK_BYPASS,
+                **attempt.given(channel, self.label, removal),
             )
 
     async def _boot(self, spec: GuestSpec, folder: Path, disks: Sequence[Path], root: Sequence[RootPart]) -> UmlBoot:

@@ -191,14 +191,11 @@ class LibvirtPlatform(AcceleratedPlatform):
             return LibvirtGuest(
                 handle=handle,
                 policy=policy,
-                channel=channel,
-                ready_ns=attempt.ready_ns(),
-                label=self.label,
-                removal=removal.pop_all(),
                 disk=reached_by(domain.drives),
                 elsewhere=self.target.remote,
                 own_kernel=driver.own_kernel,
                 unbound=_UNBOUND if spec.forwarding and not driver.own_kernel else None,
+                **attempt.given(channel, self.label, removal),
             )
 
     def _entrance(self, socket: Path) -> Entrance:

@@ -197,18 +197,15 @@ class OciPlatform(Platform):
             if self._profile.own_kernel:
                 await container.configure_network(channel, ())
             return LocalGuest(
-                channel=channel,
-                ready_ns=container.ready_ns(),
-                label=self.label,
                 cgroup=cgroup,
                 pid=container.init.pid if container.init else None,
-                removal=removal.pop_all(),
                 before_removal=container.settle,
                 unbound=routing.unbound,
                 disk=disk,
                 disk_place=spec.disks[0].folder if spec.disks else None,
                 disk_bypass=self._profile.disk_bypass,
                 sandbox=self._profile.sandbox,
+                **container.given(channel, self.label, removal),
             )
 
     def _find_runtime(self) -> Path | None:

@@ -215,13 +215,10 @@ class QemuPlatform(AcceleratedPlatform):
                 boot=boot,
                 in_force=in_force,
                 process=process,
-                channel=channel,
-                ready_ns=attempt.ready_ns(),
-                label=self.label,
                 cgroup=cgroup,
-                removal=removal.pop_all(),
                 before_removal=end,
                 disk=reached_by(boot.drives),
+                **attempt.given(channel, self.label, removal),
             )
 
     def _asked_of(self, accelerator: str, vcpus: int | None = None, memory_mib: int | None = None) -> Asked:

@@ -14,9 +14,8 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import wait_for_exit
 from virtgauge.network.links import disable_all
-from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, TerminalPair
+from virtgauge.platforms.attempt import ProcessAttempt, TerminalPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import agent_words, device_modules, require_short
 from virtgauge.platforms.boot_probe import (
@@ -41,7 +40,6 @@ from virtgauge.platforms.local import (
 from virtgauge.platforms.rest_vmm.api import Api, RefusalError
 from virtgauge.platforms.rest_vmm.monitors import CLOUD_HYPERVISOR, FIRECRACKER, LOG, SERIAL, SOCKET, Machine, Monitor
 
-_EXIT_S = 1.0
 _DEFAULT_MEMORY_MIB = 512
 
 
@@ -141,23 +139,15 @@ class RestVmmPlatform(AcceleratedPlatform):
                 # its frames' checksums and segments were left to the guest when that took its interfaces
                 spec.lab.run(lambda: disable_all(nic.port for nic in spec.nics))
             await attempt.configure_network(channel, spec.nics)
-
-            async def end() -> None:
-                await wait_for_exit(process, WRITE_BACK_S if disks else _EXIT_S)
-
             return RestVmmGuest(
                 monitor=monitor,
                 machine=machine,
                 process=process,
-                channel=channel,
-                ready_ns=attempt.ready_ns(),
-                label=self.label,
                 cgroup=cgroup,
-                removal=removal.pop_all(),
-                before_removal=end,
                 disk=monitor.disk if disks else None,
                 disk_place=disks[0] if disks else None,
                 disk_bypass=monitor.disk_bypass,
+                **attempt.given(channel, self.label, removal),
             )
 
     def _program(self) -> Path:

@@ -248,14 +248,7 @@ class XenPlatform(BootedPlatform):
         reader, writer = await dom0.open_console(await toolstack.number_of(config.name), removal)
         channel = await attempt.open_channel(*serial_streams(reader, writer, attempt.note))
         await attempt.configure_network(channel, spec.nics)
-        return XenGuest(
-            channel=channel,
-            ready_ns=attempt.ready_ns(),
-            label=self.label,
-            config=config,
-            dom0=dom0,
-            removal=removal.pop_all(),
-        )
+        return XenGuest(config=config, dom0=dom0, **attempt.given(channel, self.label, removal))
 
     def _config(self, spec: GuestSpec, dom0: Dom0, vifs: tuple[Vif, ...]) -> DomainConfig:
         kernel, image, initramfs, modules = files_to_boot(self.settings, spec.agent, _MODULES)
