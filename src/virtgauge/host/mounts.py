@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from virtgauge.errors import VirtgaugeError
-from virtgauge.host.process import LIBC, checked
+from virtgauge.host.process import LIBC, checked, ran
 from virtgauge.host.rights import AS_ROOT, lacking
 
 DETACH = 2  # include/linux/fs.h, MNT_DETACH
@@ -196,20 +196,13 @@ def _reserve(descriptor: int, image: Path, mib: int) -> None:
 def _make_filesystem(image: Path) -> None:
     environment = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "E2FSPROGS_FAKE_TIME": "1", "LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            [*_MKFS, str(image)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment,
-            timeout=_MKFS_S,
-            check=False,
-        )
+        done = ran([*_MKFS, image], timeout_s=_MKFS_S, env=environment)
     except FileNotFoundError as error:
         raise DiskImageError("mkfs.ext4 is not installed", "apt install e2fsprogs") from error
     except subprocess.TimeoutExpired as error:
         raise DiskImageError(f"mkfs.ext4 did not finish {image} in {_MKFS_S:.0f} s") from error
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        said = done.stderr.strip().splitlines()
         raise DiskImageError(f"mkfs.ext4 fails on {image}: {'; '.join(said[-2:])}")
 
 

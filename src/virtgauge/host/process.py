@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,19 +76,35 @@ def memory_file(text: str) -> Iterator[str]:
         yield f"/proc/self/fd/{file.fileno()}"
 
 
-def output_of(argv: Sequence[str], *, timeout_s: float = 60.0) -> str | None:
+def ran(
+    argv: Sequence[str | Path],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    text: str = "",  # on its standard input
+) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, whatever its exit code, and what it printed.
+
+    Raises OSError: it cannot be started.  Raises subprocess.TimeoutExpired: it does not end in time.
+    """
+    return subprocess.run(
+        argv,
+        input=text,
+        capture_output=True,
+        env=env,
+        cwd=cwd,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def output_of(argv: Sequence[str | Path], *, timeout_s: float = 60.0) -> str | None:
     """What a program prints on standard output; None when it is missing, fails or does not end in time."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"LC_ALL": "C.UTF-8"},
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        done = ran(argv, timeout_s=timeout_s, env=os.environ | {"LC_ALL": "C.UTF-8"})
         return done.stdout if done.returncode == 0 else None
     return None
 

@@ -22,12 +22,12 @@ import struct
 import subprocess
 import tarfile
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 from xml.sax.saxutils import quoteattr
 
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
+from virtgauge.host.process import ran
 from virtgauge.image.contents import NAME, Contents
 from virtgauge.provision.cache import no_space
 
@@ -95,11 +95,9 @@ def to_raw(image: Path, driver: str, target: Path) -> None:
 
 
 def _run(folder: Path, *arguments: str) -> str:
-    argv: Sequence[str] = [str(find_qemu_img()), *arguments]
+    program = find_qemu_img()
     try:
-        done = subprocess.run(
-            argv, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_BOUND_S, check=False
-        )
+        done = ran([program, *arguments], timeout_s=_BOUND_S, cwd=folder)
     except subprocess.TimeoutExpired:
         raise VirtgaugeError(f"qemu-img {arguments[0]} did not end within {_BOUND_S:g} s", "try again") from None
     if done.returncode == 0:

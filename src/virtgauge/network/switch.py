@@ -18,7 +18,7 @@ from pathlib import Path
 from pyroute2 import IPRoute
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host.process import child_setup, end_process, find_program
+from virtgauge.host.process import child_setup, end_process, find_program, output_of, ran
 from virtgauge.host.scope import Scope
 from virtgauge.network.links import disconnect, link_counts
 from virtgauge.network.namespace import Namespace, network_error
@@ -317,7 +317,7 @@ class OpenVSwitch(Switch):
     def _vsctl(self, *words: str) -> str:
         return self._call("ovs-vsctl", f"--db={self._database}", f"--timeout={_START_S:.0f}", *words)
 
-    def _call(self, program: str, *words: str, text: str | None = None) -> str:
+    def _call(self, program: str, *words: str, text: str = "") -> str:
         done = self._run(program, words, text)
         for _ in range(_TRIES):
             # a switch that is just taking in a change hangs up on who asks meanwhile
@@ -329,18 +329,10 @@ class OpenVSwitch(Switch):
             raise NetworkError(f"{program} {words[-1]}: {done.stderr.strip() or f'status {done.returncode}'}")
         return done.stdout
 
-    def _run(self, program: str, words: Sequence[str], text: str | None) -> subprocess.CompletedProcess[str]:
+    def _run(self, program: str, words: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
         try:
-            return subprocess.run(
-                [self._programs[program], *words],
-                input=text or "",
-                capture_output=True,
-                env=self._environment,
-                cwd=self._folder,
-                text=True,
-                timeout=_CALL_S,
-                check=False,
-            )
+            argv = [self._programs[program], *words]
+            return ran(argv, timeout_s=_CALL_S, env=self._environment, cwd=self._folder, text=text)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NetworkError(f"Open vSwitch does not answer: {error}") from error
 
@@ -361,6 +353,5 @@ def _kernel_module() -> bool:
     """Whether the kernel has Open vSwitch's datapath, after loading it where that is possible."""
     modprobe = find_program("modprobe")
     if modprobe is not None and not Path("/sys/module/openvswitch").exists():
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run([modprobe, "--quiet", "openvswitch"], capture_output=True, timeout=_START_S, check=False)
+        output_of([modprobe, "--quiet", "openvswitch"], timeout_s=_START_S)
     return Path("/sys/module/openvswitch").exists()

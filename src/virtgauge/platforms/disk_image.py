@@ -15,7 +15,7 @@ from typing import Any
 from virtgauge.errors import UnavailableError
 from virtgauge.folders import cache_root
 from virtgauge.host.mounts import unmount_disk_image
-from virtgauge.host.process import child_setup
+from virtgauge.host.process import child_setup, ran
 from virtgauge.host.rights import lacking
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart, root_of, system_parts
@@ -157,15 +157,8 @@ def _mounted(image: Path, folder: Path, removal: contextlib.ExitStack) -> Path:
     removal.callback(unmount_disk_image, folder)
     options = f"ro,loop,nosuid,nodev,offset={largest_partition(image)}"
     try:
-        done = subprocess.run(
-            ["mount", "-o", options, str(image), str(folder)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "LC_ALL": "C"},
-            timeout=_MOUNT_S,
-            check=False,
-        )
+        argv = ["mount", "-o", options, str(image), str(folder)]
+        done = ran(argv, timeout_s=_MOUNT_S, env={**os.environ, "LC_ALL": "C"})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError("disk_image", f"{image} cannot be mounted: {error}") from error
     if done.returncode != 0:

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from virtgauge.folders import cache_root
-from virtgauge.host.process import output_of
+from virtgauge.host.process import output_of, ran
 from virtgauge.provision.cache import Facts, ProvisionError, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
@@ -76,9 +76,7 @@ def _check(ganesha: Ganesha) -> None:
     """Raises ProvisionError where the server does not start on this machine."""
     environment = {"LD_LIBRARY_PATH": ":".join(map(str, ganesha.libraries))}
     try:
-        done = subprocess.run(
-            [ganesha.program, "-v"], capture_output=True, text=True, env=environment, timeout=20, check=False
-        )
+        done = ran([ganesha.program, "-v"], timeout_s=20, env=environment)
         complaint = "" if done.returncode == 0 else done.stderr.strip()[-300:] or f"status {done.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
         complaint = str(error)

@@ -18,7 +18,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.forms import Section
 from virtgauge.host.mounts import detach_below
-from virtgauge.host.process import ProcessIdentity, find_program, wait_for_end, wait_for_exit
+from virtgauge.host.process import ProcessIdentity, find_program, ran, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
@@ -251,14 +251,8 @@ class _Container(ProcessAttempt):
         if not self._state.is_dir():
             return
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                [*self._command, "delete", "--force", self.name],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                env=self.spec.scope.environment(),
-                timeout=_DELETE_S,
-                check=False,
-            )
+            command = [*self._command, "delete", "--force", self.name]
+            ran(command, timeout_s=_DELETE_S, env=self.spec.scope.environment())
 
     def end_of_process(self) -> str | None:
         return "the container's first process ended" if self.init is None or not self.init.alive() else None

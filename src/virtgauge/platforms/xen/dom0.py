@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from virtgauge.host.process import ran
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError, Nic
@@ -66,16 +67,7 @@ class Dom0:
     def run_now(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
         """The same for a caller that cannot wait in an event loop (accounting, removal)."""
         try:
-            done = subprocess.run(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                env=self._scope.environment(),
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
+            done = ran(argv, timeout_s=timeout_s, env=self._scope.environment())
         except subprocess.TimeoutExpired as error:
             raise XenError(f"`{' '.join(argv[:3])}` did not end within {timeout_s:g} s") from error
         except OSError as error:
