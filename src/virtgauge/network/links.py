@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -12,7 +13,7 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def disable_all(interfaces: Iterable[str]) -> None:
             _switch(interface, offload, False)
 
 
+_TUN = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA
 _TUNSETPERSIST = 0x400454CB
 _IFF_TAP, _IFF_NO_PI, _IFF_MULTI_QUEUE, _IFF_VNET_HDR = 0x0002, 0x1000, 0x0100, 0x4000
@@ -134,25 +136,38 @@ def keep_tap(lab: Namespace, nic: Nic) -> None:
         os.close(descriptor)
 
 
+def persistent_tap(name: str) -> None:
+    """A tap of the calling thread's namespace, down, that stays.  Raises OSError, NetworkError: it cannot be made."""
+    with _attached(_TUN, name) as (descriptor,):
+        fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
+    os.close(descriptor)
+
+
 def _tap(lab: Namespace, nic: Nic, flags: int, queues: int) -> tuple[int, ...]:
     def inside() -> tuple[int, ...]:
-        opened: list[int] = []
-        request = struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI | flags)
-        try:
-            for _ in range(queues):
-                opened.append(os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-                with_a_free_name(nic.port, functools.partial(fcntl.ioctl, opened[-1], _TUNSETIFF, request))
+        with _attached(_TUN, nic.port, flags, queues) as opened, IPRoute() as route:
             disable_all([nic.port])
-            with IPRoute() as route:
-                route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
-        except BaseException:
-            for descriptor in opened:
-                os.close(descriptor)
-            raise
-        return tuple(opened)
+            route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
+            return opened
 
     with network_error(f"the tap {nic.port} cannot be made"):
         return lab.run(inside)
+
+
+@contextlib.contextmanager
+def _attached(path: Path, name: str, flags: int = 0, queues: int = 1) -> Iterator[tuple[int, ...]]:
+    """A tap's descriptors, one for each pair of queues; they are closed where the block fails."""
+    request = struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI | flags)
+    opened: list[int] = []
+    try:
+        for _ in range(queues):
+            opened.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+            with_a_free_name(name, functools.partial(fcntl.ioctl, opened[-1], _TUNSETIFF, request))
+        yield tuple(opened)
+    except BaseException:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
 
 
 def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, ...], Callable[[], object]]:
@@ -196,16 +211,8 @@ def _opened(lab: Namespace, index: int, device: str, name: str, queues: int) -> 
     checked(LIBC.mount(b"none", bytes(folder), b"tmpfs", 0, b"mode=0700"))
     node = folder / f"{MACVTAP_FILE[1:]}{index}"
     os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(*map(int, device.split(":"))))
-    opened: list[int] = []
-    try:
-        for _ in range(queues):
-            opened.append(os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-            fcntl.ioctl(opened[-1], _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))
-    except OSError:
-        for descriptor in opened:
-            os.close(descriptor)
-        raise
-    return tuple(opened)
+    with _attached(node, name, queues=queues) as opened:
+        return opened
 
 
 def disconnect(lab: Namespace, ports: Iterable[str]) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import hashlib
 import itertools
-import os
 import shutil
 import socket
-import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -20,7 +17,7 @@ from pyroute2 import IPRoute, NetlinkError
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.host.rights import AS_ROOT, lacking
-from virtgauge.network.links import disable_all, with_a_free_name
+from virtgauge.network.links import disable_all, persistent_tap, with_a_free_name
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
@@ -143,9 +140,6 @@ def _mac(settings: LibvirtSettings) -> str:
     return ":".join([_PREFIX, f"{digest[0] | 0x80:02x}", f"{digest[1]:02x}", f"{digest[2]:02x}"])
 
 
-_TUNSETIFF, _TUNSETPERSIST = 0x400454CA, 0x400454CB
-_IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
-
 _numbers = itertools.count()
 
 
@@ -166,12 +160,7 @@ class LabDevices:
 
         def inside() -> None:
             for name in self.names:
-                descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))
-                    fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
-                finally:
-                    os.close(descriptor)
+                persistent_tap(name)
 
         try:
             in_thread(inside)
