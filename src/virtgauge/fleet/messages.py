@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from virtgauge.errors import VirtgaugeError, printable
+from virtgauge.host.process import text_of
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
 from virtgauge.ledger.rows import check_json
 from virtgauge.ledger.statistics import pack as pack_bins
@@ -68,10 +69,7 @@ class MachineIdentity:
 
 
 def _sign(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").strip().lower() or None
-    except OSError:
-        return None
+    return (text_of(path) or "").lower() or None
 
 
 FORMAT = 5  # Of all messages here; raised when one changes

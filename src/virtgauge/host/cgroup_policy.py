@@ -14,7 +14,7 @@ from pathlib import Path
 
 from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, members, write_existing
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, DiskLimits, Policy, PolicyError
-from virtgauge.host.process import cpu_list
+from virtgauge.host.process import cpu_list, text_of
 from virtgauge.host.rights import AS_ROOT, lacking
 
 _PLAIN_SHARES = 1024  # cgroup v1's ``cpu.shares`` of everybody
@@ -88,11 +88,8 @@ class CgroupPolicy:
     def throttling(self) -> Throttling | None:
         """How often the quota has stopped the group; None where it has none."""
         folder = self._cgroup.folder("cpu")
-        try:
-            text = "" if folder is None else (folder / "cpu.stat").read_text()
-        except OSError:
-            return None
-        figures = dict(line.split() for line in text.splitlines())
+        text = None if folder is None else text_of(folder / "cpu.stat")
+        figures = dict(line.split() for line in (text or "").splitlines())
         if "nr_periods" not in figures:
             return None
         nanoseconds = figures.get("throttled_time") or int(figures.get("throttled_usec", 0)) * 1000

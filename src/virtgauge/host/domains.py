@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from virtgauge.host.process import output_of
+from virtgauge.host.process import output_of, text_of
 from virtgauge.host.tag import is_own_file
 
 DOMAIN_FILE = "libvirt.json"  # In a guest's folder: the connection's URI, and the name of the domain there
@@ -129,10 +129,7 @@ CAPABILITIES = Path("/proc/xen/capabilities")
 
 def is_xen_host(capabilities: Path = CAPABILITIES) -> bool:
     """Whether this machine is the privileged domain of a Xen host."""
-    try:
-        return "control_d" in capabilities.read_text().split()
-    except OSError:
-        return False
+    return "control_d" in (text_of(capabilities) or "").split()
 
 
 def destroy_tagged_domains(tag: str) -> list[str]:

@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from virtgauge.host.process import cpu_list
+from virtgauge.host.process import cpu_list, text_of
 
 
 def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
@@ -23,10 +23,10 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     distribution = _fields(root / "etc/os-release", "=").get("PRETTY_NAME")
     system = os.uname()
     sys_cpu = root / "sys/devices/system/cpu"
-    online = _text(sys_cpu / "online")
+    online = text_of(sys_cpu / "online")
     clocksource = root / "sys/devices/system/clocksource/clocksource0"
-    available = _text(clocksource / "available_clocksource")
-    no_boost = {"0": "1", "1": "0"}.get(_text(sys_cpu / "intel_pstate/no_turbo") or "")
+    available = text_of(clocksource / "available_clocksource")
+    no_boost = {"0": "1", "1": "0"}.get(text_of(sys_cpu / "intel_pstate/no_turbo") or "")
     return {
         "identity": {
             "kernel_release": system.release,
@@ -41,42 +41,35 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
             "memory_bytes": memory and int(memory.split()[0]) * 1024,
             "hypervisor": {
                 "present": "hypervisor" in cpu.get("flags", "").split() if "flags" in cpu else None,
-                "type": _text(root / "sys/hypervisor/type"),
-                "product": _text(root / "sys/class/dmi/id/product_name"),
-                "vendor": _text(root / "sys/class/dmi/id/sys_vendor"),
+                "type": text_of(root / "sys/hypervisor/type"),
+                "product": text_of(root / "sys/class/dmi/id/product_name"),
+                "vendor": text_of(root / "sys/class/dmi/id/sys_vendor"),
                 "steal_ticks": _steal_ticks(root),
             },
             "clocksource": {
-                "current": _text(clocksource / "current_clocksource"),
+                "current": text_of(clocksource / "current_clocksource"),
                 "available": available and available.split(),
             },
             "cpufreq": {
-                "driver": _text(sys_cpu / "cpu0/cpufreq/scaling_driver"),
-                "governor": _text(sys_cpu / "cpu0/cpufreq/scaling_governor"),
-                "boost": _text(sys_cpu / "cpufreq/boost") or no_boost,
+                "driver": text_of(sys_cpu / "cpu0/cpufreq/scaling_driver"),
+                "governor": text_of(sys_cpu / "cpu0/cpufreq/scaling_governor"),
+                "boost": text_of(sys_cpu / "cpufreq/boost") or no_boost,
             },
-            "cpuidle": _text(sys_cpu / "cpuidle/current_driver"),
-            "smt": _text(sys_cpu / "smt/active"),
-            "isolated_cpus": _text(sys_cpu / "isolated"),
-            "cmdline": _text(root / "proc/cmdline"),
+            "cpuidle": text_of(sys_cpu / "cpuidle/current_driver"),
+            "smt": text_of(sys_cpu / "smt/active"),
+            "isolated_cpus": text_of(sys_cpu / "isolated"),
+            "cmdline": text_of(root / "proc/cmdline"),
             "distribution": distribution and distribution.strip('"'),
             "python": platform.python_version(),
-            "boot_id": _text(root / "proc/sys/kernel/random/boot_id"),
+            "boot_id": text_of(root / "proc/sys/kernel/random/boot_id"),
         },
     }
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").strip() or None
-    except OSError:
-        return None
 
 
 def _fields(path: Path, separator: str) -> dict[str, str]:
     """The lines of a file by their names; of lines of the same name, the first."""
     fields: dict[str, str] = {}
-    for line in (_text(path) or "").splitlines():
+    for line in (text_of(path) or "").splitlines():
         key, found, value = line.partition(separator)
         if found:
             fields.setdefault(key.strip(), value.strip())
@@ -88,10 +81,10 @@ def _mitigations(folder: Path) -> dict[str, str | None] | None:
         names = sorted(os.listdir(folder))
     except OSError:
         return None
-    return {name: _text(folder / name) for name in names}
+    return {name: text_of(folder / name) for name in names}
 
 
 def _steal_ticks(root: Path) -> int | None:
     """Since boot; a hypervisor that does not tell what it takes leaves it at 0."""
-    fields = (_text(root / "proc/stat") or "").partition("\n")[0].split()
+    fields = (text_of(root / "proc/stat") or "").partition("\n")[0].split()
     return int(fields[8]) if len(fields) > 8 else None

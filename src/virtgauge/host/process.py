@@ -49,6 +49,14 @@ def isolated_cpus(root: Path = Path("/")) -> frozenset[int]:
     return found
 
 
+def text_of(path: Path) -> str | None:
+    """What a file says, without the blanks around it; None where it says nothing, or cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except OSError:
+        return None
+
+
 # Processes: named so that a recycled pid cannot be mistaken for an old one, started so that they cannot outlive us.
 
 _MOST_CPUS = 8192  # Of any Linux (NR_CPUS_RANGE_END of x86)
@@ -210,19 +218,13 @@ def is_locked(descriptor: int) -> bool | None:
 
 def boot_id() -> str:
     """The kernel's random identity of this boot."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
+    return text_of(Path("/proc/sys/kernel/random/boot_id")) or "unknown"
 
 
 def stat_fields(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat from the third (state) on; None when the process is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a process gives itself any name
-    except OSError:
-        return None
-    return text[text.rindex(")") + 2 :].split()
+    text = text_of(Path(f"/proc/{pid}/stat"))
+    return None if text is None else text[text.rindex(")") + 2 :].split()
 
 
 def cpu_ticks(pid: int) -> int | None:
@@ -233,10 +235,7 @@ def cpu_ticks(pid: int) -> int | None:
 
 def process_name(pid: int) -> str | None:
     """The name that its kernel shows of it; None when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return None
+    return text_of(Path(f"/proc/{pid}/comm"))
 
 
 def is_kernel_thread(pid: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from virtgauge.folders import cache_root
-from virtgauge.host.process import output_of
+from virtgauge.host.process import output_of, text_of
 from virtgauge.provision.cache import Facts, ProvisionError, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
@@ -218,8 +218,5 @@ def module_name(path: Path) -> str:
 
 
 def _built_in(folder: Path) -> set[str]:
-    try:
-        lines = (folder / "modules.builtin").read_text().splitlines()
-    except OSError:
-        return set()
+    lines = (text_of(folder / "modules.builtin") or "").splitlines()
     return {canonical(Path(line).stem) for line in lines if line}

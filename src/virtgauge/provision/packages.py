@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from virtgauge.folders import cache_root
-from virtgauge.host.process import find_program, output_of
+from virtgauge.host.process import find_program, output_of, text_of
 from virtgauge.provision.cache import ProvisionError, exclusive, sha256_of
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.tools import ToolError, run_logged, start_log
@@ -196,10 +196,7 @@ def find_java() -> Path | None:
 def _version(java: Path) -> int | None:
     """What the release file beside it says; the program itself would take a tenth of a second."""
     release = java.resolve().parent.parent / "release"
-    try:
-        found = re.search(r'^JAVA_VERSION="(\d+)', release.read_text(), re.MULTILINE)
-    except OSError:
-        return None
+    found = re.search(r'^JAVA_VERSION="(\d+)', text_of(release) or "", re.MULTILINE)
     return int(found[1]) if found else None
 
 

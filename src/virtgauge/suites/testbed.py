@@ -15,7 +15,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.mounts import make_disk_image
-from virtgauge.host.process import KernelThreads
+from virtgauge.host.process import KernelThreads, text_of
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
@@ -43,10 +43,7 @@ def allowed_cpus() -> tuple[int, ...]:
 
 def core_of(cpu: int) -> str:
     """The same for threads of one core; a machine that does not say has a core for each."""
-    try:
-        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text().strip()
-    except OSError:
-        return str(cpu)
+    return text_of(Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")) or str(cpu)
 
 
 def allowed_cores() -> list[tuple[int, ...]]:

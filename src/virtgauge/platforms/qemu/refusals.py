@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from virtgauge.host.process import assignable_cpus, isolated_cpus
+from virtgauge.host.process import assignable_cpus, isolated_cpus, text_of
 from virtgauge.host.realtime_settings import timer_advance
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.host.vfio import DRIVER, PCI, driver_of, is_vfio, used_by_host
@@ -179,7 +179,8 @@ def _of_pci(root: Path, address: str, named: tuple[str, ...]) -> Iterator[tuple[
         return
     if not (root / "dev/vfio/vfio").exists() or not (root / PCI / "drivers" / DRIVER).is_dir():
         yield f"there is no /dev/vfio/vfio, or no driver {DRIVER}", f"modprobe {DRIVER}"
-    members = [one for one in (group / "devices").iterdir() if not _text(one / "class").startswith(_PCI_BRIDGE)]
+    devices = (group / "devices").iterdir()
+    members = [one for one in devices if not (text_of(one / "class") or "").startswith(_PCI_BRIDGE)]
     for one in sorted(members, key=lambda member: member.name):
         driver, by_hand = driver_of(one), f"driverctl set-override {one.name} {DRIVER}"
         if one.name not in named:
@@ -199,18 +200,11 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
-
-
 def _number(file: Path) -> int | None:
-    text = _text(file)
-    return int(text) if text.isdigit() else None
+    text = text_of(file)
+    return int(text) if text and text.isdigit() else None
 
 
 def _available_mib(root: Path) -> int | None:
-    lines = _text(root / "proc/meminfo").splitlines()
+    lines = (text_of(root / "proc/meminfo") or "").splitlines()
     return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:")), None)
