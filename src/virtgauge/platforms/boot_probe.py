@@ -16,7 +16,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.folders import cache_root
-from virtgauge.host.process import boot_id, find_program
+from virtgauge.host.process import boot_id, find_program, output_of
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import write_whole
@@ -37,19 +36,8 @@ _BOUND_S = 5.0
 
 async def said_version(program: Path) -> str | None:
     """What ``PROGRAM --version`` prints; None where it cannot be started, fails, or says nothing in time."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            program, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-    except OSError:
-        return None
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), _BOUND_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return None
-    return output.decode(errors="replace").strip() or None if process.returncode == 0 else None
+    said = await asyncio.to_thread(output_of, [program, "--version"], timeout_s=_BOUND_S)
+    return (said or "").strip() or None
 
 
 def installed(program: str, title: str, remedy: str) -> Path:
