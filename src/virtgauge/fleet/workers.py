@@ -9,7 +9,6 @@ no CPU time from what is measured.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import fcntl
 import json
@@ -21,7 +20,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -34,7 +32,7 @@ from virtgauge.execution.run import LOCK_NAME
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import HEARTBEAT_S, SLOT, TlsFiles, configure
 from virtgauge.forms import Hop
-from virtgauge.host.process import die_with_parent
+from virtgauge.host.process import die_with_parent, in_daemon
 from virtgauge.host.tag import STATE_VARIABLE, make_state_root, state_root
 from virtgauge.plan.fleet import FleetHost, FleetSection
 
@@ -336,17 +334,7 @@ async def _looked_up(scheduler: str, stopping: asyncio.Future[Any]) -> str | Non
 
     In a thread that nobody waits for, which asyncio's own are: without a name server it may take half a minute.
     """
-    found = concurrent.futures.Future[str]()
-
-    def look() -> None:
-        with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits for it any more
-            try:
-                found.set_result(facing(scheduler))
-            except Exception as error:
-                found.set_exception(error)
-
-    threading.Thread(target=look, daemon=True).start()
-    address = asyncio.wrap_future(found)
+    address = asyncio.wrap_future(in_daemon(lambda: facing(scheduler), "look-up"))
     await asyncio.wait([address, stopping], return_when=asyncio.FIRST_COMPLETED)
     if address.done():
         return await address

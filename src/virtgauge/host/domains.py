@@ -7,12 +7,11 @@ import dataclasses
 import functools
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from virtgauge.host.process import output_of, text_of
+from virtgauge.host.process import in_daemon, output_of, text_of
 from virtgauge.host.tag import is_own_file
 
 DOMAIN_FILE = "libvirt.json"  # In a guest's folder: the connection's URI, and the name of the domain there
@@ -101,27 +100,21 @@ def _destroyed(record: DomainRecord) -> tuple[bool, str]:
 
     Returns whether it is gone, and what was done; nothing where there was none.
     """
-    said: list[tuple[bool, str]] = []
     failed = f"could not destroy the domain {record.name}; try `virsh -c {record.uri} destroy {record.name}`: "
 
-    def work() -> None:
-        try:
-            import libvirt
+    def work() -> str:
+        import libvirt
 
-            libvirt.registerErrorHandler(lambda *_: None, None)
-            connection = open_unattended(libvirt, record.uri)
-            try:
-                removed = remove_domain(connection, record.name)
-            finally:
-                connection.close()
-            said.append((True, f"destroyed the domain {record.name}" if removed else ""))
-        except Exception as error:  # a missing module, or whatever libvirt says: the rest is reclaimed all the same
-            said.append((False, f"{failed}{error}"))
+        libvirt.registerErrorHandler(lambda *_: None, None)
+        with contextlib.closing(open_unattended(libvirt, record.uri)) as connection:
+            return f"destroyed the domain {record.name}" if remove_domain(connection, record.name) else ""
 
-    thread = threading.Thread(target=work, name="libvirt", daemon=True)
-    thread.start()
-    thread.join(_DESTROY_S)
-    return said[0] if said else (False, f"{failed}no answer within {_DESTROY_S:g} s")
+    try:
+        return True, in_daemon(work, "libvirt").result(_DESTROY_S)
+    except TimeoutError:
+        return False, f"{failed}no answer within {_DESTROY_S:g} s"
+    except Exception as error:  # a missing module, or whatever libvirt says: the rest is reclaimed all the same
+        return False, f"{failed}{error}"
 
 
 CAPABILITIES = Path("/proc/xen/capabilities")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import ctypes
 import dataclasses
@@ -12,10 +13,11 @@ import select
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 
 def cpu_list(text: str) -> frozenset[int]:
@@ -115,6 +117,24 @@ def output_of(argv: Sequence[str | Path], *, timeout_s: float = 60.0) -> str | N
         done = ran(argv, timeout_s=timeout_s, env=os.environ | {"LC_ALL": "C.UTF-8"})
         return done.stdout if done.returncode == 0 else None
     return None
+
+
+_Result = TypeVar("_Result")
+
+
+def in_daemon(work: Callable[[], _Result], name: str) -> concurrent.futures.Future[_Result]:
+    """Work in a thread of that name, which nothing waits for at the program's end: it may be held up for ever."""
+    future = concurrent.futures.Future[_Result]()
+    future.set_running_or_notify_cancel()  # whoever waits no longer does not end it
+
+    def body() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # raised again where the caller is
+            future.set_exception(error)
+
+    threading.Thread(target=body, name=name, daemon=True).start()
+    return future
 
 
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"

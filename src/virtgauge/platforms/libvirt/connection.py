@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import functools
 import importlib
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.host.domains import open_unattended, remove_domain
+from virtgauge.host.process import in_daemon
 
 INSTALL = (
     "pip install 'virtgauge[libvirt]' (it is compiled here: "
@@ -40,21 +40,6 @@ def library() -> Any:
     return module
 
 
-def _begun(work: Callable[[], _Result]) -> concurrent.futures.Future[_Result]:
-    """Work in a thread that nothing waits for at the program's end: a hypervisor may never answer."""
-    future = concurrent.futures.Future[_Result]()
-    future.set_running_or_notify_cancel()  # whoever waits no longer does not end it
-
-    def body() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # raised again where the caller is
-            future.set_exception(error)
-
-    threading.Thread(target=body, name="libvirt", daemon=True).start()
-    return future
-
-
 @contextlib.contextmanager
 def _in_words(what: str, timeout_s: float) -> Iterator[None]:
     try:
@@ -77,13 +62,13 @@ async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL
     """
     with _in_words(what, timeout_s):
         async with asyncio.timeout(timeout_s):
-            return await asyncio.wrap_future(_begun(work))
+            return await asyncio.wrap_future(in_daemon(work, "libvirt"))
 
 
 def waited(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
     """The same for a caller that has to wait."""
     with _in_words(what, timeout_s):
-        return _begun(work).result(timeout_s)
+        return in_daemon(work, "libvirt").result(timeout_s)
 
 
 def open_connection(uri: str) -> Any:
