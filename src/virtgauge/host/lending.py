@@ -12,17 +12,16 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from virtgauge.host.process import LIBC, checked
+from virtgauge.host.process import LIBC, checked, in_thread
 from virtgauge.host.tag import is_own_file
 
 _SIOCETHTOOL = 0x8946
 _GET_FEATURES, _SET_FEATURES = 0x3A, 0x3B  # ``linux/ethtool.h``
 _FEATURE_WORDS = 8  # 32 features each; the kernel has two, and says how many it fills
-_CLONE_NEWNET = 0x40000000
+CLONE_NEWNET = 0x40000000
 
 HOME = "-home"  # After a scope's tag: the name of the namespace that what it was lent belongs to
 
@@ -172,12 +171,11 @@ def _records(scope_folder: Path) -> list[Path]:
 
 
 def _inside(namespace: str, work: Callable[[], _Result]) -> _Result:
-    """In a thread that enters a namespace and ends with it; netlink's library needs one without an event loop."""
+    """In a thread that enters a namespace and ends with it."""
 
     def enter() -> _Result:
         with Path(namespace).open() as opened:
-            checked(LIBC.setns(opened.fileno(), _CLONE_NEWNET))
+            checked(LIBC.setns(opened.fileno(), CLONE_NEWNET))
         return work()
 
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(enter).result()
+    return in_thread(enter)

@@ -27,7 +27,9 @@ from virtgauge.host.process import LIBC, checked, ran
 from virtgauge.host.rights import AS_ROOT, lacking
 
 DETACH = 2  # include/linux/fs.h, MNT_DETACH
-_MS_NOSUID, _MS_NODEV = 2, 4
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 1 << 5  # include/uapi/linux/mount.h
+MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED = 1 << 12, 1 << 14, 1 << 18, 1 << 20
+_CLONE_NEWNS = 0x00020000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +62,14 @@ def mount(source: Path, point: Path, fstype: str) -> None:
     """Attach a device's filesystem, without device files and set-user-id programs.
     Raises OSError: the kernel refuses.
     """
-    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+    flags = ctypes.c_ulong(MS_NOSUID | MS_NODEV)
     checked(LIBC.mount(os.fsencode(source), os.fsencode(point), fstype.encode(), flags, None), str(point))
+
+
+def unshare_mounts() -> None:
+    """Give the calling thread mounts of its own, whose changes nobody else sees.  Raises OSError: this user may not."""
+    checked(LIBC.unshare(_CLONE_NEWNS))
+    checked(LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None))
 
 
 def unmount(point: Path, flags: int = 0) -> None:

@@ -137,6 +137,16 @@ def in_daemon(work: Callable[[], _Result], name: str) -> concurrent.futures.Futu
     return future
 
 
+def in_thread(work: Callable[[], _Result]) -> _Result:
+    """Call a function in a thread that ends with it, and wait.
+
+    What a thread does to its own namespaces ends with it.  Netlink's library also needs a thread without an event loop,
+    which a controller's main thread has.
+    """
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()
+
+
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 """Debian installs runc there, and an ordinary user's PATH does not name it."""
 

@@ -14,7 +14,6 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies, marked_with
@@ -26,6 +25,7 @@ from virtgauge.host.process import (
     ProcessIdentity,
     all_pids,
     environment_of,
+    in_thread,
     is_locked,
     output_of,
     process_name,
@@ -348,9 +348,7 @@ def _remove_network(tag: str) -> list[str]:
                 if not name.endswith(HOME):  # that one was not made by a scope, and stays
                     lines.append(f"removed the network namespace {name}")
     if interfaces:
-        # the library of netlink cannot be used in a thread whose event loop runs, as a controller's does
-        with ThreadPoolExecutor(1) as executor:
-            lines += executor.submit(_remove_interfaces, interfaces).result()
+        lines += in_thread(lambda: _remove_interfaces(interfaces))
     return lines
 
 

@@ -13,22 +13,20 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self, TypeVar
 
 from pyroute2 import IPRoute, NetlinkError, netns
 
-from virtgauge.host.lending import HOME
-from virtgauge.host.process import LIBC, checked
+from virtgauge.host.lending import CLONE_NEWNET, HOME
+from virtgauge.host.mounts import MS_BIND, MS_REC, MS_SHARED, unshare_mounts
+from virtgauge.host.process import LIBC, checked, in_thread
 from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 
 FOLDER = Path("/run/netns")  # Where ``ip netns`` keeps them too, so that a person can look inside with it
 
-_CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
-_MS_BIND, _MS_REC, _MS_PRIVATE, _MS_SHARED = 1 << 12, 1 << 14, 1 << 18, 1 << 20
 _NAME_LIMIT = 64
 
 # No frame that nobody sent for a measurement: no IPv6 (router solicitations, duplicate address detection), no
@@ -98,8 +96,7 @@ class Namespace:
         """The same with a ``/sys`` that shows the devices inside, for this one thread."""
 
         def inside() -> _Result:
-            checked(LIBC.unshare(_CLONE_NEWNS))
-            checked(LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+            unshare_mounts()
             checked(LIBC.mount(b"sysfs", b"/sys", b"sysfs", 0, None))
             return work()
 
@@ -115,7 +112,7 @@ class Namespace:
         with self.descriptor() as descriptor:
 
             def enter() -> None:
-                if LIBC.setns(descriptor, _CLONE_NEWNET) != 0:
+                if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
                     raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
 
             yield enter
@@ -145,7 +142,7 @@ class Namespace:
         self.close()
 
     def _unshare(self) -> None:
-        checked(LIBC.unshare(_CLONE_NEWNET))
+        checked(LIBC.unshare(CLONE_NEWNET))
         _keep_own(self.path)
 
 
@@ -162,17 +159,7 @@ def home_of(scope: Scope) -> Path:
 
 def _keep_own(file: Path) -> None:
     own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
-    checked(LIBC.mount(own.encode(), bytes(file), b"none", _MS_BIND, None))
-
-
-def in_thread(work: Callable[[], _Result]) -> _Result:
-    """Call a function in a thread that ends with it, and wait.
-
-    What a thread does to its own namespaces ends with it.  Netlink's library also needs a thread without an event loop,
-    which a controller's main thread has.
-    """
-    with ThreadPoolExecutor(1, "network") as executor:
-        return executor.submit(work).result()
+    checked(LIBC.mount(own.encode(), bytes(file), b"none", MS_BIND, None))
 
 
 @contextlib.contextmanager
@@ -200,11 +187,11 @@ def _share_folder() -> None:
     FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
     folder = bytes(FOLDER)
     with folder_locked():
-        if LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None) != 0:
+        if LIBC.mount(b"", folder, b"none", MS_SHARED | MS_REC, None) != 0:
             if ctypes.get_errno() != errno.EINVAL:
                 checked(-1)
-            checked(LIBC.mount(folder, folder, b"none", _MS_BIND | _MS_REC, None))
-            checked(LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None))
+            checked(LIBC.mount(folder, folder, b"none", MS_BIND | MS_REC, None))
+            checked(LIBC.mount(b"", folder, b"none", MS_SHARED | MS_REC, None))
 
 
 def _settle(forwarding: bool) -> None:

@@ -17,6 +17,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
+from virtgauge.host.mounts import MS_BIND, MS_NODEV, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, unshare_mounts
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked
 from virtgauge.host.rights import AS_ROOT, lacking
@@ -75,11 +76,6 @@ def _vector(number: int, tap: Tap) -> str:
     return f"vec{number}:transport=fd,fd={tap.descriptors[0]},vec=0,mac={tap.mac},mtu={tap.mtu}"
 
 
-_CLONE_NEWNS = 0x00020000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 32, 4096
-_MS_REC, _MS_PRIVATE = 16384, 1 << 18
-
-
 class HostView:
     """A folder whose entries, numbered as the parts of the guest's root, are the host's folders.
 
@@ -99,7 +95,7 @@ class HostView:
                 continue
             point = folder / str(number)
             point.mkdir()
-            readonly = 0 if part.kind == "write" else _MS_RDONLY
+            readonly = 0 if part.kind == "write" else MS_RDONLY
             self._binds.append((os.fsencode(part.source), os.fsencode(point), readonly))
 
     def mount(self) -> None:
@@ -109,11 +105,10 @@ class HostView:
         """
         if not self._binds:
             return
-        checked(LIBC.unshare(_CLONE_NEWNS))
-        checked(LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+        unshare_mounts()
         for source, point, readonly in self._binds:
-            checked(LIBC.mount(source, point, None, _MS_BIND | _MS_REC, None))
-            flags = _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV | readonly
+            checked(LIBC.mount(source, point, None, MS_BIND | MS_REC, None))
+            flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | readonly
             checked(LIBC.mount(b"none", point, None, flags, None))
 
 

@@ -16,9 +16,10 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
+from virtgauge.host.process import in_thread
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.network.links import disable_all, persistent_tap, with_a_free_name
-from virtgauge.network.namespace import Namespace, in_thread
+from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, stage

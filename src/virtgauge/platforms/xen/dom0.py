@@ -10,9 +10,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from virtgauge.host.process import ran
+from virtgauge.host.process import in_thread, ran
 from virtgauge.host.scope import Scope
-from virtgauge.network.namespace import Namespace, in_thread
+from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import Streams, terminal_streams
 
