@@ -1,9 +1,10 @@
-"""The user's folder of what can be made again, and parts of it that are nobody else's."""
+"""The user's folder of what can be made again, parts of it that are nobody else's, and files that are there whole."""
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 
@@ -28,6 +29,19 @@ def private_cache(name: str) -> Path | None:
         return None
     own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
     return folder if own else None
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Write a file of this user alone, which is there whole or not at all.  Raises OSError: it cannot be written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def _is_firm(folder: os.stat_result) -> bool:

@@ -14,16 +14,14 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import statistics
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from virtgauge.execution.progress import duration_text
-from virtgauge.folders import cache_root
+from virtgauge.folders import cache_root, write_whole
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.suites.base import Cell
 
@@ -70,11 +68,7 @@ class RememberedCosts:
         kept |= {key: float(f"{value:.3g}") for key, value in seconds.items()}
         self._seconds = dict(list(kept.items())[-_MOST_REMEMBERED:])
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(self._seconds, file, separators=(",", ":"))
-            Path(name).replace(self._path)
+            write_whole(self._path, json.dumps(self._seconds, separators=(",", ":")).encode())
 
 
 class RemainingTime:

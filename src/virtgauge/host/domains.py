@@ -6,11 +6,11 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from virtgauge.folders import write_whole
 from virtgauge.host.process import in_daemon, output_of, text_of
 from virtgauge.host.tag import is_own_file
 
@@ -30,9 +30,7 @@ class DomainRecord:
         """Put it into a guest's folder, whole or not at all; before the domain is made.
         Raises OSError: it cannot be written.
         """
-        partial = folder / f".{DOMAIN_FILE}"
-        partial.write_text(json.dumps(dataclasses.asdict(self)))
-        os.replace(partial, folder / DOMAIN_FILE)
+        write_whole(folder / DOMAIN_FILE, json.dumps(dataclasses.asdict(self)).encode())
 
 
 def destroy_domains(folder: Path) -> list[str]:

@@ -16,7 +16,6 @@ import hashlib
 import lzma
 import os
 import struct
-import tempfile
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.folders import cache_root
+from virtgauge.folders import cache_root, write_whole
 from virtgauge.image.contents import root_archive
 from virtgauge.platforms.base import GuestSpec, LaunchError, stage
 from virtgauge.provision.kernel import ModuleError, module_closure, module_name
@@ -96,19 +95,6 @@ def xen_command_line(modules: Sequence[str], words: Sequence[str] = ()) -> str:
     """
     own = ("console=hvc0", "quiet", "panic=-1", "ipv6.disable=1")
     return " ".join((*own, *agent_words("serial:/dev/hvc0", modules), *words))
-
-
-def write_whole(target: Path, content: bytes) -> None:
-    """Write a file of the cache so that it is there whole or not at all.  Raises OSError: it cannot be written."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 _SETUP_SECTORS = 0x1F1

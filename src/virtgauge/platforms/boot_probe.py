@@ -25,11 +25,10 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
-from virtgauge.folders import cache_root
+from virtgauge.folders import cache_root, write_whole
 from virtgauge.host.process import boot_id, find_program, output_of
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import write_whole
 
 _BOUND_S = 5.0
 
