@@ -77,10 +77,6 @@ class StorageTruth(Section):
         flush = self.flush_us.get(level, 0.0) if operation == "write" else 0.0
         return self.service_us.get(name, 100.0) + flush
 
-    def closed_per_s(self, operation: str, values: int, level: str, clients: int) -> float:
-        """Operations per second of so many clients in a closed loop."""
-        return min(clients, self.parallel) * 1e6 / self.mean_us(operation, values, level)
-
 
 KILL = "kill-the-server"  # A program that no real guest has: ends the load that goes on until it fails
 _SPECIFICATION = "SENSORSTORE_SPECIFICATION"  # As docs/sensorstore.md has it
