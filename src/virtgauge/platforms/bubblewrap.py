@@ -11,13 +11,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from virtgauge.agent.binary import find_agent
-from virtgauge.errors import UnavailableError
 from virtgauge.forms import Section
-from virtgauge.host.process import find_program
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import system_parts
-from virtgauge.platforms.boot_probe import boots, said_version
+from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed, said_version
 from virtgauge.platforms.local import start_agent
 from virtgauge.platforms.oci.bundle import AGENT_PATH, CAPABILITIES, FRESH_FOLDERS
 
@@ -25,7 +23,7 @@ _PROBE_S = 10.0
 _PROCESSORS = Path("/sys/devices/system")  # all of /sys would show the host's interfaces
 
 
-class BubblewrapPlatform(Platform):
+class BubblewrapPlatform(BootedPlatform):
     """The agent as the only process of a sandbox, on pipes.
 
     Its root is empty and in memory, with the host's system folders for reading; it sees no process of the host, and of
@@ -53,19 +51,14 @@ class BubblewrapPlatform(Platform):
     def needs(self) -> tuple[str, ...]:
         return ("bubblewrap",)
 
-    async def probe(self) -> Availability:
-        """Start a sandbox with the agent, and say why where that fails."""
-        program = find_program("bwrap")
-        if program is None:
-            return Availability(False, "bwrap is not installed", "apt install bubblewrap")
-        details = {"version": await said_version(program) or "unknown"}
+    async def _examine(self, details: dict[str, str]) -> Availability:
+        program = installed("bwrap", "bwrap", "apt install bubblewrap")
+        details["version"] = await said_version(program) or "unknown"
         try:
             await boots(self.launch, "probe", find_agent(), _PROBE_S)
         except LaunchError as error:
             fix = None if os.geteuid() == 0 else f"{AS_ROOT}, {USER_NAMESPACES}"
             return Availability(False, f"a sandbox does not start{lacking('CAP_SYS_ADMIN')}: {error}", fix, details)
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy, details=details)
         return Availability(True, f"{details['version']}: a sandbox starts", details=details)
 
     async def launch(self, spec: GuestSpec) -> Guest:

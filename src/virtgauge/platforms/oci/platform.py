@@ -15,15 +15,14 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from virtgauge.agent.binary import find_agent
-from virtgauge.errors import UnavailableError
 from virtgauge.forms import Section
 from virtgauge.host.mounts import detach_below
 from virtgauge.host.process import ProcessIdentity, find_program, ran, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, stage
-from virtgauge.platforms.boot_probe import boots, said_version
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
+from virtgauge.platforms.boot_probe import BootedPlatform, boots, said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disks, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
 from virtgauge.provision.registries import RUNSC
@@ -82,7 +81,7 @@ _PROFILES = {
 }
 
 
-class OciPlatform(Platform):
+class OciPlatform(BootedPlatform):
     """The agent as the only process of a container, on pipes.
 
     Its root filesystem is the host's system folders under a private overlay; its network namespace is new
@@ -119,8 +118,7 @@ class OciPlatform(Platform):
     def needs(self) -> tuple[str, ...]:
         return () if self._profile.part is None else (self._profile.part,)
 
-    async def probe(self) -> Availability:
-        """Start a container with the agent, and say why where that fails."""
+    async def _examine(self, details: dict[str, str]) -> Availability:
         runtime = self._find_runtime()
         if runtime is None:
             return Availability(False, f"the runtime {self.settings.runtime} is not installed", self._profile.fix)
@@ -132,7 +130,7 @@ class OciPlatform(Platform):
         # a runsc made by the plain Go tool does not know its version; its folder in the cache does
         own = runtime.parent.name == RUNSC.version
         version = f"runsc {RUNSC.version}" if own else said.splitlines()[0].strip()
-        details = {"runtime": str(runtime), "version": version}
+        details.update(runtime=str(runtime), version=version)
         if (reason := without_commands(said)) is not None:
             return Availability(False, reason, _BY_CONTAINERD, details=details)
         try:
@@ -140,8 +138,6 @@ class OciPlatform(Platform):
         except LaunchError as error:
             reason, fix = why_not(str(error), rootless=os.geteuid() != 0)
             return Availability(False, reason, fix, details=details)
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy, details=details)
         return Availability(True, f"{version}: a container starts", details=details)
 
     async def launch(self, spec: GuestSpec) -> Guest:
