@@ -76,7 +76,7 @@ fn a_closed_loop_is_measured_until_each_client_has_had_enough() {
     assert_eq!(stream.slices.iter().sum::<u64>(), stream.operations);
     assert!((20.0..=50.1).contains(&stream.operations_per_s), "{}", stream.operations_per_s);
     // Of quick statements the span is as long as was asked for.
-    assert_eq!(closed(&Memory::new(|_| Ok(())), 2, 1, 0, 100, 8).elapsed_ns, 100 * MS);
+    assert_eq!(closed(&Memory::new(|_| Ok(())), 2, 1, 0, 1000, 8).elapsed_ns, 1000 * MS);
 }
 
 #[test]
