@@ -34,7 +34,7 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.exchange.imports.record import read_repetitions
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import Histogram
-from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of
+from virtgauge.ledger.statistics import NS_PER_UNIT
 from virtgauge.platforms import create
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
 from virtgauge.results.formatting import ratio_with_interval
@@ -211,10 +211,10 @@ async def _theirs(guest: Guest, peer: Peer, setting: Setting, path: Path) -> dic
 
 def _figures(histogram: Histogram, *, cut: bool) -> dict[str, float]:
     """Nanoseconds; of a histogram that was cut, no quantile that lies beyond its end."""
-    distribution, scale = distribution_of(histogram), NS_PER_UNIT[histogram.unit]
-    quantiles = {name: distribution.quantile(share) for name, share in _QUANTILES.items()}
-    told = {name: value for name, value in quantiles.items() if not cut or value < distribution.maximum}
-    return {name: scale * value for name, value in (told | {"max": distribution.maximum}).items()}
+    scale = NS_PER_UNIT[histogram.unit]
+    quantiles = {name: histogram.quantile(share) for name, share in _QUANTILES.items()}
+    told = {name: value for name, value in quantiles.items() if not cut or value < histogram.maximum}
+    return {name: scale * value for name, value in (told | {"max": histogram.maximum}).items()}
 
 
 def _compared(found: Found, peer: Peer) -> tuple[list[str], list[bool], float]:

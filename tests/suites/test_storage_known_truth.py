@@ -8,7 +8,6 @@ import math
 import pytest
 from suites.storage_runs import histogram_of, storage_trials
 
-from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.platforms.simulated.storage import StorageTruth
 from virtgauge.suites.storage.databases import database
@@ -25,8 +24,7 @@ def flags(trial):
 
 
 def quantile_ms(histogram, share):
-    h = histogram
-    return Distribution(h.values, h.counts, float(h.minimum), float(h.maximum), h.mean).quantile(share) / 1e6
+    return histogram.quantile(share) / 1e6
 
 
 def test_each_operation_has_the_rate_that_the_database_was_told(tmp_path):

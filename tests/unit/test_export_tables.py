@@ -12,7 +12,7 @@ from virtgauge.errors import UsageError
 from virtgauge.exchange import Format
 from virtgauge.exchange.trials import COLUMNS, csv_cell
 from virtgauge.ledger.records import Flag, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of, statistics_of
+from virtgauge.ledger.statistics import NS_PER_UNIT, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure
 
@@ -57,7 +57,7 @@ def test_values_are_those_of_the_catalogue(run, rows):
     valid = {int(row["trial_id"]) for row in rows if row["status"] == "valid"}
     with Ledger.open(run) as ledger:
         expected = {
-            number: statistics_of(distribution_of(histogram))["p99"] * NS_PER_UNIT[histogram.unit]
+            number: statistics_of(histogram)["p99"] * NS_PER_UNIT[histogram.unit]
             for number, histogram in ledger.histograms(valid, "sleep_lateness")
         }
     found = {int(r["trial_id"]): float(r["value"]) for r in rows if r["measure"] == p99.name and r["value"]}

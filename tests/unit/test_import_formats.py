@@ -11,7 +11,7 @@ from virtgauge.exchange.imports.fio import read_fio
 from virtgauge.exchange.imports.foreign_trial import histogram_of_values
 from virtgauge.exchange.imports.latencies import read_cyclictest
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
-from virtgauge.ledger.statistics import distribution_of, statistics_of
+from virtgauge.ledger.statistics import statistics_of
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -39,7 +39,7 @@ def test_fio_plus_brings_rates_and_histograms():
     assert (trial.result["iops"], trial.result["bits_per_s"]) == (own["iops"], 8 * own["bw_bytes"])
     assert trial.histograms["clat"].n == own["clat_ns"]["N"] == 1024
     assert trial.elapsed_ns == own["runtime"] * 1_000_000
-    figures = statistics_of(distribution_of(trial.histograms["clat"]))
+    figures = statistics_of(trial.histograms["clat"])
     for name, percentile in (("p90", "90.000000"), ("p99", "99.000000")):
         assert figures[name] == pytest.approx(own["clat_ns"]["percentile"][percentile], rel=0.017)
     assert figures["max"] == own["clat_ns"]["max"]
@@ -103,7 +103,7 @@ def test_cyclictest_brings_a_trial_for_each_thread():
         {"thread": number, "interval_us": "1000", "priority": "80"} for number in ("0", "1")
     ]
     for trial, thread in zip(repetition.trials, own.values(), strict=True):
-        figures = statistics_of(distribution_of(trial.histograms["latency"]))
+        figures = statistics_of(trial.histograms["latency"])
         assert trial.histograms["latency"].n == thread["cycles"]
         assert (figures["min"], figures["max"]) == (thread["min"], thread["max"])
         assert trial.histograms["latency"].unit == "us"

@@ -15,7 +15,7 @@ import pytest
 from virtgauge.errors import UsageError
 from virtgauge.exchange.imports.latencies import read_hwlatdetect, read_jitterdebugger, read_oslat, read_rtla
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
-from virtgauge.ledger.statistics import distribution_of, statistics_of
+from virtgauge.ledger.statistics import statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
@@ -25,7 +25,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 def figures(trial):
     """Statistics of a trial's latencies, in the histogram's unit."""
-    return statistics_of(distribution_of(trial.histograms["latency"]))
+    return statistics_of(trial.histograms["latency"])
 
 
 def bins(trial):

@@ -14,7 +14,7 @@ from virtgauge.errors import UsageError
 from virtgauge.exchange.figures import read_figures
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.exchange.imports.trex import read_trex
-from virtgauge.ledger.statistics import distribution_of, statistics_of
+from virtgauge.ledger.statistics import statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
@@ -209,7 +209,7 @@ def test_an_ndr_testbed_brings_the_load_that_it_found_and_the_latency_of_all_pac
     assert trial.factors == {"test": "imix", "search": "pdr", "allowed_loss_percent": "0.1", "direction": "both"}
     assert trial.result == {"throughput_pps": 1.4e6, "lost_percent": 0.02}
     assert trial.elapsed_ns == 92_500_000_000
-    figures = statistics_of(distribution_of(trial.histograms["latency"]))
+    figures = statistics_of(trial.histograms["latency"])
     assert (trial.histograms["latency"].n, figures["min"], figures["max"]) == (2001, 7, 231)
     assert trial.histograms["latency"].unit == "us"
     assert figures["p50"] == pytest.approx(27.5, rel=0.1), "between 25 and 30 µs, of two groups"

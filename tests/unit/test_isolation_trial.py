@@ -178,7 +178,7 @@ def test_slices_of_threads_that_close_them_at_different_times_add_up_on_one_grid
 def test_a_histogram_of_picoseconds_becomes_one_of_nanoseconds():
     values = np.array([1_400, 1_600, 2_300, 5_000_000], dtype=np.int64)
     counts = np.array([1, 2, 3, 4], dtype=np.uint64)
-    found = in_nanoseconds(Histogram("ps", values, counts, 1_400, 5_000_000, 2_001_000.0))
+    found = in_nanoseconds(Histogram(values, counts, 1_400, 5_000_000, 2_001_000.0, "ps"))
     assert found.unit == "ns"
     assert found.values.tolist() == [1, 2, 5_000]
     assert found.counts.tolist() == [1, 5, 4]

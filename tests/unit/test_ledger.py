@@ -82,7 +82,7 @@ def test_a_trial_comes_back_with_histogram_and_samples(ledger):
 
 def test_histograms_of_several_trials_come_back_each_as_it_was(ledger):
     other = dataclasses.replace(HISTOGRAM, values=HISTOGRAM.values + np.array([0, 5, 0, 1]), minimum=-7, mean=20.0)
-    empty = Histogram("ps", np.empty(0, np.int64), np.empty(0, np.uint64), 0, 0, 0.0)
+    empty = Histogram(np.empty(0, np.int64), np.empty(0, np.uint64), 0, 0, 0.0, "ps")
     kept = [empty, HISTOGRAM, other, dataclasses.replace(HISTOGRAM, unit="ns"), empty]
     numbers = [ledger.add_trial(a_trial(block=n), {"timer_cost": one}) for n, one in enumerate(kept)]
     found = list(ledger.histograms(numbers, "timer_cost"))
@@ -94,7 +94,7 @@ def test_histograms_of_several_trials_come_back_each_as_it_was(ledger):
 
 
 def test_bins_that_count_nothing_may_lie_anywhere_among_others_too(ledger):
-    odd = Histogram("ps", np.array([2**62 + 5]), np.zeros(1, np.uint64), 0, 0, 0.0)
+    odd = Histogram(np.array([2**62 + 5]), np.zeros(1, np.uint64), 0, 0, 0.0, "ps")
     numbers = [ledger.add_trial(a_trial(block=n), {"timer_cost": one}) for n, one in enumerate([HISTOGRAM, odd])]
     assert [one.n for _, one in ledger.histograms(numbers, "timer_cost")] == [HISTOGRAM.n, 0]
 

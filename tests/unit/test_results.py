@@ -18,7 +18,7 @@ from synthetic import STARTED, arm_record, hdr_bins, manifest, synthetic_ledger,
 from virtgauge.analysis.comparison import compare, paired_ratio
 from virtgauge.analysis.distribution import merge
 from virtgauge.ledger.records import Flag, Histogram, TrialRecord, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of, statistics_of
+from virtgauge.ledger.statistics import NS_PER_UNIT, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure
 from virtgauge.results.columns import Cell, read_results
@@ -189,7 +189,7 @@ def one_by_one(ledger: Ledger, measures: list[Measure]) -> dict[tuple[str, Cell,
             statistics = None
             if measure.histogram and (own := dict(ledger.histograms([trial.trial_id], measure.histogram))):
                 unit = NS_PER_UNIT[own[trial.trial_id].unit]
-                known = statistics_of(distribution_of(own[trial.trial_id]))
+                known = statistics_of(own[trial.trial_id])
                 statistics = {name: None if value is None else value * unit for name, value in known.items()}
             if (value := value_of(measure.source, trial.result, statistics)) is not None:
                 cell = Cell(trial.suite, trial.probe, tuple(trial.factors.items()))
@@ -258,7 +258,7 @@ def test_histograms_of_repetitions_are_merged_when_asked_for(tmp_path: Path) -> 
     found = ResultTable.open(tmp_path / "run").distribution("service", CELL, "host")
     assert found is not None
     whole, ns, *_ = found
-    expected = merge(distribution_of(one) for one in parts)
+    expected = merge(parts)
     assert (whole.n, ns) == (1500, 1e-3)
     assert whole.quantile(0.9) == expected.quantile(0.9)
 
@@ -326,10 +326,10 @@ def test_a_hundred_thousand_trials_are_read_without_a_record_each(
 
 
 def test_a_quantile_needs_values_beyond_it() -> None:
-    few = Histogram("ns", np.arange(99), np.ones(99, dtype=np.uint64), 0, 98, 49.0)
-    assert statistics_of(distribution_of(few))["p90"] is None
+    few = Histogram(np.arange(99), np.ones(99, dtype=np.uint64), 0, 98, 49.0, "ns")
+    assert statistics_of(few)["p90"] is None
     enough = dataclasses.replace(few, values=np.arange(100), counts=np.ones(100, dtype=np.uint64))
-    assert statistics_of(distribution_of(enough))["p90"] == 89.0
+    assert statistics_of(enough)["p90"] == 89.0
 
 
 def test_a_measure_in_per_cent_is_a_share() -> None:

@@ -35,7 +35,7 @@ async def test_the_knee_is_bracketed_ever_closer(knee):
 @pytest.mark.parametrize(("done", "unstarted", "met"), [(70, 0, True), (70, 3, True), (70, 10, False)])
 def test_a_rate_is_met_by_what_was_due_and_not_by_the_luck_of_its_arrivals(done: int, unstarted: int, met: bool):
     """Of 16.8 a second 84 are due in 5 s on the average, and 70 in one of ten trials."""
-    quick = Histogram("ns", np.array([1000]), np.array([done], dtype=np.uint64), 1000, 1000, 1000.0)
+    quick = Histogram(np.array([1000]), np.array([done], dtype=np.uint64), 1000, 1000, 1000.0, "ns")
     stream: Any = types.SimpleNamespace(operations=done, unstarted=unstarted, response=quick, errors=0, wrong=0)
     measured: Any = types.SimpleNamespace(streams=(stream,), operations_per_s=done / 5)
     assert latency_point(16.8, measured, 10.0).met is met

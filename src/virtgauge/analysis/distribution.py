@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -123,23 +123,21 @@ def samples_needed(share: float) -> int:
     return math.ceil(round(TAIL_SAMPLES / (1 - share), 6))
 
 
-class Counted(Protocol):
-    """What has counts of values: as :class:`Distribution`."""
-
-    @property
-    def values(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def counts(self) -> npt.NDArray[np.uint64]: ...
-    @property
-    def minimum(self) -> float: ...
-    @property
-    def maximum(self) -> float: ...
-    @property
-    def mean(self) -> float: ...
+def gathered(
+    values: npt.NDArray[np.int64], counts: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """The distinct values, ascending, and how often each was seen in all."""
+    order = np.argsort(values, kind="stable")  # merges what is in order already
+    values = values[order]
+    first = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
+    return values[first], np.add.reduceat(counts[order], first)
 
 
-def merge(counted: Iterable[Counted]) -> Distribution:
-    """All values of several together. Raises ValueError: there are none."""
+_Counted = TypeVar("_Counted", bound=Distribution)
+
+
+def merge(counted: Iterable[_Counted]) -> _Counted:
+    """All values of several together, which are of one unit. Raises ValueError: there are none."""
     parts = [part for part in counted if part.counts.any()]
     if not parts:
         raise ValueError("nothing to merge")
@@ -148,11 +146,10 @@ def merge(counted: Iterable[Counted]) -> Distribution:
     starts = np.cumsum([0, *(part.counts.size for part in parts[:-1])])
     # one alone has its own, to the last digit
     mean = np.average(means, weights=np.add.reduceat(counts, starts).astype(np.float64)) if len(means) > 1 else means[0]
-    order = np.argsort(values, kind="stable")  # merges what is in order already
-    values = values[order]
-    first = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
-    counts = np.add.reduceat(counts[order], first)
-    return Distribution(values[first], counts, float(min(minima)), float(max(maxima)), float(mean))
+    values, counts = gathered(values, counts)
+    return dataclasses.replace(
+        parts[0], values=values, counts=counts, minimum=min(minima), maximum=max(maxima), mean=float(mean)
+    )
 
 
 def ccdf(distribution: Distribution, points: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -7,8 +7,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from virtgauge.analysis.distribution import Distribution
 
 
 class TrialStatus(enum.StrEnum):
@@ -30,21 +29,12 @@ class Flag:
 
 
 @dataclasses.dataclass(frozen=True)
-class Histogram:
-    """Counts of a measure's values over one trial, on the bins of an HDR histogram (3 significant digits)."""
+class Histogram(Distribution):
+    """A measure's values over one trial, on the bins of an HDR histogram (3 significant digits)."""
 
-    unit: str  # of ``values`` (``ps`` for the timing suite)
-    values: npt.NDArray[np.int64]  # ascending bin values, int64, shape (bins,)
-    counts: npt.NDArray[np.uint64]  # uint64, shape (bins,)
-    # minimum, maximum: exact
     minimum: int
     maximum: int
-    mean: float  # of all values, before binning
-
-    @property
-    def n(self) -> int:
-        """How many values were counted."""
-        return int(self.counts.sum())
+    unit: str  # of the values (``ps`` for the timing suite)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -143,7 +143,7 @@ def read_histograms(rows: Sequence[Row]) -> list[Histogram]:
             stops = np.cumsum(sizes)[:-1]
             bins = zip(np.split(values, stops), np.split(counts, stops), strict=True)
             return [
-                Histogram(row["unit"], *of, row["minimum"], row["maximum"], row["mean"])
+                Histogram(*of, row["minimum"], row["maximum"], row["mean"], row["unit"])
                 for row, of in zip(rows, bins, strict=True)
             ]
     return [read_histogram(row) for row in rows]  # which says of which what is wrong

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.analysis import distribution as dist
-from virtgauge.analysis.distribution import Distribution
+from virtgauge.analysis.distribution import Distribution, merge, samples_needed
 from virtgauge.ledger.records import Histogram
 
 STATISTICS = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max", "mean")
@@ -23,18 +22,9 @@ MOST_BINS = 2**17  # Of a histogram: those of three digits over 64 bits are 56,0
 _SHARES = (0.25, 0.5, 0.75, *TAILS.values())
 
 
-def distribution_of(histogram: Histogram) -> Distribution:
-    """A histogram's values, in its own unit."""
-    minimum, maximum = float(histogram.minimum), float(histogram.maximum)
-    return Distribution(histogram.values, histogram.counts, minimum, maximum, histogram.mean)
-
-
-def merged(histograms: Sequence[Histogram]) -> tuple[Distribution, str] | None:
-    """All values together, of several units those of the first, and that unit; None without any."""
-    if not histograms:
-        return None
-    unit = histograms[0].unit
-    return dist.merge(one for one in histograms if one.unit == unit), unit
+def merged(histograms: Sequence[Histogram]) -> Histogram | None:
+    """All values together, of several units those of the first; None without any."""
+    return merge(one for one in histograms if one.unit == histograms[0].unit) if histograms else None
 
 
 def statistics_of(distribution: Distribution) -> dict[str, float | None]:
@@ -44,12 +34,12 @@ def statistics_of(distribution: Distribution) -> dict[str, float | None]:
         "p50": distribution.interpolated_median,
         "half_iqr": (q75 - q25) / 2,
         "mad": distribution.mad,
-        "min": distribution.minimum,
-        "max": distribution.maximum,
+        "min": float(distribution.minimum),
+        "max": float(distribution.maximum),
         "mean": distribution.mean,
     }
     for (name, share), value in zip(TAILS.items(), tails, strict=True):
-        found[name] = value if distribution.n >= dist.samples_needed(share) else None
+        found[name] = value if distribution.n >= samples_needed(share) else None
     return found
 
 
@@ -62,7 +52,7 @@ def pack(histogram: Histogram) -> bytes:
 def unpack(unit: str, bins: bytes, minimum: int, maximum: int, mean: float) -> Histogram:
     """The inverse of :func:`pack`. Raises ValueError or zlib.error: the bytes are none of its, or are too many."""
     values, counts, _ = unpack_all([bins])
-    return Histogram(unit, values, counts, minimum, maximum, mean)
+    return Histogram(values, counts, minimum, maximum, mean, unit)
 
 
 def unpack_all(packed: Iterable[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.int64]]:

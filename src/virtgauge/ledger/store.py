@@ -54,7 +54,7 @@ from virtgauge.ledger.rows import (
     read_trial,
     trial_row,
 )
-from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, statistics_of
+from virtgauge.ledger.statistics import STATISTICS, pack, statistics_of
 
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
@@ -361,7 +361,7 @@ class Ledger:
                 self._db.execute("INSERT INTO histograms VALUES (?,?,?,?,?,?,?)", row)
                 if histogram.n:
                     self._db.execute(_STATISTICS_TABLE)
-                    found = statistics_of(distribution_of(histogram))
+                    found = statistics_of(histogram)
                     row = [trial_id, measure, histogram.unit, histogram.n, *(found[name] for name in STATISTICS)]
                     self._db.execute(f"INSERT INTO statistics VALUES ({','.join('?' * len(row))})", row)
         return trial_id

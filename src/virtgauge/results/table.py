@@ -30,7 +30,7 @@ from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, merged, statistics_of
+from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, merged, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
 from virtgauge.results.columns import (
@@ -384,7 +384,7 @@ class ResultTable:
                 told[places[[row[0] for row in some]]] = rows
         for number, one in self.ledger.histograms(numbers[numbers < self._first_with_statistics].tolist(), histogram):
             if one.n and one.unit in NS_PER_UNIT:
-                found = statistics_of(distribution_of(one))
+                found = statistics_of(one)
                 values = np.array([found[name] for name in names[1:]], dtype=np.float64)
                 told[places[number]] = (one.n, *values * NS_PER_UNIT[one.unit])
         self._statistics[histogram] = dict(zip(names, told[:-1].T, strict=True))
@@ -444,7 +444,7 @@ class ResultTable:
                 stretches = np.linspace(0, of, enough + 1).astype(np.int64)
                 rows = rows[np.random.default_rng(enough).integers(stretches[:-1], stretches[1:])]
             found = merged([one for _, one in self.ledger.histograms(self.trials.number[rows].tolist(), histogram)])
-            self._pooled[key] = None if found is None else Pooled(found[0], NS_PER_UNIT[found[1]], rows, of)
+            self._pooled[key] = None if found is None else Pooled(found, NS_PER_UNIT[found.unit], rows, of)
         return self._pooled[key]
 
     def mean_ns(self, histogram: str, cell: Cell, arm: str) -> float | None:

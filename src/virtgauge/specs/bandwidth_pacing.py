@@ -70,7 +70,7 @@ def _pacing_rank(place: tuple[str, str, str]) -> tuple[object, ...]:
 def _merged(context: Context, name: str, numbers: list[int], units: Mapping[str, float]) -> Merged | None:
     """All values of some trials' histograms; of several units, those of the first."""
     found = merged([one for _, one in context.table.ledger.histograms(numbers, name) if one.unit in units and one.n])
-    return None if found is None else (found[0], units[found[1]])
+    return None if found is None else (found, units[found.unit])
 
 
 def pacing(context: Context) -> Iterator[Block]:

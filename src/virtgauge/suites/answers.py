@@ -73,24 +73,6 @@ def _numbers(value: bytes | Sequence[int]) -> npt.NDArray[np.int64]:
     return numbers.astype(np.int64)
 
 
-def merged(histograms: Sequence[Histogram]) -> Histogram | None:
-    """All values of several histograms of the same unit; None of none."""
-    if not histograms:
-        return None
-    values, position = np.unique(np.concatenate([h.values for h in histograms]), return_inverse=True)
-    counts = np.zeros(len(values), dtype=np.uint64)
-    np.add.at(counts, position, np.concatenate([h.counts for h in histograms]))
-    n = sum(h.n for h in histograms)
-    return Histogram(
-        unit=histograms[0].unit,
-        values=values,
-        counts=counts,
-        minimum=min(h.minimum for h in histograms),
-        maximum=max(h.maximum for h in histograms),
-        mean=sum(h.mean * h.n for h in histograms) / n,
-    )
-
-
 def added_up(spans: Sequence[Sequence[Elapsed]]) -> tuple[Elapsed, ...]:
     """What passed in all spans together, by each clock that was read in all of them."""
     found = []

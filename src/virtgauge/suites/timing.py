@@ -23,10 +23,11 @@ from virtgauge.errors import UnavailableError
 from virtgauge.forms import Section
 from virtgauge.host import tracing
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.ledger.statistics import merged
 from virtgauge.platforms.base import Platform
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
-from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock, merged
+from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Distinct, Levels, Measurement, Sliced, Suite
 from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
 from virtgauge.suites.testbed import Stage, Testbed

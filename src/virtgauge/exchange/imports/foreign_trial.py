@@ -126,7 +126,7 @@ def histogram_of_values(values: npt.NDArray[np.int64], unit: str) -> Histogram:
     """A histogram of values that are not negative, on the bins of an HDR histogram (3 significant digits)."""
     shift = np.maximum(np.frexp(values.astype(np.float64))[1].astype(np.int64) - 11, 0)
     bins, counts = np.unique((values >> shift) << shift, return_counts=True)
-    return Histogram(unit, bins, counts.astype(np.uint64), int(values.min()), int(values.max()), float(values.mean()))
+    return Histogram(bins, counts.astype(np.uint64), int(values.min()), int(values.max()), float(values.mean()), unit)
 
 
 def tail_statistics(percentiles: Mapping[float, float], samples: int) -> dict[str, float]:

@@ -10,9 +10,9 @@ import dataclasses
 from collections import Counter
 
 from virtgauge.analysis.forwarding import DropCounter, equal_shares
+from virtgauge.ledger.statistics import merged
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import DROPS, LOOP
-from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Load, Offer, Path, Tester, TrialResult, trial_of
 from virtgauge.suites.testbed import Stage, Testbed

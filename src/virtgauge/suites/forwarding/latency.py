@@ -9,7 +9,7 @@ from typing import Any
 
 from virtgauge.analysis.forwarding import corrected_buffer_s, implied_buffer_s, weighted_latency
 from virtgauge.ledger.records import Histogram
-from virtgauge.suites.answers import merged
+from virtgauge.ledger.statistics import merged
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Offer, TrialResult
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pydantic import PlainValidator
 
 from virtgauge.agent.channel import AgentError
+from virtgauge.analysis.distribution import gathered
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.answers import decode_histogram, decoded
 from virtgauge.suites.isolation.benchmarks import Kind, block_bytes, largest_cache_bytes
@@ -111,18 +112,9 @@ def in_nanoseconds(histogram: Histogram) -> Histogram:
     """
     if histogram.unit != "ps":
         raise ValueError(f"a latency in {histogram.unit!r}")
-    rounded = (histogram.values + _PS_PER_NS // 2) // _PS_PER_NS
-    values, which = np.unique(rounded, return_inverse=True)
-    counts = np.zeros(len(values), dtype=np.uint64)
-    np.add.at(counts, which, histogram.counts)
-    return Histogram(
-        unit="ns",
-        values=values,
-        counts=counts,
-        minimum=round(histogram.minimum / _PS_PER_NS),
-        maximum=round(histogram.maximum / _PS_PER_NS),
-        mean=histogram.mean / _PS_PER_NS,
-    )
+    values, counts = gathered((histogram.values + _PS_PER_NS // 2) // _PS_PER_NS, histogram.counts)
+    minimum, maximum = (round(end / _PS_PER_NS) for end in (histogram.minimum, histogram.maximum))
+    return Histogram(values, counts, minimum, maximum, histogram.mean / _PS_PER_NS, "ns")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.specs.storage_formatting import WRITES
 from virtgauge.suites.base import Cell, Measurement
@@ -76,9 +75,8 @@ def latency_point(rate: float, measured: Measured, objective_ms: float) -> Laten
     """One rate's outcome, judged by the objective."""
     (result,) = measured.streams
     p50 = p99 = p999 = None
-    if (h := result.response) is not None:
-        found = Distribution(h.values, h.counts, float(h.minimum), float(h.maximum), h.mean).quantiles(_SHARES)
-        p50, p99, p999 = (float(value) / 1e6 for value in found)
+    if result.response is not None:
+        p50, p99, p999 = (float(value) / 1e6 for value in result.response.quantiles(_SHARES))
     due = result.operations + result.unstarted  # by chance: of 84 arrivals a standard deviation is 11 %
     met = p99 is not None and p99 <= objective_ms and result.operations >= _ACHIEVED * due
     return LatencyPoint(rate, measured.operations_per_s, p50, p99, p999, met and not result.errors and not result.wrong)
