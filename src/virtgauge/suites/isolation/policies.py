@@ -25,8 +25,6 @@ from virtgauge.suites.testbed import allowed_cpus
 Cores = Literal["1", "1-apart", "all"]
 PolicyName = Literal["none", "limit", "reservation", "limit+reservation", "weight", "disk-limit"]
 Receiver = Literal["tested", "loading"]
-NO_POLICY: PolicyName = "none"
-NOBODY = "none"  # Who gets no policy
 _LIMITS = ("limit", "limit+reservation")
 _RESERVES = ("reservation", "limit+reservation")
 _WEIGHS = ("reservation", "limit+reservation", "weight")
@@ -91,7 +89,7 @@ def given(
     """The policies of both guests.
 
     Args:
-        on: who gets it: ``tested``, ``loading`` or :data:`NOBODY`.
+        on: who gets it: ``tested``, ``loading`` or ``none``.
         share: of the CPUs that a guest may run on, or of the disk; above 0, at most 1.
         disk_full_bps: bytes a second that a share of 1 is of.
         as_is: of machines that exist already, whose CPUs are those of another host.

@@ -12,7 +12,7 @@ from virtgauge.forms import Section
 from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, is_a_block, uses_disk
-from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Receiver, placement, refusal
+from virtgauge.suites.isolation.policies import Cores, PolicyName, Receiver, placement, refusal
 from virtgauge.suites.testbed import allowed_cpus
 
 _MOST_CPUS = 4096
@@ -165,7 +165,7 @@ class IsolationSettings(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> IsolationSettings:
-        given = [policy for policy in self.policies if policy != NO_POLICY]
+        given = [policy for policy in self.policies if policy != NOTHING]
         if not given and "shares" in self.model_fields_set:
             raise ValueError('shares is given, but policies has nothing but "none"; add one, or leave shares out')
         does = {"tested": self.benchmarks, "loading": self.loads}

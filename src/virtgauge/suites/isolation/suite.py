@@ -29,7 +29,7 @@ from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_d
 from virtgauge.suites.isolation.kernel_work import UNKNOWN_CACHE, Answer, LoadResult, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
 from virtgauge.suites.isolation.outside import Outside, Span, received, watched
-from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, Given, Placement, given, placement
+from virtgauge.suites.isolation.policies import Given, Placement, given, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.isolation.testbed import AS_IS, IsolationTestbed, TestbedSpec, testbed_of
 from virtgauge.suites.loads import Running
@@ -57,7 +57,7 @@ class IsolationSuite(Suite):
     def missing_prerequisites(self) -> list[str]:
         cache, s = largest_cache_bytes(), self._settings
         unknown = [UNKNOWN_CACHE.format(name) for name in sorted(set(s.blocks())) if block_bytes(name, cache) is None]
-        ours = not s.policy_set_by_hand and set(s.policies) != {NO_POLICY}
+        ours = not s.policy_set_by_hand and set(s.policies) != {NOTHING}
         return [*unknown, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
 
     def cells(self) -> list[Cell]:
@@ -65,7 +65,7 @@ class IsolationSuite(Suite):
         for (benchmark, block, cores), governor in itertools.product(self._benchmarks(), self._settings.governors):
             levels: list[tuple[str, int, str, str, float]] = []
             if not self._bound_by_hand:
-                levels.append((NOTHING, 0, NO_POLICY, NOBODY, 100.0))
+                levels.append((NOTHING, 0, NOTHING, NOTHING, 100.0))
             levels += [
                 (load, intensity, *policy)
                 for load in self._settings.loads
@@ -97,8 +97,8 @@ class IsolationSuite(Suite):
     def _policies(self, benchmark: str, load: str) -> Iterator[tuple[str, str, float]]:
         """Policy, receiver and share; a limit of the disk only of a guest that uses it."""
         for policy in self._settings.policies:
-            if policy == NO_POLICY:
-                yield policy, NOBODY, 100.0
+            if policy == NOTHING:
+                yield policy, NOTHING, 100.0
                 continue
             for on, share in itertools.product(self._settings.on, self._settings.shares):
                 does = benchmark if on == "tested" else load
@@ -117,7 +117,7 @@ class IsolationSuite(Suite):
 
     @property
     def _bound_by_hand(self) -> bool:
-        return self._settings.policy_set_by_hand and NO_POLICY not in self._settings.policies
+        return self._settings.policy_set_by_hand and NOTHING not in self._settings.policies
 
     def to_do(self, platform: Platform) -> tuple[str, ...]:
         if not self._bound_by_hand or platform.simulated:
