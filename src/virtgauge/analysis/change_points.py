@@ -23,7 +23,8 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ import numpy.typing as npt
 from virtgauge.analysis.ranks import ranked
 
 Values = npt.NDArray[np.float64]
+Step = TypeVar("Step")
 
 PERMUTATIONS = 9999
 _AT_ONCE = 4_000_000  # Values that are worked on together; it bounds the memory
@@ -188,3 +190,19 @@ def step_limit(levels: Sequence[float], before: int, after: int) -> float:
         raise ValueError("needs at least three runs")
     deviation = float(np.median(np.abs(np.diff(levels)))) * MOVING_RANGE_FACTOR
     return LIMIT * deviation * math.sqrt(1 / before + 1 / after)
+
+
+def exceeding(cuts: Sequence[int], length: int, step: Callable[[int, int, int], tuple[Step, float]]) -> list[Step]:
+    """The steps that exceed their limit: the least of those that do not is taken out, and its neighbours seen anew.
+
+    The cuts are the last places before steps.  ``step`` makes that from the part between two places to the one between
+    the second and a third, and says how many times its limit it is.
+    """
+    ends = [0, *(cut + 1 for cut in cuts), length]
+    while len(ends) > 2:
+        steps, excess = zip(*map(step, ends, ends[1:], ends[2:]), strict=True)
+        least = excess.index(min(excess))
+        if excess[least] > 1:
+            return [*steps]
+        del ends[least + 1]
+    return []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from virtgauge.analysis.change_points import candidate, segments, step_limit
+from virtgauge.analysis.change_points import candidate, exceeding, segments, step_limit
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.shift import Outcome, benjamini_hochberg, shift_estimate, threshold
 from virtgauge.compare.changes import Criteria, finding_of, widest
@@ -102,7 +103,7 @@ def _series(
         else Estimate.missing(unit, "this run has no such figure")
         for place in range(runs)
     )
-    steps = _kept_steps(course, list(cuts), criteria)
+    steps = exceeding(cuts, len(course.runs), functools.partial(_step, course, criteria))
     if p is None:
         reason = f"only {len(course.runs)} runs have this figure; a series takes {LEAST_SERIES}"
     elif steps:
@@ -117,27 +118,12 @@ def _series(
     )
 
 
-def _kept_steps(course: _Course, cuts: list[int], criteria: Criteria) -> list[Step]:
-    """Steps that exceed their limit.  The least of those that do not is taken out, and its neighbours seen anew."""
-    while cuts:
-        steps = [_step(course, cuts, number, criteria) for number in range(len(cuts))]
-        excess = [_size(step.size) / max(_limit(step, course.by_ratio), 1e-12) for step in steps]
-        least = min(range(len(steps)), key=lambda number: excess[number])
-        if excess[least] > 1:
-            return steps
-        del cuts[least]
-    return []
-
-
-def _step(course: _Course, cuts: Sequence[int], number: int, criteria: Criteria) -> Step:
-    """The step at one of the cuts, between the parts on its two sides."""
-    ends = [-1, *cuts, len(course.runs) - 1]
-    before = range(ends[number] + 1, ends[number + 1] + 1)
-    after = range(ends[number + 1] + 1, ends[number + 2] + 1)
+def _step(course: _Course, criteria: Criteria, start: int, place: int, stop: int) -> tuple[Step, float]:
+    """The step before a run, between the parts on its two sides, and how many times its limit it is."""
     scaled = course.scaled
-    first, second = (np.concatenate([scaled[place] for place in part]).tolist() for part in (before, after))
+    first, second = (np.concatenate(part).tolist() for part in (scaled[start:place], scaled[place:stop]))
     shift = shift_estimate(first, second, course.measure.quantity.unit, criteria.nominal)
-    day = step_limit(course.levels, len(before), len(after))
+    day = step_limit(course.levels, place - start, stop - place)
     if course.by_ratio:
         small = math.log1p(criteria.equivalent)
         size, limit = shift.mapped(math.exp, "ratio"), math.exp(max(day, course.band, small))
@@ -145,11 +131,8 @@ def _step(course: _Course, cuts: Sequence[int], number: int, criteria: Criteria)
         level = statistics.median(first)
         size, limit = shift, max(day, course.band, criteria.equivalent * abs(level))
     outcome = Outcome.HIGHER if (shift.point or 0) > 0 else Outcome.LOWER
-    return Step(course.runs[cuts[number]], size, limit, finding_of(outcome, course.measure.better))
-
-
-def _limit(step: Step, by_ratio: bool) -> float:
-    return math.log(step.limit) if by_ratio else step.limit
+    step = Step(course.runs[place - 1], size, limit, finding_of(outcome, course.measure.better))
+    return step, _size(size) / max(math.log(limit) if course.by_ratio else limit, 1e-12)
 
 
 def _size(size: Estimate) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.analysis.change_points import step_limit
+from virtgauge.analysis.change_points import exceeding, step_limit
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.running_steps import window_beside
 from virtgauge.analysis.shift import shift_estimate
@@ -110,29 +110,24 @@ def kept_steps(of: Course, found: Sequence[int], equivalent: float) -> tuple[Ste
     """The steps that exceed what runs differ by anyway and what does not matter, and whose intervals exclude none.
 
     Args:
-        found: the places of the last runs before each step, by :func:`virtgauge.analysis.running_steps.running_steps`;
-            the least of those that are not kept is taken out, and its neighbours seen anew.
+        found: the places of the last runs before each step, by :func:`virtgauge.analysis.running_steps.running_steps`.
         equivalent: the largest change that does not matter, as a share.
     """
-    cuts, levels, by_ratio = [*found], of.scaled, of.by_ratio
-    while cuts:
-        kept, excess = list[Step](), list[float]()
-        ends = [0, *(cut + 1 for cut in cuts), levels.size]
-        for cut, start, stop in zip(cuts, ends, ends[2:], strict=False):
-            parts = window_beside(cut + 1, start, stop)
-            before, after = (levels[part].tolist() for part in parts)
-            size = shift_estimate(before, after, of.measure.quantity.unit, CONFIDENCE)
-            small = math.log1p(equivalent) if by_ratio else equivalent * abs(float(np.median(before)))
-            limit = max(step_limit([*before, *after], len(before), len(after)), small, 1e-12)
-            excess.append(abs(size.point or 0.0) / limit if size.excludes(0.0) else 0.0)
-            shown = size.mapped(math.exp, "ratio") if by_ratio else size
-            days = min(len(set(of.dates[part])) for part in parts)
-            kept.append(Step(cut, shown, _direction(of.measure, size.point or 0.0), (), days))
-        least = excess.index(min(excess))
-        if excess[least] > 1:
-            return tuple(dataclasses.replace(step, beside=tuple(_beside(of, step.after))) for step in kept)
-        del cuts[least]
-    return ()
+    levels, by_ratio = of.scaled, of.by_ratio
+
+    def step(start: int, place: int, stop: int) -> tuple[Step, float]:
+        parts = window_beside(place, start, stop)
+        before, after = (levels[part].tolist() for part in parts)
+        size = shift_estimate(before, after, of.measure.quantity.unit, CONFIDENCE)
+        small = math.log1p(equivalent) if by_ratio else equivalent * abs(float(np.median(before)))
+        limit = max(step_limit([*before, *after], len(before), len(after)), small, 1e-12)
+        shown = size.mapped(math.exp, "ratio") if by_ratio else size
+        days = min(len(set(of.dates[part])) for part in parts)
+        made = Step(place - 1, shown, _direction(of.measure, size.point or 0.0), (), days)
+        return made, abs(size.point or 0.0) / limit if size.excludes(0.0) else 0.0
+
+    kept = exceeding(found, levels.size, step)
+    return tuple(dataclasses.replace(one, beside=tuple(_beside(of, one.after))) for one in kept)
 
 
 def _direction(measure: Measure, change: float) -> Direction:
