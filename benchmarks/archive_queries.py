@@ -155,7 +155,7 @@ def _report(place: str) -> dict[str, int]:
     from virtgauge.exchange.archive_page import archive_document
     from virtgauge.exchange.archive_series import find_archive_series
     from virtgauge.exchange.place import open_place
-    from virtgauge.measures.catalogue import headline_measures
+    from virtgauge.specs.suites import headline_measures
 
     found = find_archive_series(open_place(place), headline_measures(), 0.05)
     return {"series": len(found.series), "runs": len(found.runs), "bytes": len(archive_document(found).html())}
@@ -163,8 +163,8 @@ def _report(place: str) -> dict[str, int]:
 
 def _from_ledgers(run: Path, times: int) -> list[list[Any]]:
     from virtgauge.ledger.store import Ledger
-    from virtgauge.measures.catalogue import find_measure
     from virtgauge.results.table import ResultTable
+    from virtgauge.specs.suites import find_measure
 
     by_arm: dict[str, list[float]] = {}
     for _ in range(times):

@@ -27,9 +27,9 @@ from benchmark import BenchmarkError, Outcome, main, progress
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.formatting import confidence, ratio, ratio_interval
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import find_measure
 
 _MEASURES = ("timer_cost.p50", "timer_cost.p99.9", "sleep_lateness.p50", "sleep_lateness.p99")
 _SETTLE_S = 3.0

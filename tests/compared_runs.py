@@ -11,10 +11,10 @@ from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger
 
 from virtgauge.compare.runs import ReadRun
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.measures.catalogue import MEASURES
 from virtgauge.plan.model import Plan
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
+from virtgauge.specs.suites import MEASURES
 
 HOST = arm_record("host", "host", "Host", "reference")
 HOST_AA = arm_record("host-aa", "host", "Host (A/A)", "aa")

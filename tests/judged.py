@@ -9,8 +9,8 @@ from synthetic import arm_record, manifest
 
 from virtgauge.ledger.records import HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import find_measure
 
 DURATION = find_measure("bandwidth", "duration")
 HOST = arm_record("host", "host", "Host", "reference")

@@ -18,10 +18,10 @@ import pyarrow as pa
 from virtgauge.errors import UsageError, nearest, printable
 from virtgauge.exchange import tidy
 from virtgauge.exchange.figures import chosen_of
-from virtgauge.measures.catalogue import MEASURES
 from virtgauge.report.requirements import decisions_of
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import MEASURES
 
 RUNS = Path("runs")  # where `virtgauge run` makes the folders of runs that are given none
 

@@ -28,7 +28,6 @@ from virtgauge.exchange.figures import Figure as Exported
 from virtgauge.exchange.figures import read_figures
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import TrialRecord
-from virtgauge.measures.catalogue import headline_measures
 from virtgauge.report import hosts
 from virtgauge.report.answers import identical_arms
 from virtgauge.report.left_out import LeftOut
@@ -39,6 +38,7 @@ from virtgauge.report.trials import TrialLine
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Finding, values_of
 from virtgauge.specs.headline import Headline, HeadlineFigure
+from virtgauge.specs.suites import headline_measures
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,8 @@ from virtgauge.exchange.place import open_place
 from virtgauge.exchange.query import Limits, QueryError, ask, summary_sql
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import find_measure
 
 P50 = find_measure("timing", "timer_cost.p50")
 

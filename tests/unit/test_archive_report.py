@@ -28,8 +28,8 @@ from virtgauge.exchange.entries import LEVELS_SCHEMA as SCHEMA
 from virtgauge.exchange.entries import Entry, read_entries
 from virtgauge.exchange.place import Place, open_place
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import find_measure
 
 TIMER, SLEEP = find_measure("timing", "timer_cost.p50"), find_measure("timing", "sleep_lateness.p99")
 RUNS, CHANGED_AT = 26, 13

@@ -28,7 +28,7 @@ from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.repair import repair
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
-from virtgauge.measures.catalogue import headline_measures
+from virtgauge.specs.suites import headline_measures
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ from virtgauge.exchange import Format
 from virtgauge.exchange.figures import read_figures, slug
 from virtgauge.exchange.trials import tag_of
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES, find_measure
 from virtgauge.results.columns import Cell
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import MEASURES, find_measure
 
 HOSTILE = 'a"b\\c\nd,e f'
 P50 = find_measure("timing", "timer_cost.p50")

@@ -13,8 +13,8 @@ from exported_runs import SUITES, exported, run_of_every_suite
 
 from virtgauge.exchange import Format, tidy
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import find_measure
 
 pytestmark = pytest.mark.slow
 

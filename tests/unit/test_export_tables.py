@@ -14,7 +14,7 @@ from virtgauge.exchange.trials import COLUMNS, csv_cell
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, statistics_of
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES, find_measure
+from virtgauge.specs.suites import MEASURES, find_measure
 
 HOSTILE = 'a "quoted", comma\nand =1+1 \x1b[31m'
 

@@ -18,9 +18,9 @@ from virtgauge.exchange.archive import ArchiveWriteError
 from virtgauge.exchange.archive_series import find_archive_series
 from virtgauge.exchange.entries import read_entries
 from virtgauge.exchange.place import open_place
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.report.page import render_html
 from virtgauge.report.requirements import hosts_text, print_decisions
+from virtgauge.specs.suites import find_measure
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ from virtgauge.exchange.imports.latencies import read_hwlatdetect, read_jitterde
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.statistics import statistics_of
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import find_measure
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -16,8 +16,8 @@ from virtgauge.exchange.imports.record import ImportedArm, import_into, read_rep
 from virtgauge.exchange.imports.trex import read_trex
 from virtgauge.ledger.statistics import statistics_of
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import find_measure
 
 
 def hdrh(*microseconds):

@@ -19,8 +19,8 @@ from virtgauge.exchange.imports.latencies import LATENCIES
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES, find_measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import MEASURES, find_measure
 
 DATA = Path(__file__).parents[1] / "data"
 RANDREAD, MIXED = DATA / "fio-3.33-randread.json", DATA / "fio-3.33-mixed.json"

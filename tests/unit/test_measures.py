@@ -10,10 +10,10 @@ from suites.simulated_runs import execute, plan_of, simulated
 
 from virtgauge.errors import UsageError
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES, find_measure, headline_measures
 from virtgauge.results.measure import Better, Statistic
 from virtgauge.results.quantities import BY_UNIT, DURATION, FRAME_RATE, SHARE
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import MEASURES, find_measure, headline_measures
 
 
 def test_every_measure_has_one_source_and_says_what_it_means() -> None:

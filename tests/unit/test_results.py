@@ -20,11 +20,11 @@ from virtgauge.analysis.distribution import merge
 from virtgauge.ledger.records import Flag, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, statistics_of
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES, find_measure
 from virtgauge.results.columns import Cell, read_results
 from virtgauge.results.measure import Across, Better, Derived, Field, Measure, Relation, Statistic, field
 from virtgauge.results.quantities import COUNT, OPERATION_RATE, SHARE
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import MEASURES, find_measure
 
 pytestmark = pytest.mark.slow
 

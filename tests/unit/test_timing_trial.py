@@ -13,8 +13,8 @@ import pytest
 from virtgauge.agent.channel import AgentError, Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host import tracing
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.platforms.simulated.answers import cycle_fields, distribution_message
+from virtgauge.specs.suites import find_measure
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
 from virtgauge.suites.base import Cell

@@ -18,7 +18,6 @@ from virtgauge.compare.model import (
     Step,
 )
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.measures.catalogue import find_measure
 from virtgauge.report.document import Document
 from virtgauge.report.levels import RunLevel, level_rows, levels_chart
 from virtgauge.results import formatting
@@ -39,6 +38,7 @@ from virtgauge.specs.blocks import (
     chart_of,
     table_of,
 )
+from virtgauge.specs.suites import find_measure
 
 _MOST_COURSES = 60  # Series that are drawn; those with steps come first, and the table holds all
 _CLOSEST = 5  # Of changes that are not called one, those that come closest are told in full

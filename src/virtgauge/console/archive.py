@@ -136,7 +136,7 @@ def report_archive(
     from virtgauge.exchange.archive_page import archive_document, archive_json, series_text, step_text
     from virtgauge.exchange.archive_series import find_archive_series
     from virtgauge.exchange.place import open_place
-    from virtgauge.measures.catalogue import headline_measures, named_measures
+    from virtgauge.specs.suites import headline_measures, named_measures
 
     if since is not None and fail_on is FailOnStep.NOTHING:
         raise UsageError("--since goes with --fail-on worse", "give both, or neither")
@@ -185,7 +185,7 @@ def query(
     """Ask an archive, without loading it: the figures of a measure in groups, or any SELECT."""
     from virtgauge.exchange.place import open_place
     from virtgauge.exchange.query import Limits, ask, summary_sql
-    from virtgauge.measures.catalogue import named_measures
+    from virtgauge.specs.suites import named_measures
 
     parameters: list[str] = []
     if (sql is None) == (measure is None):

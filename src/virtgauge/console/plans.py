@@ -125,7 +125,7 @@ def reference() -> None:
 @catalogues.command(epilog="Example: virtgauge measures storage")
 def measures(suite: Annotated[str | None, typer.Argument(help="One suite's only.", show_default=False)] = None) -> None:
     """List the measures of the suites: what a requirement can bound, with units and which way is better."""
-    from virtgauge.measures.catalogue import MEASURES
+    from virtgauge.specs.suites import MEASURES
 
     if suite is not None and suite not in MEASURES:
         raise UsageError(f"there is no suite {suite!r}{nearest(suite, MEASURES)}", f"use one of {', '.join(MEASURES)}")

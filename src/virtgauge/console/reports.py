@@ -179,7 +179,7 @@ def compare(
     from virtgauge.compare.comparison import Wanted, compare_runs, compare_series, render_json
     from virtgauge.compare.document import document
     from virtgauge.compare.runs import run_folders
-    from virtgauge.measures.catalogue import headline_measures, named_measures
+    from virtgauge.specs.suites import headline_measures, named_measures
 
     if not series and len(runs) < 2 and not arm:
         raise UsageError(

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from virtgauge.analysis.bounds import Bound
 from virtgauge.analysis.rare_events import LONGEST_S
 from virtgauge.errors import UsageError, nearest
-from virtgauge.measures.catalogue import MEASURES, find_measure
 from virtgauge.plan.load import Problems
 from virtgauge.plan.requirements import Requirement
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure, Watch
 from virtgauge.results.quantities import Quantity
+from virtgauge.specs.suites import MEASURES, find_measure
 
 
 @dataclasses.dataclass(frozen=True)

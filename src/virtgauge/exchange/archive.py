@@ -35,11 +35,10 @@ from virtgauge.exchange.trials import COLUMNS, FILE_SCHEMA, Row, host_facts, rea
 from virtgauge.ledger.damage import is_figure
 from virtgauge.ledger.records import HostRecord, Manifest, has_finished
 from virtgauge.ledger.store import Ledger, utc_now
-from virtgauge.measures.catalogue import MEASURES
 from virtgauge.report.settings import recorded_facts
 from virtgauge.results.columns import STATUSES, read_marks
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.suites import row_labels
+from virtgauge.specs.suites import MEASURES, row_labels
 from virtgauge.suites.cell_settings import plan_of, settings_of
 
 ROWS_IN_MEMORY = 200_000  # Of a suite, before they are sorted and written

@@ -11,9 +11,9 @@ from virtgauge.exchange.figures import bencher, openmetrics, read_figures
 from virtgauge.exchange.trials import read_rows, write_csv, write_hdr_log, write_parquet
 from virtgauge.exchange.xml import junit, phoronix, trial_cases, verdict_cases
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import headline_measures, named_measures
 from virtgauge.report.requirements import decisions_of
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import headline_measures, named_measures
 
 _TRIAL_TABLES = frozenset({Format.CSV, Format.PARQUET})
 _OF_FIGURES = {Format.OPENMETRICS: openmetrics, Format.BENCHER: bencher, Format.PHORONIX: phoronix}

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.errors import printable
 from virtgauge.ledger.records import ArmRecord, Manifest
-from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import MEASURES
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,10 +20,10 @@ from virtgauge.errors import printable
 from virtgauge.exchange.figures import chosen_of
 from virtgauge.ledger.records import Histogram, HostRecord
 from virtgauge.ledger.statistics import NS_PER_UNIT
-from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results.columns import STATUSES, Cell, Mark, Tried, read_marks
 from virtgauge.results.measure import Column, Measure
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import MEASURES
 
 
 class Row(NamedTuple):

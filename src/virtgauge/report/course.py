@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from virtgauge.analysis.change_points import candidate_of
 from virtgauge.analysis.ranks import midranks
-from virtgauge.measures.catalogue import headline_measures
 from virtgauge.results.measure import Better
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import headline_measures
 
 _CHANCE = 0.05  # How often at most a run of exchangeable repetitions is said to be ordered, over all its arms
 _FEWEST = 8  # Repetitions below which no order of them is rare enough

@@ -16,13 +16,13 @@ from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER, ArmRecord, HostRecord, Manifest, TrialStatus
-from virtgauge.measures.catalogue import headline_measures
 from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.formatting import NONE, ratio, ratio_interval
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import COUNT, FACTOR, RATIO, significant
 from virtgauge.results.table import ResultTable
 from virtgauge.specs import blocks
+from virtgauge.specs.suites import headline_measures
 
 _NOTE = (
     "Ratios are to the reference on the same host, within its own repetitions: a faster host is no difference. Hosts "

@@ -14,12 +14,12 @@ from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord
 from virtgauge.ledger.store import ALL_BLOCKS, Ledger
-from virtgauge.measures.catalogue import headline_measures
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 from virtgauge.serve.overview import Overview, Overviews, State, Tally
 from virtgauge.serve.runs import FoundRun, Stamp, instant, moment, plain, read_or_say, same_ledger
+from virtgauge.specs.suites import headline_measures
 
 _EVENTS = 8
 _GENTLY = 100

@@ -1,4 +1,4 @@
-"""The declarations of all suites, and what those that a run tried are told from."""
+"""The declarations of all suites with their measures, and what those that a run tried are told from."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from virtgauge.errors import UsageError, nearest
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Manifest
 from virtgauge.plan.model import AA_SUFFIX, scopes_of
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import probe_title
+from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.bandwidth import BANDWIDTH
 from virtgauge.specs.context import Context
@@ -21,6 +23,41 @@ from virtgauge.specs.storage import STORAGE
 from virtgauge.specs.timing import TIMING
 
 SPECS: tuple[SuiteSpec, ...] = (TIMING, BANDWIDTH, FORWARDING, STORAGE, ISOLATION, IMPORTED)
+MEASURES: Mapping[str, Mapping[str, Measure]] = {spec.name: {one.name: one for one in spec.measures} for spec in SPECS}
+"""Every measure by suite and name.
+
+A measure gives one figure a trial, so one a repetition: the unit of every interval.  A quantile is given only where a
+trial has values enough beyond it (:data:`virtgauge.analysis.distribution.TAIL_SAMPLES`).
+"""
+
+
+def find_measure(suite: str, name: str) -> Measure:
+    """A measure by its suite and name. Raises UsageError: there is none; the nearest is suggested."""
+    if suite not in MEASURES:
+        raise UsageError(f"suite = {suite!r}: there is no such suite", f"use one of {', '.join(MEASURES)}")
+    known = MEASURES[suite]
+    if name not in known:
+        raise UsageError(
+            f"measure = {name!r}: the suite {suite} has no such measure{nearest(name, known)}",
+            f"`virtgauge measures {suite}` lists them",
+        )
+    return known[name]
+
+
+def named_measures(names: Sequence[str]) -> list[Measure]:
+    """Measures by their full names (``timing.sleep_lateness.p99``), each once. Raises UsageError: there is no such."""
+    found = {}
+    for full in names:
+        suite, dot, name = full.partition(".")
+        if not dot:
+            raise UsageError(f"--measure {full}: a measure is named with its suite", "as in timing.sleep_lateness.p99")
+        found[full] = find_measure(suite, name)
+    return list(found.values())
+
+
+def headline_measures() -> list[Measure]:
+    """Those by which runs are compared when none is named, suite by suite."""
+    return [measure for measures in MEASURES.values() for measure in measures.values() if measure.headline]
 
 
 def cell_name(cell: Cell) -> str:

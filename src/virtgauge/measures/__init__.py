@@ -1,1 +1,0 @@
-"""What can be required, ranked, compared and exported: figures of trials by name, with unit and direction."""
