@@ -18,8 +18,7 @@ from virtgauge.compare.model import (
     Step,
 )
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.document import Document
-from virtgauge.report.levels import RunLevel, level_rows, levels_chart
+from virtgauge.report.document import Document, RunLevel, level_rows, levels_chart
 from virtgauge.results import formatting
 from virtgauge.results.formatting import ratio, ratio_interval, size_text
 from virtgauge.results.measure import Measure

@@ -16,8 +16,7 @@ from virtgauge.analysis.running_steps import LEAST, WINDOW
 from virtgauge.exchange.archive_series import ArchiveSeries, Series, Shown, Turn
 from virtgauge.exchange.archive_steps import CONFIDENCE, Direction, Step
 from virtgauge.ledger.records import ArmRecord, unfinished_words
-from virtgauge.report.document import Document
-from virtgauge.report.levels import RunLevel, level_rows, levels_chart
+from virtgauge.report.document import Document, RunLevel, level_rows, levels_chart
 from virtgauge.results import formatting
 from virtgauge.results.quantities import RATIO
 from virtgauge.specs.blocks import Block, Column, Place, Row, Section, Table, Text, Value, table_of

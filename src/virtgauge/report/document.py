@@ -1,19 +1,28 @@
-"""What is said beyond one run, of two or of many: a page like a report's, and the same in the terminal."""
+"""What is said beyond one run: a page like a report's, the same in the terminal, and charts of figures over runs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text as Line
 
 from virtgauge import __version__
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.page import Page
 from virtgauge.report.terminal import print_blocks
-from virtgauge.results.formatting import printable
-from virtgauge.specs.blocks import Block, Section
+from virtgauge.results import formatting
+from virtgauge.results.quantities import Quantity
+from virtgauge.specs.blocks import Axis, Block, Chart, Section, chart_of
+
+_CAPTION = (
+    "The median of each run with its interval, in the order in which the runs were made. An upright line is the first "
+    "run of another level; the level lines are the medians of the runs between steps."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,5 +53,57 @@ class Document:
         """In the terminal; texts of a run are printed as they are, control characters taken out."""
         print_blocks(self.summary, (), {}, console)
         for caveat in self.caveats:
-            console.print(Line(f"! {printable(caveat)}", style="yellow"))
+            console.print(Line(f"! {formatting.printable(caveat)}", style="yellow"))
         print_blocks((), self.sections, {arm.name: arm for arm in self.arms}, console)
+
+
+class RunLevel(NamedTuple):
+    """One figure of one run."""
+
+    number: int  # of the run, from 1
+    run: str
+    level: Estimate
+
+
+def levels_chart(
+    title: str,
+    more: str,
+    quantity: Quantity,
+    panels: Mapping[str, Sequence[Mapping[str, Any]]],
+    runs: Mapping[int, str],
+) -> Iterator[Chart]:
+    """The rows of :func:`level_rows` by panel, what its caption says further, and what each run is called."""
+    axes = Axis("", None, "close", runs), Axis("", quantity, "close")
+    yield from chart_of("lines", title, _CAPTION + more, axes, panels.items())
+
+
+def level_rows(
+    arm: str, levels: Sequence[RunLevel], steps: Sequence[tuple[int, str]], quantity: Quantity, unit: float = 1.0
+) -> Iterator[dict[str, Any]]:
+    """What is drawn of one figure on one platform.
+
+    Args:
+        levels: none of them without a point, by their runs' numbers.
+        steps: of each the number of the first run after it and what it says, ascending.
+        quantity: of the levels, for their texts.
+        unit: what the height of a level is drawn in, in the levels' unit.
+    """
+    shared = {"arm": arm, "label": arm}
+    for number, run, level in levels:
+        drawn = level.mapped(lambda value: value / unit, level.unit)
+        place = {"x": number, "y": drawn.point, "low": drawn.low, "high": drawn.high, "at": run}
+        interval, confidence = formatting.interval_text(level, quantity), formatting.confidence(level.confidence)
+        texts = {
+            "t": formatting.point_text(level, quantity),
+            "interval": f"{interval} ({confidence})" if interval else "",
+        }
+        yield {"kind": "ours"} | shared | place | texts
+    starts = [0, *(number for number, _ in steps)]
+    for start, stop in zip(starts, [*starts[1:], None], strict=True):
+        part = [one for one in levels if start <= one.number and (stop is None or one.number < stop)]
+        if part:
+            middle = statistics.median(one.level.point for one in part if one.level.point is not None) / unit
+            guide = {"kind": "guide", "up": middle, "of": f"{arm} {start}", "t": f"{arm}: level"}
+            yield from (guide | {"across": one.number} for one in (part[0], part[-1]))
+    for number, text in steps:
+        yield {"kind": "rule", "x": number, "t": text} | shared
