@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from compared_runs import MEDIAN, run_in_memory
 
-from virtgauge.compare.changes import Criteria
+from virtgauge.compare.changes import Criteria, find_series
 from virtgauge.compare.matching import match
 from virtgauge.compare.model import Finding, Series
 from virtgauge.compare.runs import ReadRun
-from virtgauge.compare.series import find_series
 
 CRITERIA = Criteria(nominal=0.95, equivalent=0.05)
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from virtgauge.compare.changes import Criteria, find_changes
+from virtgauge.compare.changes import Criteria, find_changes, find_series
 from virtgauge.compare.matching import Matched, match, run_labels
 from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, EnvironmentLine, RunLine, SeriesComparison
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
-from virtgauge.compare.series import find_series
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import unfinished_words
 from virtgauge.plan.model import Plan
