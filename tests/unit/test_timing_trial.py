@@ -69,6 +69,19 @@ async def joined(*parts):
     return trial, trial.joined(), agent
 
 
+async def test_slices_without_any_value_are_no_result():
+    class Silent(Agent):
+        async def request(self, type_, **fields):
+            reply = await super().request(type_, **fields)
+            reply.value["distribution"] |= {"values": b"", "counts": b"", "n": 0}
+            return reply
+
+    trial = TimingTrial(CELL, Silent(np.arange(1, 9)), None, lambda _: None)
+    trial.keep(await trial.measure(0.1))
+    with pytest.raises(ProtocolError, match=r"result of sleep_lateness is not what .* says: .*nothing to merge"):
+        trial.joined()
+
+
 async def test_values_and_counts_are_those_of_one_piece():
     values = np.random.default_rng(1).integers(1000, 10**9, 1000)
     _, whole, _ = await joined(values)

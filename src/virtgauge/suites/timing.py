@@ -19,11 +19,11 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from virtgauge.agent.channel import AgentError, Channel, Reply
+from virtgauge.analysis.distribution import merge
 from virtgauge.errors import UnavailableError
 from virtgauge.forms import Section
 from virtgauge.host import tracing
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.ledger.statistics import merged
 from virtgauge.platforms.base import Platform
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
@@ -317,11 +317,9 @@ class TimingTrial(Sliced):
         self._on_progress(min(self.done, 1.0))
 
     def joined(self) -> Measurement:
-        histogram = merged([one.histograms[self._cell.probe] for one in self._kept])
-        if histogram is None:
-            raise ValueError("no slice was kept")
         counts = [int(one.result["n"]) for one in self._kept]
         with documented(f"the result of {self._cell.probe}"):
+            histogram = merge(one.histograms[self._cell.probe] for one in self._kept)
             result = _joined([one.result for one in self._kept], counts) | {"n": histogram.n}
             if self._wanted:
                 result["requested"] = self._wanted
@@ -362,9 +360,7 @@ def _slice(cell: Cell, reply: Reply) -> Measurement:
 
 def _flags(histogram: Histogram, wanted: int, result: Mapping[str, Any]) -> tuple[Flag, ...]:
     flags = []
-    if histogram.n == 0:
-        flags.append(Flag("empty", "the probe returned no sample"))
-    elif histogram.n < wanted:
+    if histogram.n < wanted:
         flags.append(Flag("short", f"{histogram.n} of {wanted} samples in the time allowed", fatal=False))
     if result.get("hptime_fallback_reason"):
         detail = f"hptime answered from the system's clock: {result['hptime_fallback_reason']}"
