@@ -24,7 +24,6 @@ from typing import Any
 
 from benchmark import BenchmarkError, Outcome, figure, main, progress
 
-from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import median_estimate
 from virtgauge.errors import VirtgaugeError
 from virtgauge.execution.progress import ProgressDisplay
@@ -119,10 +118,7 @@ class Run:
         with Ledger.open(folder) as ledger:
             self._trials = [trial for trial in ledger.trials() if trial.status is not TrialStatus.UNSUPPORTED]
             sleeps = {one.trial_id: one.key for one in self._valid("sleep_lateness") if one.factors["load"] == "idle"}
-            found = {
-                sleeps[trial_id]: Distribution(one.values, one.counts, float(one.minimum), float(one.maximum), one.mean)
-                for trial_id, one in ledger.histograms(sleeps, "sleep_lateness")
-            }
+            found = {sleeps[trial_id]: one for trial_id, one in ledger.histograms(sleeps, "sleep_lateness")}
         self.quantiles_us = {q: {key: one.quantile(q) / 1e6 for key, one in found.items()} for q in (0.5, 0.99)}
         writes = [trial for trial in self._valid() if trial.factors.get("operation") == "single-write"]
         self.writes_per_s = {trial.key: float(trial.result["operations_per_s"]) for trial in writes}

@@ -93,6 +93,7 @@ def ran(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     text: str = "",  # on its standard input
+    stderr: int = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[str]:
     """A program that has ended, whatever its exit code, and what it printed.
 
@@ -101,7 +102,8 @@ def ran(
     return subprocess.run(
         argv,
         input=text,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
         env=env,
         cwd=cwd,
         text=True,
@@ -114,7 +116,9 @@ def ran(
 def output_of(argv: Sequence[str | Path], *, timeout_s: float = 60.0) -> str | None:
     """What a program prints on standard output; None when it is missing, fails or does not end in time."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = ran(argv, timeout_s=timeout_s, env=os.environ | {"LC_ALL": "C.UTF-8"})
+        environment = os.environ | {"LC_ALL": "C.UTF-8"}
+        # a child that is left and holds standard error alone keeps nobody waiting
+        done = ran(argv, timeout_s=timeout_s, env=environment, stderr=subprocess.DEVNULL)
         return done.stdout if done.returncode == 0 else None
     return None
 

@@ -228,7 +228,7 @@ def holdings(scope: DeadScope) -> list[str]:
     group = Cgroup(f"{CGROUP_PARENT}/{scope.tag}")
     folders = [] if scope.folder is None else [scope.folder]
     return [
-        *(f"process {pid} ({process_name(pid)})" for pid in _tagged_pids(scope.tag, group)),
+        *(f"process {pid} ({process_name(pid) or ''})" for pid in _tagged_pids(scope.tag, group)),
         *(f"mount {mount.point}" for mount in mounts() for of in folders if mount.point.is_relative_to(of)),
         *(f"network namespace {name}" for name in _named(_NAMESPACES, scope.tag)),
         *(f"interface {name}" for name in _named(_INTERFACES, scope.tag)),

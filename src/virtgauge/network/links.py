@@ -162,7 +162,8 @@ def _attached(path: Path, name: str, flags: int = 0, queues: int = 1) -> Iterato
     try:
         for _ in range(queues):
             opened.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-            with_a_free_name(name, functools.partial(fcntl.ioctl, opened[-1], _TUNSETIFF, request))
+            attach = functools.partial(fcntl.ioctl, opened[-1], _TUNSETIFF, request)
+            with_a_free_name(name, attach) if path == _TUN else attach()  # a macvtap of that name is there by then
         yield tuple(opened)
     except BaseException:
         for descriptor in opened:

@@ -238,7 +238,7 @@ class UmlPlatform(BootedPlatform):
             channel = await attempt.open_channel(*serial_streams(*await pair.streams()))
             await attempt.configure_network(channel, spec.nics)
             return UmlGuest(
-                sandbox=True,
+                boot=boot,
                 process=process,
                 cgroup=cgroup,
                 disk=_DISK if disks else None,
@@ -283,6 +283,10 @@ class UmlPlatform(BootedPlatform):
 
 class UmlGuest(KernelGuest):
     """A running kernel and its processes."""
+
+    def __init__(self, *, boot: UmlBoot, **rest: Any) -> None:
+        super().__init__(sandbox=True, **rest)
+        self.boot = boot
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what the kernel and its processes may use, together."""

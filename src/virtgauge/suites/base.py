@@ -106,7 +106,7 @@ class Sliced(abc.ABC):
     @abc.abstractmethod
     def joined(self) -> Measurement:
         """All slices that were kept, as one measurement.  What needs an unbroken series is summed over the slices.
-        Raises ValueError: none was.
+        Raises ProtocolError: none holds a value.
         """
 
 
