@@ -39,7 +39,7 @@ def test_each_operation_has_the_rate_that_the_database_was_told(tmp_path):
         assert trial.result["operations_per_s"] == pytest.approx(wanted, rel=0.002)
         assert trial.result["rows_per_s"] == pytest.approx(wanted * PLAIN[name], rel=0.002)
         assert trial.factors["values"] == str(PLAIN[name])
-        assert trial.result["client_cpu_ns_per_operation"] == pytest.approx(5000)
+        assert trial.result["client_cpu_ns_per_operation"] == pytest.approx(5000, rel=0.001)
         assert trial.result["client_limit_per_s"] == pytest.approx(min(clients, 4) * 1e5, rel=0.01)
         service = histogram_of(tmp_path / "run", trial, "service")
         assert service.n == trial.result["operations"]

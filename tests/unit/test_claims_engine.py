@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -87,15 +88,31 @@ def test_a_verdict_needs_every_figure(evidence: list[Evidence], expected: Verdic
         ("other", {"at_most": 2.5}, CONFIRMED),
         ("other", {"at_least": 2.5}, CONTRADICTED),
         ("other", {"at_least": 1.5}, UNDECIDED),
+        ("one", {"at_least": 1}, CONFIRMED),  # above, where nothing may be equal
+        ("other", {"at_most": 1}, UNDECIDED),
+        ("other", {"at_least": 1}, UNDECIDED),
+        ("both", {"at_least": 1}, UNDECIDED),
     ],
 )
 def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
     limited: str, bound: Mapping[str, float], expected: Verdict
 ) -> None:
     figures = {"one": figure(200, platform="vm"), "other": figure(100, platform="host")}
-    figures[limited] = dataclasses.replace(figures[limited], may_be_higher=True)
+    for name in figures.keys() if limited == "both" else {limited}:
+        figures[name] = dataclasses.replace(figures[name], may_be_higher=True)
     of = {"of": {"platform": "vm"}, "to": {"platform": "host"}}
-    assert verdict({"relation": "ratio", "measure": "cost", **of, **bound}, *figures.values()) is expected
+    found = heard({"relation": "ratio", "measure": "cost", **of, **bound}, [*figures.values()])
+    assert found.verdict is expected
+    # no repetition would find another limit, and so none is asked for
+    assert [one.needs for one in found.evidence] == [math.inf if expected is UNDECIDED else 0]
+
+
+def test_an_order_of_what_may_be_higher_is_decided() -> None:
+    figures = [figure(200, platform="vm"), figure(100, platform="host")]
+    test = {"relation": "order", "measure": "cost", "factor": "platform", "descending": ["vm", "host"]}
+    for limited, expected in ((0, CONFIRMED), (1, UNDECIDED)):
+        changed = [dataclasses.replace(one, may_be_higher=at == limited) for at, one in enumerate(figures)]
+        assert verdict(test, *changed) is expected
 
 
 # -- bounds ------------------------------------------------------------------------------------------

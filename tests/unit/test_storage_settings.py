@@ -148,6 +148,11 @@ def test_a_second_design_that_would_not_be_measured_is_refused_and_named():
         ("single-write", "warmup_s", True),
         ("single-read", "preload", True),
         ("single-write", "preload", False),  # which begins with an empty table
+        ("knee", "objective_ms", True),
+        ("single-write", "objective_ms", False),  # which has none
+        ("crash", "seconds", False),
+        ("crash", "crash_after_s", True),
+        ("single-write", "seed", True),
     ],
 )
 def test_designs_that_measure_the_same_cells_otherwise_are_refused(operation: str, key: str, refused: bool):

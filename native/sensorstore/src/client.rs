@@ -3,14 +3,14 @@
 use std::mem::take;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uuid::Uuid;
 
 use crate::acknowledged::Writing;
 use crate::arrivals::Arrivals;
 use crate::check::{check, check_window};
-use crate::clock::{Waiter, now, sleep_until};
+use crate::clock::{Waiter, now, process_cpu, sleep_until};
 use crate::failure::{Failure, Kind};
 use crate::generator::{Data, mix};
 use crate::histogram::Durations;
@@ -19,6 +19,9 @@ use crate::schedule::Schedule;
 use crate::spec::Operation;
 use crate::store::{Reading, Session, Store};
 
+/// A client that alone had so many times as many statements answered as all were to have ends the span, for whatever the
+/// others have makes no difference.
+const PLENTY: u64 = 8;
 /// Slices of the measured span, in nanoseconds.
 pub const SLICE: u64 = 100_000_000;
 /// From a failure to the next attempt, so that failures do not come by the million, in nanoseconds.
@@ -33,28 +36,32 @@ pub struct Span {
     pub start: u64,
     /// So long at least.
     least_end: u64,
-    /// Statements that each client is to have answered before it ends.
+    /// Answers that each client is to have before it ends; those that came together are one.
     least_operations: u64,
+    /// How many there are.
+    clients: u64,
     /// Clients that have not.
-    pending: AtomicUsize,
+    pending: AtomicU64,
     /// Nothing is begun any more: of a span that some client has had too little of, the last moment that it may have.
     end: AtomicU64,
+    /// What this process had used of processors at the end of a span that was lengthened, in nanoseconds; else 0.
+    cpu_at_end: AtomicU64,
 }
 
 impl Span {
-    /// Of so many nanoseconds, and longer by no more than `longer` until so many clients have had so many statements
-    /// answered.
+    /// Of so many nanoseconds, and longer by no more than `longer` until so many clients have had so many answers.
     #[must_use]
-    pub fn new(begin: u64, start: u64, duration: u64, longer: u64, clients: usize, least_operations: u64) -> Self {
+    pub fn new(begin: u64, start: u64, duration: u64, longer: u64, clients: u64, least_operations: u64) -> Self {
         let least_end = start + duration;
-        let waits = least_operations > 0;
         Self {
             begin,
             start,
             least_end,
             least_operations,
-            pending: AtomicUsize::new(if waits { clients } else { 0 }),
-            end: AtomicU64::new(if waits { least_end + longer } else { least_end }),
+            clients,
+            pending: AtomicU64::new(clients),
+            end: AtomicU64::new(if least_operations > 0 { least_end + longer } else { least_end }),
+            cpu_at_end: AtomicU64::new(0),
         }
     }
 
@@ -67,10 +74,26 @@ impl Span {
         (self.start..self.end()).contains(&moment)
     }
 
-    /// One client more has had enough, or will have no more.
+    /// What this process had used of processors at the end, where that was not known before.
+    pub fn cpu_at_end(&self) -> Option<u64> {
+        Some(self.cpu_at_end.load(Ordering::Relaxed)).filter(|&cpu| cpu > 0)
+    }
+
+    /// One client more has had enough, or nobody waits for it any more.
     fn settle(&self) {
-        if self.least_operations > 0 && self.pending.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.end.store(self.least_end.max(now()), Ordering::Relaxed);
+        if self.pending.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.conclude();
+        }
+    }
+
+    /// All have had enough.
+    fn conclude(&self) {
+        if self.least_operations > 0 {
+            let moment = now();
+            if (self.least_end..self.end()).contains(&moment) {
+                self.cpu_at_end.store(process_cpu(), Ordering::Relaxed);
+            }
+            self.end.fetch_min(self.least_end.max(moment), Ordering::Relaxed);
         }
     }
 }
@@ -197,7 +220,12 @@ impl<'a> Client<'a> {
     /// Until the end, the first failure where that is the end, or a failure that no statement will do better after.
     #[must_use]
     pub fn run(mut self) -> Tally {
-        let (mut intended, mut enough) = (Vec::new(), false);
+        let together = match &self.role {
+            Role::Writer(writer) => writer.pipeline,
+            Role::Reader { .. } => 1,
+        };
+        let least = self.common.span.least_operations * together;
+        let (mut intended, mut enough, mut plenty) = (Vec::new(), false, false);
         self.waiter.wait(self.common.span.begin, &self.common.stop);
         while self.next(&mut intended) {
             let spun = take(&mut self.waiter.spun);
@@ -211,14 +239,19 @@ impl<'a> Client<'a> {
                     self.read(asks, values, preload, seed, intended.first().copied())
                 }
             };
+            let failed = done.is_err();
             if let Err(failure) = done
                 && !self.goes_on_after(failure)
             {
                 break;
             }
-            if !enough && self.tally.operations >= self.common.span.least_operations {
+            if !enough && (failed || self.tally.operations >= least) {
                 enough = true;
                 self.common.span.settle();
+            }
+            if !plenty && self.tally.operations >= PLENTY * least * self.common.span.clients {
+                plenty = true;
+                self.common.span.conclude();
             }
         }
         if !enough {

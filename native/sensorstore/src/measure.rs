@@ -92,7 +92,7 @@ pub fn measure(spec: &MeasureSpec, store: &dyn Store) -> Result<Measured, Failur
     }
     let begin = now() + HEAD_START;
     let start = begin + spec.warmup_ms * 1_000_000;
-    let span = Span::new(begin, start, spec.duration_ms * 1_000_000, LONGER, roles.len(), spec.least_operations);
+    let span = Span::new(begin, start, spec.duration_ms * 1_000_000, LONGER, roles.len() as u64, spec.least_operations);
     let writing = roles.iter().filter(|(_, role)| matches!(role, Role::Writer(_))).count() as u64;
     let acknowledged = match &spec.acknowledged {
         Some(path) => Some(Writing::create(path, writing, begin)?),
@@ -132,7 +132,7 @@ pub fn measure(spec: &MeasureSpec, store: &dyn Store) -> Result<Measured, Failur
         glance_until(&|| start);
         let before = process_cpu();
         glance_until(&|| common.span.end());
-        used = process_cpu() - before;
+        used = common.span.cpu_at_end().unwrap_or_else(process_cpu) - before;
         idle = common.spun.load(Ordering::Relaxed);
         ended = now().clamp(start, common.span.end());
         for (stream, thread) in threads {

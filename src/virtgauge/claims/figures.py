@@ -344,8 +344,7 @@ def incomparable(figures: Collection[Figure]) -> str:
     if len(machines) > 1:
         return f"measured on different computers ({'; '.join(machines)})"
     disks = dict.fromkeys(one.disk for one in figures if one.disk)
-    differ = len(disks) > 1 and len({one.arm for one in figures}) > 1
-    return f"their flushes were made to differ ({'; '.join(disks)})" if differ else ""
+    return f"their flushes were made to differ ({'; '.join(disks)})" if len(disks) > 1 else ""
 
 
 def grouped(figures: Iterable[Figure], key: Callable[[Figure], object]) -> list[list[Figure]]:
@@ -425,6 +424,8 @@ def told(estimate: Estimate, unit: str) -> str:
         return f"{point} (no interval)"
     if low == high and estimate.confidence is None:
         return point
+    if low == 0 and math.isinf(high):
+        return f"{point} (no interval)"
     if math.isinf(high) or math.isinf(low):
         return f"above {number_text(low, unit)}" if math.isinf(high) else f"up to {number_text(high, unit)}"
     ends = f"{number_text(low, unit)} to {number_text(high, unit)}"

@@ -71,8 +71,10 @@ def _timing(file: ClaimFile) -> Iterator[Figure]:
 def _storage(file: ClaimFile) -> Iterator[Figure]:
     for one in reference.storage_figures():
         levels: dict[str, Level] = {"database": one.database, "operation": one.name, "server": one.server}
-        half = 0.0499999 * 10 ** math.floor(math.log10(one.per_s))  # of a unit of the second digit, without the ends
-        estimate = dataclasses.replace(exact(one.per_s, "op/s"), low=one.per_s - half, high=one.per_s + half)
+        leading = 10 ** math.floor(math.log10(one.per_s))
+        half = 0.0499999 * leading  # of a unit of the second digit, without the ends; below 1,000 lies 990
+        low = one.per_s - (half / 10 if one.per_s == leading else half)
+        estimate = dataclasses.replace(exact(one.per_s, "op/s"), low=low, high=one.per_s + half)
         yield Figure("rate", {**levels, "clients": one.clients}, estimate, arm=one.server)
 
 

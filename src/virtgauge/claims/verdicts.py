@@ -97,7 +97,7 @@ def within(estimate: Estimate, at_least: float | None, at_most: float | None, *,
     low, high = -math.inf if at_least is None else at_least, math.inf if at_most is None else at_most
     if strictly:
         outside = not _above(estimate.high, low) or not _above(high, estimate.low)
-        inside = _above(estimate.low, low) and _above(high, estimate.high)
+        inside = (at_least is None or _above(estimate.low, low)) and (at_most is None or _above(high, estimate.high))
     else:
         outside = _above(low, estimate.high) or _above(estimate.low, high)
         inside = not _above(low, estimate.low) and not _above(estimate.high, high)
@@ -115,6 +115,8 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure,
         return Evidence.none(f"{text} (emulated, which decides nothing)")
     if apart := incomparable(used):
         return Evidence.none(f"{text} ({apart}, which decides nothing)")
+    if agrees is None and any(one.may_be_higher for one in used):  # repetitions find the same limit
+        return Evidence(f"{text}; the client may be what limits it", None, measured=True, needs=math.inf)
     return Evidence(text, agrees, measured=agrees is not None or not figures.exact, likely=likely)
 
 

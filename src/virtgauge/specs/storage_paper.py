@@ -1,11 +1,11 @@
 """Tables IV and V of van der Veen et al. 2012, what of a run stands for each of their cells, and its claims.
 
 The paper's physical server is this run's reference; its virtual one a virtual machine, one with hardware
-virtualization before an emulated one, then the one with most of the paper's figures, and a container only for want of
+virtualization before an emulated one, then the one with most of the paper's databases, and a container only for want of
 either.  The paper had its disk turn at 7200 rpm under the physical server and supposes that the virtual machine monitor
 cached: so beside its tables a rotational flush profile stands for the first and one that is quicker for the second,
-where a run has them.  Its conclusions are tested on the rotational one throughout; those about the two servers are not
-decided where the tables have another one, as the profiles would be what decides.
+where a run has them.  Its conclusions are tested on the rotational one throughout, wherever it is known: figures on
+disks that were made to differ decide nothing together, as the disks would be what decides.
 
 A server of one processor decides nothing about many clients: it has nowhere to serve a second one.
 """
@@ -63,11 +63,11 @@ _SHAPES = {"physical": "M-1,-1L1,1M-1,1L1,-1", "virtual": "diamond"}
 
 
 def stands(
-    arms: Sequence[ArmRecord], figures: Callable[[ArmRecord], int] = lambda arm: 0
+    arms: Sequence[ArmRecord], databases: Callable[[ArmRecord], int] = lambda arm: 0
 ) -> dict[str, tuple[ArmRecord, str]]:
     """What stands for ``physical`` and ``virtual``, where this run has something, and what is to be known of it.
 
-    ``figures`` says how many of the paper's an arm has.
+    ``databases`` says how many of the paper's an arm has.
     """
     usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
     references = [arm for arm in usable if arm.role == "reference"][:1]
@@ -78,7 +78,7 @@ def stands(
     processor = "" if physical is None else physical.processor
     virtual = [arm for arm in others if arm.is_virtual]
     if virtual:
-        best = min(virtual, key=lambda arm: (arm.emulated, arm.processor != processor, -figures(arm)))
+        best = min(virtual, key=lambda arm: (arm.emulated, arm.processor != processor, -databases(arm)))
         found["virtual"] = best, "of a processor simulated in software" if best.emulated else ""
     elif others:
         found["virtual"] = others[0], "of a container, for want of a virtual machine"
@@ -91,9 +91,7 @@ class Stand:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._plain = context.where({**_ON_ONE_DISK, "write_mode": ("default", "values")})
-        self.arms = stands(
-            context.all_arms, lambda arm: sum(bool(rates(context, one, arm.name)) for one in self._plain)
-        )
+        self.arms = stands(context.all_arms, self._databases)
         counts = {clients_of(context, cell) for cell in self._plain}
         self.many = max((number for number in counts if 1 < number <= MOST_CLIENTS), default=None)
         """How many clients stand for the paper's many; None where no more than one was measured."""
@@ -128,10 +126,16 @@ class Stand:
             default=None,
         )
 
+    def _databases(self, arm: ArmRecord) -> int:
+        """How many of the paper's were measured on an arm."""
+        measured = (cell for cell in self._plain if rates(self._context, cell, arm.name))
+        return len({self._context.words(cell, "database") for cell in measured} & set(PAPER_LEVELS))
+
     def has_one_processor(self, server: str) -> bool:
         """Whether what stands for a server of the paper can serve one client at a time only."""
-        arm = self.arms[server][0].name
-        return any(server_cpus(self._context, cell, arm) == 1 for cell in self._plain[:1])
+        context, arm = self._context, self.arms[server][0].name
+        measured = next((cell for cell in self._plain if rates(context, cell, arm)), None)
+        return measured is not None and server_cpus(context, measured, arm) == 1
 
     def equal_levels(self) -> Iterator[str]:
         """Levels at which all of the paper's databases were measured writing, the strongest first."""
@@ -415,14 +419,14 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
             return f"the only {_SERVERS[server]} of this run is {stand.arms[server][0].mark}, which decides nothing"
         if server not in deciding:
             return f"this run has no {_SERVERS[server]} that decides anything"
+        if server in single and (measure == "rate_by_clients" or cells.get("clients") == "many clients"):
+            return f"the {_SERVERS[server]} has one processor, which serves one client at a time: vcpus = 2"
         if measure == "rate_by_clients":
             return "1, 12 and more clients are needed"
         if measure == "rate_by_index":
             return "not measured both with an index and without"
         if cells.get("clients") == "many clients" and stand.many is None:
             return "this run has one client only"
-        if cells.get("clients") == "many clients" and server in single:
-            return f"the {_SERVERS[server]} has one processor, which serves one client at a time"
         named = [str(cells[name]) for name in ("database", "operation", "server", "clients") if name in cells]
         of = level or PAPER_LEVELS.get(str(cells.get("database")))
         at = f" at the level “{of}”" if "write" in str(cells.get("operation")) else ""
@@ -436,14 +440,12 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
 def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | None) -> Iterator[Figure]:
     arm = stand.arms[paper.server][0]
 
-    wanted = level if paper.operation == "write" else None
-    known, replayed = (stand.cell(paper, wanted, replayed=beside) for beside in (False, True))
+    known = stand.cell(paper, level if paper.operation == "write" else None, replayed=False)
 
     def figure(measure: str, cell: Cell, **more: Level) -> Iterator[Figure]:
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
         waits = paper.operation == "write" and context.level(cell, "durability") == LEVELS[-1]
-        # Beside another server's stands what is replayed of this one; against its own, the same disk.
-        disk = context.level(replayed or cell, "flushes") if waits else ""
+        disk = context.level(cell, "flushes") if waits else ""
         own, limited = functools.partial(rates, context, cell), bool(client_limited(context, cell, arm.name))
         return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=limited)
 

@@ -165,7 +165,10 @@ class StorageDevice:
         alone = asked["store"]["driver"] == "none"
         seconds, least = asked["duration_ms"] / 1e3, asked["least_operations"]
         late = asked["data"].get("late", {}).get("share", 0.0)
-        each_s = [least * one["clients"] / self._closed_per_s(one, level, alone=alone) for one in asked["streams"]]
+        each_s = [
+            least * one["clients"] * one["pipeline"] / self._closed_per_s(one, level, alone=alone)
+            for one in asked["streams"]
+        ]
         seconds = min(max(seconds, *each_s), seconds + _LONGER_S)
         streams = [self._stream(stream, level, seconds, late, alone=alone) for stream in asked["streams"]]
         operations = sum(stream["operations"] for stream in streams)
@@ -217,7 +220,7 @@ class StorageDevice:
         return {
             "answered": done,
             "operations": done,
-            "operations_per_s": rate * (1 - truth.failing_share),
+            "operations_per_s": rate * done / max(operations, 1),
             "rows": rows,
             "errors": failed,
             "wrong": wrong,

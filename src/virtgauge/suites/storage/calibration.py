@@ -54,7 +54,7 @@ async def client_limit_per_s(
         if (client := await testbed.null_client(target, data)) is not None:
             alone = dataclasses.replace(stream, loop={"kind": "closed"})
             measured = await client.measure(data, [alone], warmup_s=_WARMUP_SHARE * seconds, seconds=seconds)
-            if measured.operations:
+            if measured.operations_per_s and not any(one.errors for one in measured.streams):
                 known[key] = max(measured.operations_per_s, known.get(key, 0.0))
         testbed.calibrated.add(key)
     return known.get(key)

@@ -18,8 +18,10 @@ _OUTPUT_LIMIT = 2_000_000
 _SPECIFICATION = "SENSORSTORE_SPECIFICATION"
 _SHORT_S = 60.0  # For a command that measures nothing, beside what its own statements may take
 LEAST_OPERATIONS = 8
-"""Answers that each client of a closed loop is measured for, however long the time that was asked for …"""
+"""Answers that each client of a closed loop is measured for, those to a pipeline as one, however long the time that was
+asked for …"""
 LONGER_S = 60.0  # … and for how much longer than that at most
+PLENTY = 8  # Times as many in all, and whatever one of them has makes no difference
 UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
 """Kinds of failure after which there is no figure: the database is not there, not ours, full or stuck."""
 

@@ -28,6 +28,7 @@ from virtgauge.suites.storage.trial import (
     preload_of,
     refuse_unusable,
     stream_of,
+    window_flags,
 )
 
 _LOWEST_SHARE = 1 / 64  # Of the closed loop's rate: where nothing below is searched
@@ -111,10 +112,11 @@ async def measure_knee(
 
     async with filled(settings, testbed, target, params):
         disk_before = await probe_disk(target, settings.disk_probe_s)
-        closed_per_s = (await at({"kind": "closed"})).operations_per_s
+        closed = await at({"kind": "closed"})
+        closed_per_s = closed.operations_per_s
         curve = await find_knee(at_rate, closed_per_s, settings.knee_steps) if closed_per_s else []
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
-    flags = [*answer_flags(results), *disk.flags(waits=target.waits and operation in WRITES)]
+    flags = [*answer_flags(results), *window_flags(closed), *disk.flags(waits=target.waits and operation in WRITES)]
     knee_per_s = knee_of(curve)
     if knee_per_s is None and not any(flag.fatal for flag in flags):
         words = f"at no rate that was tried did 99 % of the responses come within {settings.objective_ms:g} ms"

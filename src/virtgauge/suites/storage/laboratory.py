@@ -89,11 +89,20 @@ class StorageTestbed(Testbed, abc.ABC):
         # where the client runs: of the same place, one calibration holds for all testbeds
         self.client_place: Hashable = "host"
         self.calibrated: set[Hashable] = set()  # what the client was asked then; kept by the calibration
+        self._server_cpus: int | None = None
         # by folders, the bytes of a database's files before there was any table, and before the one there is
         self.held: dict[tuple[Path, ...], tuple[int, int]] = {}
 
     async def set_up(self) -> None:
         """Launch what it consists of."""
+
+    async def server_cpus(self) -> int | None:
+        """Processors of the guest that serves; None of a server that is there already."""
+        if self._server_cpus is None and self.spec.existing is None:
+            facts = await self.guest.channel.facts()
+            count = (facts.get("cpu") or {}).get("count")
+            self._server_cpus = count and min(int(count), self.spec.settings.vcpus or int(count))
+        return self._server_cpus
 
     async def note_held(self, target: Target) -> None:
         """Note what the database's files hold before a table is made."""

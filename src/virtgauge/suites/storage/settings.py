@@ -112,7 +112,8 @@ class StorageSettings(Section):
     """Of the generated data; every trial stores the same."""
 
     seconds: Annotated[float, Field(ge=0.05, le=3600)] = 5.0
-    """Measured time of each trial. One in which an operation takes more than half of it does not count."""
+    """Measured time of each trial; it is lengthened, by a minute at most, until each client of a closed loop has had
+    eight answers."""
     warmup_s: Annotated[float, Field(ge=0, le=600)] = 0.5
     """Time before that which is not measured."""
     calibration_s: Annotated[float, Field(ge=0, le=60)] = 0.5

@@ -42,6 +42,13 @@ AS_CONFIGURED = "as-configured"
 """Level and flush profile of a server that is there already: nothing here decides about them."""
 _STARTS_BEFORE_GIVING_UP = 3
 _EACH_CELL_S = 120.0
+_ALWAYS = ("sensors", "seed", "vcpus", "memory_mib", "disk_mib")
+_LOADED_BY = ("seconds", "warmup_s")  # Settings by which an operation is measured
+_MEASURED_BY = {
+    "knee": (*_LOADED_BY, "objective_ms", "knee_steps"),
+    "crash": ("crash_after_s",),
+    "mixed": (*_LOADED_BY, "mixed"),
+}
 
 
 class StorageSuite(Suite):
@@ -138,7 +145,9 @@ class StorageSuite(Suite):
                 "index": index,
                 "late_share": late,
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
-                **{name: getattr(s, name) for name in ("seconds", "warmup_s", "sensors")},
+                # what else makes two designs of one cell differ
+                **{name: getattr(s, name) for name in (*_MEASURED_BY.get(operation, _LOADED_BY), *_ALWAYS)},
+                **({"pipeline": s.pipeline} if mode == "pipelined" else {}),
             }
             params["preload"] = preload_of(s, params)
             probe = "operations" if operation in (*WRITES, *READS) else operation

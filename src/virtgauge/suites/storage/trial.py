@@ -17,6 +17,7 @@ from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_limit
 from virtgauge.suites.storage.client import (
     LEAST_OPERATIONS,
+    PLENTY,
     UNUSABLE,
     FlushCount,
     Measured,
@@ -155,11 +156,14 @@ def window_flags(measured: Measured) -> Iterator[Flag]:
 
     Were only a trial without any left out, those that happened to hold one would make the median too high.
     """
-    fewest = min((min(one.per_client) for one in measured.streams if one.stream.is_closed), default=LEAST_OPERATIONS)
-    if fewest < LEAST_OPERATIONS:
-        took, asked = measured.elapsed_ns / 1e9, math.ceil(measured.elapsed_ns / 1e9 * LEAST_OPERATIONS / (fewest or 1))
-        text = f"a client had {fewest} answers in {took:.3g} s, of the {LEAST_OPERATIONS} that a rate is made of"
-        yield Flag("short-window", f"{text}: set seconds = {asked}, or have fewer clients or values")
+    for one in measured.streams:
+        stream, fewest = one.stream, min(one.per_client)
+        plenty = one.operations >= PLENTY * LEAST_OPERATIONS * stream.clients * stream.pipeline
+        if stream.is_closed and not plenty and fewest < LEAST_OPERATIONS * stream.pipeline:
+            took = measured.elapsed_ns / 1e9
+            asked = math.ceil(took * LEAST_OPERATIONS * stream.pipeline / (fewest or 1))
+            text = f"a client had {fewest} answers in {took:.3g} s, of the {LEAST_OPERATIONS * stream.pipeline} needed"
+            yield Flag("short-window", f"{text} for a rate: set seconds = {asked}, or have fewer clients or values")
 
 
 def _flush_flags(
@@ -227,6 +231,7 @@ async def measure_load(
     result = described(target) | {
         **figures(measured),
         **cpu_figures(record, measured, target),
+        "server_cpus": await testbed.server_cpus(),
         "client_limit_per_s": limit,
         "flushes": None if flushes is None else flushes.total,
         "flushes_per_operation": None if flushes is None or not written else flushes.total / written,
@@ -329,7 +334,7 @@ def refuse_unusable(measured: Measured) -> None:
 
 def cpu_figures(record: CpuRecord, measured: Measured, target: Target) -> dict[str, float | None]:
     """CPU time per operation of client and guest, and of the server where it is what the guest runs."""
-    operations = measured.operations
+    operations = measured.operations_per_s * measured.elapsed_ns / 1e9  # answered in it, whenever they were due
     start = measured.started_monotonic_ns
     if target.embedded:  # by the guest's own clock, which may be another; its answer came just after the end
         start = measured.finished_ns - measured.elapsed_ns
