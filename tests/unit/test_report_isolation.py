@@ -95,6 +95,7 @@ def test_a_limit_without_a_reservation_keeps_a_fair_share_and_isolates_nothing(t
         ((0.70, 0.72, 0.74), Degree.NOT),
         ((0.50, 0.60, 0.90), Degree.NOT),
         ((0.55, 0.61, 0.80), Degree.PARTLY),
+        ((0.70, 0.80, 1.01), Degree.UNDECIDED),  # as chance may have it of nothing lost
         ((None, 0.95, None), Degree.ISOLATED),
         ((None, 0.8, None), Degree.PARTLY),
         ((None, 0.5, None), Degree.NOT),

@@ -237,9 +237,10 @@ ISOLATION = SuiteSpec(
         "promised: of all loads, shares and numbers of cores. Where policies were tried with a benchmark on such "
         "cores, under that which protects it best: with a reservation, a weight, a limit, in this order; of a disk, "
         f"with a bound for it. Isolated: the interval lies above {insights.ISOLATED_FROM:.0%}, or the median does and "
-        f"no difference was shown. Not isolated: the median is {insights.FAIR_SHARE:.0%} or less, or the interval "
-        f"lies below {insights.FAIR_INTERVAL:.0%}, which is little more than a fair share that a guest has without any "
-        "policy. Partly: all between.".replace("%", " %"),
+        f"no difference was shown. Not decided: the median lies below, and no difference was shown. Not isolated: the "
+        f"median is {insights.FAIR_SHARE:.0%} or less, or the interval lies below {insights.FAIR_INTERVAL:.0%}, which "
+        "is little more than a fair share that a guest has without any policy. Partly: all between. The interval is "
+        "the one that has the confidence for all figures together of which the worst was chosen.".replace("%", " %"),
         "Kept": "Work under the load over work without it, in the same block. Where a policy promises a share of the "
         "cores, over no more than that share: losing idle time of a neighbour is no lack of isolation. A share of the "
         "cores promises nothing of disks and of waking up; there it is the work without the load.",

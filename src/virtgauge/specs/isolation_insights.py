@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from virtgauge.analysis.comparison import aa_band, resolution_of
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.isolation import smallest_setting
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
@@ -45,7 +45,11 @@ class Degree(enum.StrEnum):
     ISOLATED = "isolated"
     PARTLY = "partly isolated"
     NOT = "not isolated"
+    UNDECIDED = "not decided"
     OPEN = "not measured"
+
+
+_WORST_FIRST = (Degree.NOT, Degree.PARTLY, Degree.UNDECIDED, Degree.ISOLATED)
 
 
 class Sentence(NamedTuple):
@@ -61,13 +65,19 @@ class Sentence(NamedTuple):
 
 
 def degree_of(kept: Estimate, band: float | None = None) -> Degree:
-    """How well a resource is kept apart; what lies within the band of identical arms, a factor, is no difference."""
+    """How well a resource is kept apart; what lies within the band of identical arms, a factor, is no difference.
+
+    With the interval that has the confidence for as many figures as it was chosen among.
+    """
     if kept.point is None:
         return Degree.OPEN
     low = kept.point if kept.low is None else kept.low
     high = kept.point if kept.high is None else kept.high
-    if low >= ISOLATED_FROM or (kept.point >= ISOLATED_FROM and (high >= 1 or kept.point * (band or 1.0) >= 1)):
+    no_difference = high >= 1 or kept.point * (band or 1.0) >= 1
+    if low >= ISOLATED_FROM or (kept.point >= ISOLATED_FROM and no_difference):
         return Degree.ISOLATED
+    if no_difference:
+        return Degree.UNDECIDED
     return Degree.NOT if kept.point <= FAIR_SHARE or high < FAIR_INTERVAL else Degree.PARTLY
 
 
@@ -101,7 +111,19 @@ def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
             reason = context.table.missing_reason(EFFORT, tried[-1], arm.name)
         return Sentence(arm, resource, Degree.OPEN, reason, Estimate.missing("ratio", reason))
     groups = context.groups(measured, ("benchmark", "cores"))
-    cell = min((min(_best_protected(group, resource), key=amount) for group in groups.values()), key=amount)
+    protected = [cell for group in groups.values() for cell in _best_protected(group, resource)]
+    bands = {cell: aa_band(context.table.aa_ratio(EFFORT, cell)) for cell in protected}
+    # The worst of several is bad by chance more often than one: all of them share the chance of a false one.
+    wanted = 1 - (1 - context.table.confidence) / len(protected)
+    degrees = {
+        cell: degree_of(
+            median_estimate([*context.values("kept_of_promised", cell, arm.name).values()], "ratio", wanted),
+            bands[cell],
+        )
+        for cell in protected
+    }
+    degree = next(one for one in _WORST_FIRST if one in degrees.values())
+    cell = min((cell for cell in protected if degrees[cell] is degree), key=amount)
     where = f"beside {words.beside(cell)} ({words.cores_words(cell.factors['cores'])})"
     said = words.kept_words(kept[cell], resource)
     text = "" if is_free(cell) else f"with {words.under(cell)}, "
@@ -113,8 +135,7 @@ def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
     free = [one for one in groups[words.benchmark_of(cell), cell.factors["cores"]] if is_free(one)]
     if free and not is_free(cell):
         text += f"; without a policy {words.kept_words(kept[min(free, key=amount)], resource)}"
-    band = aa_band(context.table.aa_ratio(EFFORT, cell))
-    return Sentence(arm, resource, degree_of(kept[cell], band), f"{text}.", kept[cell], band)
+    return Sentence(arm, resource, degree, f"{text}.", kept[cell], bands[cell])
 
 
 def _best_protected(group: list[Cell], resource: Resource) -> list[Cell]:
@@ -187,7 +208,7 @@ def left_out(context: Context) -> Iterator[tuple[str, str]]:
 
 def said(context: Context, arm: ArmRecord, against: str) -> Said:
     """The resource that is kept apart worst, and how the others fare."""
-    order = (Degree.NOT, Degree.PARTLY, Degree.ISOLATED)
+    order = _WORST_FIRST
     known = [one for one in context.once(sentences) if one.degree in order]
     own = [one for one in known if one.arm.name == arm.name]
     if not own:
@@ -206,7 +227,7 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
             parts.append(f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} {degree}")
     against_it = {one.resource: one.degree for one in known if one.arm.name == context.table.reference}
     both = [(one.degree, against_it[one.resource]) for one in own if one.resource in against_it]
-    steps = [order.index(here) - order.index(there) for here, there in both]
+    steps = [order.index(here) - order.index(there) for here, there in both if Degree.UNDECIDED not in (here, there)]
     tone = Tone.SLOWER if min(steps, default=0) < 0 else Tone.FASTER if max(steps, default=0) > 0 else Tone.SAME
     return Said("; ".join(parts), tone, tuple(map(_measured, own)))
 
