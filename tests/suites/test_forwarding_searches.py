@@ -115,6 +115,20 @@ async def test_loss_that_does_not_come_again_is_not_believed():
     assert right[1] > 15
 
 
+async def test_what_has_passed_without_loss_has_passed_with_some():
+    """Though the load loses more in every later trial."""
+    carries, loses = load(frame_ns=100, queue_frames=0), load(frame_ns=1e7, queue_frames=0)
+    passed = []
+
+    async def offer(rate_pps, seconds):
+        first = rate_pps == LIMITS.min_pps and not passed
+        passed.extend([True] if first else [])
+        return await (carries if first else loses)(rate_pps, seconds)
+
+    result = await Tst009Search(trial_s=1).run(offer, LIMITS)
+    assert (result.ndr.lower_pps, result.pdr.lower_pps) == (LIMITS.min_pps, LIMITS.min_pps)
+
+
 @by_name
 async def test_the_same_seed_gives_the_same_search(search):
     one, other = [await search.run(load(seed=7, **STALLS), LIMITS) for _ in range(2)]

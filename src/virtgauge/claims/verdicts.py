@@ -116,7 +116,7 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure,
     if apart := incomparable(used):
         return Evidence.none(f"{text} ({apart}, which decides nothing)")
     if agrees is None and any(one.may_be_higher for one in used):  # repetitions find the same limit
-        return Evidence(f"{text}; the client may be what limits it", None, measured=True, needs=math.inf)
+        return Evidence(f"{text}; what it was measured with may be what limits it", None, measured=True, needs=math.inf)
     return Evidence(text, agrees, measured=agrees is not None or not figures.exact, likely=likely)
 
 

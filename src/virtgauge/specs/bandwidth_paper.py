@@ -148,9 +148,12 @@ def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
             "kind": "host" if arm.name == context.table.reference else "virtual" if arm.is_virtual else "other",
             "hypervisor": arm.hypervisor,
         }
+        ceiling = "ceiling" in context.table.flags([cell], arm.name, counted=True)  # of the estimator: at least that
         for measure in claim_file("bandwidth").measures:
             values = functools.partial(_values, context, cell, measure, arm.name)
-            yield from context.claim_figure(measure, _levels(context, cell), values, arm, facts=facts)
+            more = ceiling and measure == "median_mbps"
+            levels = _levels(context, cell)
+            yield from context.claim_figure(measure, levels, values, arm, facts=facts, may_be_higher=more)
 
 
 def _values(context: Context, cell: Cell, measure: str, of: str, arm: str) -> Blocks:

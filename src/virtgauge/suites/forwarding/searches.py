@@ -165,11 +165,11 @@ class Tst009Search(Search):
 
     async def find(self, offer: Offer, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         grid = self._grid(limits)
-        lowest = 0
-        found = []
-        for ratio in loss_ratios:  # what passes with little loss passes with more: the next search starts there
-            best, upper = None, len(grid)
-            left, right = lowest, len(grid) - 1
+        best: TrialResult | None = None
+        lowest, found = -1, []
+        for ratio in loss_ratios:  # what passed with little loss has passed with more: the next search starts above it
+            upper = len(grid)
+            left, right = lowest + 1, len(grid) - 1
             while left <= right:
                 middle = (left + right) // 2
                 trial = await self._verified(offer, grid[middle], ratio)
