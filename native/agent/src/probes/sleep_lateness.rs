@@ -2,14 +2,19 @@
 //!
 //! One sample: `CLOCK_MONOTONIC` is read, the sleep is called for so long that it should end at start + target, and the
 //! clock is read again.  The lateness is the second reading less the target; it is negative when the sleep ended early.
+//!
+//! After a sleep the kernel's clock is cold: its first reading takes up to some microseconds, which would be taken for
+//! the sleep's own, and more of them after a sleep that spun on the counter than after one that read that clock.  So
+//! where the counter can be trusted it is read first, and tells how long before a later, quick reading the sleep ended.
 
 use std::sync::OnceLock;
 
-use hptime::{OsClock, Sleeper};
+use hptime::{OsClock, Sleeper, TickScale, tsc};
 use kernels::random::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::{Extent, Kept, MaxNs, Measured, Probe, Recorder, Samples, Trial, hptime_fallback_reason};
+use crate::clocks::Timebase;
 use crate::distribution::Summary;
 use crate::failure::{Code, Failure};
 use crate::idle::Shallow;
@@ -32,6 +37,12 @@ const WARM_UP: u32 = 3;
 /// Longest of them.
 const LONGEST_WARM_UP_NS: u64 = 1_000_000;
 
+/// Readings of the clock after a sleep, of which the one in the tightest pair of the counter's counts.
+const STAMPS: u32 = 8;
+
+/// A pair as tight is good enough, in picoseconds.
+const TIGHT_PS: i64 = 100_000;
+
 /// Empty samples taken to learn what the reads around a sleep cost themselves.
 const EMPTY_SAMPLES: u32 = 256;
 
@@ -45,6 +56,7 @@ pub struct SleepLateness {
     early_share: f64,
     cpu_ns_per_sleep: Option<f64>,
     clock: &'static str,
+    stamp: &'static str,
     slack_ns: Option<u64>,
     policy: Policy,
     idle_states: IdleStates,
@@ -190,21 +202,22 @@ impl Probe for SleepLateness {
         let _held_off = asked.idle_states.hold()?;
 
         let reads_cpu_ns = cpu_ns_of_reads();
+        let counter = counter();
         let (mut done, mut interrupted, mut early, mut cpu_ns) = (0, 0, 0_u64, 0);
         let spin_bound_ns = (target_ns / 4).min(LONGEST_SPIN_NS);
         let clocks_start = trial.start()?;
         for _ in 0..WARM_UP {
-            sample(sleep, target_ns.min(LONGEST_WARM_UP_NS));
+            sample(counter, sleep, target_ns.min(LONGEST_WARM_UP_NS));
         }
         let usage_start = UsageStart::now();
         loop {
             // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
             spin(random.below(spin_bound_ns + 1));
-            let sample = sample(sleep, target_ns);
+            let sample = sample(counter, sleep, target_ns);
             done += 1;
             if sample.completed {
                 recorder.record(sample.lateness_ns * 1000);
-                early += u64::from(sample.lateness_ns < 0);
+                early += u64::from(sample.lateness_ns < -sample.within_ns);
                 cpu_ns += sample.cpu_ns;
             } else {
                 interrupted += 1;
@@ -227,6 +240,7 @@ impl Probe for SleepLateness {
             cpu_ns_per_sleep: reads_cpu_ns
                 .map(|reads_ns| (cpu_ns as f64 / (done - interrupted) as f64 - reads_ns).max(0.0)),
             clock: "CLOCK_MONOTONIC",
+            stamp: if counter.is_some() { "counter" } else { "clock" },
             slack_ns: slack(),
             policy: policy()?,
             idle_states: asked.idle_states,
@@ -243,6 +257,8 @@ impl Probe for SleepLateness {
 struct Sample {
     /// Wake-up less absolute target; negative when early.
     lateness_ns: i64,
+    /// To either side.
+    within_ns: i64,
     /// CPU time of the sleep and of the reads around it.
     cpu_ns: u64,
     /// No signal ended it.
@@ -250,13 +266,42 @@ struct Sample {
 }
 
 /// One sleep between two readings of the clock, and those between two of the thread's CPU time.
-fn sample(sleep: Sleep, target_ns: u64) -> Sample {
+fn sample(counter: Option<TickScale>, sleep: Sleep, target_ns: u64) -> Sample {
     let cpu_start_ns = OsClock::ThreadCpu.now_ns();
     let start_ns = OsClock::Monotonic.now_ns();
     let completed = sleep(start_ns, target_ns);
-    let end_ns = OsClock::Monotonic.now_ns();
+    // What costs least first: neither is to be charged with the other.
+    let woken = counter.map(|scale| (scale, tsc::read_ordered_end()));
+    let end_ns = if woken.is_none() { OsClock::Monotonic.now_ns() as i64 } else { 0 };
     let cpu_ns = OsClock::ThreadCpu.now_ns().saturating_sub(cpu_start_ns);
-    Sample { lateness_ns: end_ns as i64 - (start_ns + target_ns) as i64, cpu_ns, completed }
+    let (end_ns, within_ns) = woken.map_or((end_ns, 0), |(scale, woken)| at_counter(scale, woken));
+    Sample { lateness_ns: end_ns - (start_ns + target_ns) as i64, within_ns, cpu_ns, completed }
+}
+
+/// The counter's scale; `None` where hptime does not trust it, or there is none.
+fn counter() -> Option<TickScale> {
+    let frequency = Timebase::get().frequency.filter(|_| precise::fallback_reason().is_none());
+    frequency.map(|frequency| TickScale::new(frequency.hz))
+}
+
+/// `CLOCK_MONOTONIC` of a moment just passed, by the counter, and within what to either side.
+fn at_counter(scale: TickScale, moment: u64) -> (i64, i64) {
+    // What was read after the moment is not before it; and the clock is quick from now on.
+    let latest_ns = OsClock::Monotonic.now_ns() as i64;
+    let (mut at_ns, mut tightest_ps) = (latest_ns, i64::MAX);
+    for _ in 0..STAMPS {
+        let before = tsc::read_ordered_start();
+        let now_ns = OsClock::Monotonic.now_ns() as i64;
+        let width_ps = scale.picoseconds(tsc::read_ordered_end().wrapping_sub(before) as i64);
+        if width_ps < tightest_ps {
+            tightest_ps = width_ps;
+            at_ns = now_ns - (scale.picoseconds(before.wrapping_sub(moment) as i64) + width_ps / 2) / 1000;
+        }
+        if tightest_ps <= TIGHT_PS {
+            break;
+        }
+    }
+    (at_ns.min(latest_ns), tightest_ps / 2000)
 }
 
 /// Mean CPU time that a sample without a sleep reads: the cost of the clocks, which the sleep must not be charged with.
@@ -269,9 +314,9 @@ fn sample(sleep: Sleep, target_ns: u64) -> Sample {
 fn cpu_ns_of_reads() -> Option<f64> {
     static CPU_NS: OnceLock<Option<f64>> = OnceLock::new();
     *CPU_NS.get_or_init(|| {
-        let (mut total_ns, mut advanced) = (0, 0);
+        let (mut total_ns, mut advanced, counter) = (0, 0, counter());
         for _ in 0..EMPTY_SAMPLES {
-            let cpu_ns = sample(|_, _| true, 0).cpu_ns;
+            let cpu_ns = sample(counter, |_, _| true, 0).cpu_ns;
             total_ns += cpu_ns;
             advanced += u32::from(cpu_ns > 0);
         }
@@ -357,7 +402,7 @@ mod tests {
     fn every_sleep_lasts_at_least_its_target() {
         for sleep in [usleep as Sleep, nanosleep, clock_nanosleep] {
             for _ in 0..20 {
-                let sample = sample(sleep, 300_000);
+                let sample = sample(counter(), sleep, 300_000);
                 assert!(!sample.completed || sample.lateness_ns >= 0);
             }
         }
