@@ -196,10 +196,9 @@ def test_timing_cycles_and_embedded_databases_are_measured_and_judged(pod: Start
         ("storage", "operations", "sqlite"),
         ("storage", "operations", "duckdb"),
     }
-    assert {one["validity"] for one in exported["rows"]} == {"valid"}
-    assert {one["cell"] for one in exported["rows"] if one["value"] is not None} == {
-        one["cell"] for one in exported["cells"]
-    }
+    # some may have been repeated: another test's writes change the disk beside a storage trial
+    valid = {one["cell"] for one in exported["rows"] if one["value"] is not None and one["validity"] == "valid"}
+    assert valid == {one["cell"] for one in exported["cells"]}
     assert {path.stat().st_uid for path in runs.rglob("*")} == {int(USER.split(":")[0])}
 
 
