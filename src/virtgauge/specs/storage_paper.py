@@ -131,11 +131,15 @@ class Stand:
         measured = (cell for cell in self._plain if rates(self._context, cell, arm.name))
         return len({self._context.words(cell, "database") for cell in measured} & set(PAPER_LEVELS))
 
-    def has_one_processor(self, server: str) -> bool:
-        """Whether what stands for a server of the paper can serve one client at a time only."""
-        context, arm = self._context, self.arms[server][0].name
-        measured = next((cell for cell in self._plain if rates(context, cell, arm)), None)
-        return measured is not None and server_cpus(context, measured, arm) == 1
+    @functools.cached_property
+    def of_one_processor(self) -> set[str]:
+        """Servers of the paper for which something stands that can serve one client at a time only."""
+        found = set()
+        for server, (arm, _) in self.arms.items():
+            measured = next((cell for cell in self._plain if rates(self._context, cell, arm.name)), None)
+            if measured is not None and server_cpus(self._context, measured, arm.name) == 1:
+                found.add(server)
+        return found
 
     def equal_levels(self) -> Iterator[str]:
         """Levels at which all of the paper's databases were measured writing, the strongest first."""
@@ -411,15 +415,15 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
         if not arm.emulated and (server == "physical" or arm.is_virtual)
     }
 
-    single = {server for server in deciding if stand.has_one_processor(server)}
-
     def missing_reason(measure: str, cells: Cells) -> str:
         server = str(cells.get("server", "physical"))
         if server in stand.arms and stand.arms[server][0].emulated:
             return f"the only {_SERVERS[server]} of this run is {stand.arms[server][0].mark}, which decides nothing"
         if server not in deciding:
             return f"this run has no {_SERVERS[server]} that decides anything"
-        if server in single and (measure == "rate_by_clients" or cells.get("clients") == "many clients"):
+        if server in stand.of_one_processor and (
+            measure == "rate_by_clients" or cells.get("clients") == "many clients"
+        ):
             return f"the {_SERVERS[server]} has one processor, which serves one client at a time: vcpus = 2"
         if measure == "rate_by_clients":
             return "1, 12 and more clients are needed"
@@ -449,7 +453,7 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         own, limited = functools.partial(rates, context, cell), bool(client_limited(context, cell, arm.name))
         return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=limited)
 
-    if stand.has_one_processor(paper.server) and paper.many_clients:
+    if paper.server in stand.of_one_processor and paper.many_clients:
         return
     if known is not None:
         yield from figure("rate", known, clients=paper.clients)
@@ -459,7 +463,7 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         usual = all(context.level(cell, name) == context.level(known, name) for name in ("durability", "flushes"))
         if usual and context.words(cell, "database") == paper.database:
             index, count = context.level(cell, "index") == "yes", context.level(cell, "clients") or "1"
-            if index and not (stand.has_one_processor(paper.server) and count != "1"):
+            if index and not (paper.server in stand.of_one_processor and count != "1"):
                 yield from figure("rate_by_clients", cell, count=float(count))
             if count == "1":
                 yield from figure("rate_by_index", cell, index=index)
