@@ -23,8 +23,6 @@ const HEAD_START: u64 = 20_000_000;
 const GLANCE: u64 = 20_000_000;
 /// The most that a span may last, in milliseconds.
 const LONGEST_MS: u64 = 86_400_000;
-/// The most that it lasts longer for clients that have had too little of it, in nanoseconds.
-const LONGER: u64 = 60_000_000_000;
 
 /// What `measure` answers.
 #[derive(Clone, Debug, Serialize)]
@@ -92,7 +90,8 @@ pub fn measure(spec: &MeasureSpec, store: &dyn Store) -> Result<Measured, Failur
     }
     let begin = now() + HEAD_START;
     let start = begin + spec.warmup_ms * 1_000_000;
-    let span = Span::new(begin, start, spec.duration_ms * 1_000_000, LONGER, roles.len() as u64, spec.least_operations);
+    let (duration, longer) = (spec.duration_ms * 1_000_000, spec.longer_ms * 1_000_000);
+    let span = Span::new(begin, start, duration, longer, roles.len() as u64, spec.least_operations);
     let writing = roles.iter().filter(|(_, role)| matches!(role, Role::Writer(_))).count() as u64;
     let acknowledged = match &spec.acknowledged {
         Some(path) => Some(Writing::create(path, writing, begin)?),
@@ -158,8 +157,9 @@ fn roles(spec: &MeasureSpec) -> Result<Vec<(usize, Role)>, Failure> {
     if spec.streams.is_empty() || spec.duration_ms == 0 {
         return Err(Failure::new(Kind::BadRequest, "a measurement needs a stream and a duration_ms"));
     }
-    if spec.duration_ms.max(spec.warmup_ms) > LONGEST_MS {
-        return Err(Failure::new(Kind::BadRequest, format!("duration_ms and warmup_ms are at most {LONGEST_MS}")));
+    if spec.duration_ms.max(spec.warmup_ms).max(spec.longer_ms) > LONGEST_MS {
+        let message = format!("duration_ms, warmup_ms and longer_ms are at most {LONGEST_MS}");
+        return Err(Failure::new(Kind::BadRequest, message));
     }
     if spec.least_operations > 0 && spec.streams.iter().any(|stream| stream.r#loop != Loop::Closed) {
         return Err(Failure::new(Kind::BadRequest, "least_operations is of closed loops alone"));

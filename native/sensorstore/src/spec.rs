@@ -201,11 +201,13 @@ pub struct MeasureSpec {
     pub warmup_ms: u64,
     /// How long they count.
     pub duration_ms: u64,
-    /// How many answers each client is to have meanwhile, those to a pipeline as one: it counts longer until it has, by
-    /// a minute at most, but not for a client that fails, nor for one that hardly has its turn beside the others.  Of
-    /// closed loops alone.
+    /// How many answers each client is to have meanwhile, those to a pipeline as one: it counts longer until it has, but
+    /// not for a client that fails, nor for one that hardly has its turn beside the others.  Of closed loops alone.
     #[serde(default)]
     pub least_operations: u64,
+    /// By how much longer at most.
+    #[serde(default)]
+    pub longer_ms: u64,
     /// The file that holds what was acknowledged, beyond a kill -9.
     #[serde(default)]
     pub acknowledged: Option<PathBuf>,

@@ -46,6 +46,7 @@ fn closed(memory: &Memory, clients: u64, pipeline: u64, warmup_ms: u64, duration
     let mut asked = specification(duration_ms, &streams);
     asked["warmup_ms"] = json!(warmup_ms);
     asked["least_operations"] = json!(least);
+    asked["longer_ms"] = json!(60_000);
     memory.measure(asked)
 }
 

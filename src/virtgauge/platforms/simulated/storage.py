@@ -23,7 +23,6 @@ from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Si
 
 _DRAWN = 20_000  # Per stream and trial; each stands for as many operations as it takes to make up the stream
 _BURSTS = 10  # Of which a probe of the disk consists
-_LONGER_S = 60.0  # For which a measurement is lengthened at most
 _VERSION = "simulated 1"
 
 
@@ -169,7 +168,7 @@ class StorageDevice:
             least * one["clients"] * one["pipeline"] / self._closed_per_s(one, level, alone=alone)
             for one in asked["streams"]
         ]
-        seconds = min(max(seconds, *each_s), seconds + _LONGER_S)
+        seconds = min(max(seconds, *each_s), seconds + asked["longer_ms"] / 1e3)
         streams = [self._stream(stream, level, seconds, late, alone=alone) for stream in asked["streams"]]
         operations = sum(stream["operations"] for stream in streams)
         return {

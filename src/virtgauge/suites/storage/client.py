@@ -214,6 +214,7 @@ class Sensorstore:
             "warmup_ms": round(warmup_s * 1000),
             "duration_ms": round(seconds * 1000),
             "least_operations": LEAST_OPERATIONS if waits else 0,
+            "longer_ms": round(LONGER_S * 1000),
             "acknowledged": None if acknowledged is None else str(acknowledged),
             "until_failure": acknowledged is not None,
         }
