@@ -177,7 +177,7 @@ def _print_found(
 
 @app.command(
     epilog="Examples: virtgauge provision --plan quick · virtgauge provision kernel --flavour rt · "
-    "sudo virtgauge provision databases · virtgauge provision --list"
+    "virtgauge provision databases · virtgauge provision --list"
 )
 def provision(
     parts: Annotated[

@@ -181,7 +181,7 @@ class Database(abc.ABC):
         java = find_java()
         if java is None:
             reason = f"there is no Java {JAVA_VERSION}, on which {self.title} runs"
-            return Missing(reason, "sudo virtgauge provision databases")
+            return Missing(reason, "virtgauge provision databases")
         return Found(version, source, folder, java, shares=(folder, *outside_the_system(java.parent.parent)))
 
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Levels:

@@ -77,7 +77,7 @@ class Cassandra(Database):
     null_protocol = "cassandra"
     write_modes = ("pipelined",)
     on_java = True
-    memory_mib = 1536
+    memory_mib = 2048
     disk_mib = 1024
 
     def own_levels(self, period_ms: int) -> Levels:
@@ -92,7 +92,7 @@ class Cassandra(Database):
 
     def own_server(self, at: Instance, programs: Path) -> Server:
         yaml, logging = at.config / "cassandra.yaml", at.config / "logback.xml"
-        heap_mib = max(self.memory_mib // 3, 256)
+        heap_mib = self.memory_mib // 2  # as its own start-up script has it; a third ran full of 16 clients' batches
         (agent,) = (path.name for path in at.found.programs.glob("jamm-*.jar"))
         java = [
             str(at.found.java),

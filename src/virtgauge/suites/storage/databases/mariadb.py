@@ -53,7 +53,7 @@ class MariaDB(Database):
         version = version_of(server, r"(\d+\.\d+\.\d+)-MariaDB")
         folder = server.resolve().parent.parent if server else None
         if folder is None or version is None or not (folder / "bin" / "mariadb-install-db").exists():
-            return Missing("MariaDB's server is not installed", "sudo virtgauge provision databases")
+            return Missing("MariaDB's server is not installed", "virtgauge provision databases")
         return Found(version, str(folder), folder, shares=outside_the_system(folder))
 
     def own_levels(self, period_ms: int) -> Levels:

@@ -58,7 +58,7 @@ class PostgreSQL(Database):
         folder = find_postgresql()
         version = version_of(folder and folder / "postgres", r"(\d+(\.\d+)*)")
         if folder is None or version is None:
-            return Missing("PostgreSQL's server is not installed", "sudo virtgauge provision databases")
+            return Missing("PostgreSQL's server is not installed", "virtgauge provision databases")
         return Found(version, str(folder), folder, shares=outside_the_system(folder.parent))
 
     def grows_by(self, version: str, writers: int) -> int:
