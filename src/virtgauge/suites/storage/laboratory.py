@@ -86,6 +86,7 @@ class StorageTestbed(Testbed, abc.ABC):
         self.spec = spec
         # Which rows the table that a trial has left holds; None where there is none to be read again.
         self.kept_rows: Hashable = None
+        self.has_run_in = False  # whether a server on Java has been loaded for long enough to be measured
         # where the client runs: of the same place, one calibration holds for all testbeds
         self.client_place: Hashable = "host"
         self.calibrated: set[Hashable] = set()  # what the client was asked then; kept by the calibration
