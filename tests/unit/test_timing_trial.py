@@ -94,6 +94,7 @@ async def test_values_and_counts_are_those_of_one_piece():
     assert found.result["cpu_ns_per_sleep"] == pytest.approx(values.mean())
     assert found.result["early_share"] == pytest.approx((values < 10**8).mean())
     assert [params["samples"] for params in agent.asked] == [1000, 800]
+    assert [params.get("continued", False) for params in agent.asked] == [False, True]
     assert found.flags == ()
 
 

@@ -1,4 +1,4 @@
-//! hptime's clock and sleeps, one of each for the whole process: what they learn serves every trial.
+//! hptime's clock and sleeps, one of each for the whole process.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use hptime::{Clock, Fallback, Rule, Sleeper};
 /// The clock.
 pub static CLOCK: Clock = Clock::new();
 
-/// hptime's own rule.
+/// hptime's own rule.  What it learns is of the load that it learnt it beside: each trial begins by [`Sleeper::forget`].
 pub static ADAPTIVE: Sleeper = Sleeper::new(&CLOCK);
 
 /// The rule of the timing paper's library, with the tick of the kernel that this agent runs on.

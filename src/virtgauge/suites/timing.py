@@ -301,6 +301,8 @@ class TimingTrial(Sliced):
         params = dict(self._cell.params) | {"max_ns": limit_ns}
         if self._wanted:
             params |= {"samples": self._wanted - self._n, "seed": seed}
+        if self._kept and self._cell.probe == "sleep_lateness":
+            params["continued"] = True
         reply = await self._channel.request(
             "probe",
             name=self._cell.probe,

@@ -86,6 +86,7 @@ impl Load for LinkEmulator {
         };
         let placement = placement(asked.cpu, asked.fifo);
         precise::CLOCK.settle();
+        precise::ADAPTIVE.forget();
         let emulator = Emulator::open(&settings, &precise::ADAPTIVE)?;
         Worker::start("link-emulator", placement, move |stop| emulator.run(stop)).map(Self)
     }

@@ -158,6 +158,7 @@ impl Probe for PacketTrialResult {
         let settings = Settings::try_from(asked)?;
         let frames = settings.pace.frames;
         precise::CLOCK.settle();
+        precise::ADAPTIVE.forget();
         let opened = PacketTrial::open(settings, &precise::ADAPTIVE)?;
         let (port, port_reasons) = (opened.chosen().kind.name(), reasons(&opened));
         let clocks_start = trial.start()?;

@@ -77,6 +77,9 @@ pub struct Asked {
     idle_states: IdleStates,
     reservoir: Kept,
     seed: Seed,
+    /// Whether the trial has begun with another request, from which hptime has learnt.
+    #[serde(default)]
+    continued: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,6 +209,9 @@ impl Probe for SleepLateness {
         let (mut done, mut interrupted, mut early, mut cpu_ns) = (0, 0, 0_u64, 0);
         let spin_bound_ns = (target_ns / 4).min(LONGEST_SPIN_NS);
         let clocks_start = trial.start()?;
+        if !asked.continued {
+            precise::ADAPTIVE.forget();
+        }
         for _ in 0..WARM_UP {
             sample(counter, sleep, target_ns.min(LONGEST_WARM_UP_NS));
         }

@@ -58,12 +58,17 @@ impl Guard {
         if total >= FULL && self.total.compare_exchange(total, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let mut kept = 0;
             for bucket in &self.buckets {
-                let weight = bucket.load(Ordering::Relaxed);
-                let half = weight / 2;
-                bucket.fetch_sub(weight - half, Ordering::Relaxed);
-                kept += half;
+                let halved = bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |weight| Some(weight / 2));
+                kept += halved.unwrap_or(0) / 2;
             }
             self.total.fetch_add(kept, Ordering::Relaxed);
+        }
+    }
+
+    /// Knows nothing again, as when it was new; halving takes a share and no amount, so that no weight falls below zero.
+    pub fn forget(&self) {
+        for weight in self.buckets.iter().chain([&self.total]) {
+            weight.store(0, Ordering::Relaxed);
         }
     }
 
@@ -154,6 +159,16 @@ mod tests {
         assert!((8_000..=9_300).contains(&guard.ns()), "{}", guard.ns());
         (0..20).for_each(|_| guard.record(200_000));
         assert!(guard.ns() >= 200_000, "{}", guard.ns());
+    }
+
+    #[test]
+    fn what_was_learnt_beside_one_load_is_forgotten_before_the_next() {
+        let guard = Guard::new();
+        (0..5000).for_each(|_| guard.record(400_000));
+        guard.forget();
+        assert_eq!(guard.ns(), Guard::new().ns());
+        (0..2000).for_each(|_| guard.record(8_000));
+        assert!((8_000..=9_300).contains(&guard.ns()), "{}", guard.ns());
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl<'c, S: Source> Sleeper<'c, S> {
         }
     }
 
+    /// Forgets how late the kernel has woken threads: the guard is that of a new sleeper.
+    pub fn forget(&self) {
+        self.guard.forget();
+    }
+
     /// Sleeps until the absolute clock shows `deadline_ns` ([`Clock::now_ns`], that is `CLOCK_MONOTONIC`).
     #[inline(always)]
     pub fn sleep_until(&self, deadline_ns: i64) -> Result<Wake, SleepError> {
