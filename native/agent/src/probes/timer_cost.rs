@@ -17,9 +17,6 @@ use crate::usage::UsageStart;
 /// Differences taken between two rounds of counting; their stamps fit into the first-level cache.
 const CHUNK: usize = 1024;
 
-/// Reads before the trial that are not counted: they load code, page tables and the branch predictor.
-const WARM_UP: usize = 256;
-
 /// Its parameters.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -260,12 +257,12 @@ fn measure<F: Function>(asked: Asked, trial: &mut Trial) -> Result<Measured<Time
     let mut recorder = Recorder::new(asked.reservoir, asked.seed.0);
     let scale = scale_for::<F>(Timebase::get())?;
     let mut stamps = vec![F::ZERO; CHUNK + 1];
-    fill::<F>(&mut stamps);
-    fill::<F>(&mut stamps[..WARM_UP]);
     let overhead_ps = F::overhead_ps(scale);
     let mut steps = Steps::default();
     let mut done = 0;
     let clocks_start = trial.start()?;
+    // Not counted: these load code, caches, page tables and the branch predictor, from which the load has taken them.
+    fill::<F>(&mut stamps);
     let usage_start = UsageStart::now();
     loop {
         let count = CHUNK.min((extent.samples - done) as usize);
