@@ -136,6 +136,12 @@ def test_only_cells_without_a_load_are_measured_in_slices():
     assert sliced == {"idle": True, "cpu": False, "io": False}
 
 
+def test_a_clock_is_read_beside_a_load_until_its_threads_had_their_turns():
+    cells = TimingSuite.create({"loads": ["idle", "cpu", "io"], "timers": ["rdtsc"], "sleeps": [], "reads": 1000}).cells()
+    least = {cell.factors["load"]: (cell.params.get("least_ns"), cell.expected_s) for cell in cells}
+    assert least == {"idle": (None, pytest.approx(0.1, abs=0.01)), **dict.fromkeys(("cpu", "io"), (10**8, 0.2))}
+
+
 def test_simulated_misses_are_in_a_row_until_a_cycle_is_in_time_as_the_agent_counts_them():
     late_us = np.array([5, 2500, 1200, 3, 1800])
     params = {"kind": "sleep", "class": "fifo", "period_ns": 1_000_000, "worst": 1}

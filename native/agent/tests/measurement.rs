@@ -111,6 +111,17 @@ fn a_trial_ends_at_its_time_limit_with_what_it_has() {
 }
 
 #[test]
+fn fast_reads_go_on_for_the_least_time() {
+    let Value::Map(mut entries) = timer_cost("rdtsc", 1000) else { unreachable!() };
+    entries.push(("least_ns".into(), 50_000_000.into()));
+    let result = measured(&mut Controller::greeted(), 1, "timer_cost", Value::Map(entries));
+    assert!(unsigned(&result, "value.distribution.n") > 1000, "{result}");
+    assert_eq!(unsigned(&result, "value.requested"), 1000);
+    // The time counts from just before the usage does.
+    assert!(unsigned(&result, "value.usage.elapsed_ns") >= 49_000_000, "{result}");
+}
+
+#[test]
 fn sleeps_are_late_and_not_early() {
     let mut controller = Controller::greeted();
     for (id, function) in (1..).zip(["usleep", "nanosleep", "clock_nanosleep"]) {

@@ -134,6 +134,8 @@ impl Drop for Trial {
 pub struct Extent {
     /// Samples to take.
     pub samples: u64,
+    /// Take more of them until so long has passed.
+    pub least_ns: u64,
     /// Stop early after this long.
     pub max_ns: u64,
 }
@@ -171,7 +173,9 @@ impl Trial {
     fn goes_on(&mut self, done: u64, extent: Extent) -> Result<bool, Failure> {
         let now_ns = OsClock::Monotonic.now_ns();
         let elapsed_ns = now_ns.saturating_sub(self.started_ns);
-        let share = (done as f64 / extent.samples as f64).max(elapsed_ns as f64 / extent.max_ns as f64);
+        // Without a least time its quotient is infinite, or no number, which the smaller of two is not.
+        let taken = (done as f64 / extent.samples as f64).min(elapsed_ns as f64 / extent.least_ns as f64);
+        let share = taken.max(elapsed_ns as f64 / extent.max_ns as f64);
         self.still_wanted(share, now_ns)?;
         Ok(share < 1.0)
     }

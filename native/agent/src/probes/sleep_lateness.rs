@@ -197,7 +197,7 @@ impl Probe for SleepLateness {
             )));
         }
         let sleep = function.sleep();
-        let extent = Extent { samples: asked.samples.0, max_ns: asked.max_ns.0 };
+        let extent = Extent { samples: asked.samples.0, least_ns: 0, max_ns: asked.max_ns.0 };
         let mut recorder = Recorder::new(asked.reservoir, asked.seed.0);
         let mut random = SplitMix64::new(asked.seed.0);
         set_slack(asked.slack_ns.0)?;

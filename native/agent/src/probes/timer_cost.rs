@@ -23,6 +23,8 @@ const CHUNK: usize = 1024;
 pub struct Asked {
     function: Name,
     samples: Samples,
+    /// Time for which the trial goes on at least, with more samples than were asked for.
+    least_ns: Option<MaxNs>,
     max_ns: MaxNs,
     reservoir: Kept,
     seed: Seed,
@@ -253,7 +255,8 @@ impl Probe for TimerCost {
 }
 
 fn measure<F: Function>(asked: Asked, trial: &mut Trial) -> Result<Measured<TimerCost>, Failure> {
-    let extent = Extent { samples: asked.samples.0, max_ns: asked.max_ns.0 };
+    let least_ns = asked.least_ns.map_or(0, |least| least.0);
+    let extent = Extent { samples: asked.samples.0, least_ns, max_ns: asked.max_ns.0 };
     let mut recorder = Recorder::new(asked.reservoir, asked.seed.0);
     let scale = scale_for::<F>(Timebase::get())?;
     let mut stamps = vec![F::ZERO; CHUNK + 1];
@@ -265,7 +268,10 @@ fn measure<F: Function>(asked: Asked, trial: &mut Trial) -> Result<Measured<Time
     fill::<F>(&mut stamps);
     let usage_start = UsageStart::now();
     loop {
-        let count = CHUNK.min((extent.samples - done) as usize);
+        let count = match extent.samples.saturating_sub(done) {
+            0 => CHUNK,
+            left => CHUNK.min(left as usize),
+        };
         let stamps = &mut stamps[..=count];
         fill::<F>(stamps);
         for pair in stamps.windows(2) {
