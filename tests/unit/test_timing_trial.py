@@ -13,6 +13,7 @@ import pytest
 from virtgauge.agent.channel import AgentError, Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host import tracing
+from virtgauge.platforms.simulated import agent as simulated_agent
 from virtgauge.platforms.simulated.answers import cycle_fields, distribution_message
 from virtgauge.specs.suites import find_measure
 from virtgauge.specs.timing import watched_in
@@ -140,6 +141,12 @@ def test_a_clock_is_read_beside_a_load_until_its_threads_had_their_turns():
     cells = TimingSuite.create({"loads": ["idle", "cpu", "io"], "timers": ["rdtsc"], "sleeps": [], "reads": 1000}).cells()
     least = {cell.factors["load"]: (cell.params.get("least_ns"), cell.expected_s) for cell in cells}
     assert least == {"idle": (None, pytest.approx(0.1, abs=0.01)), **dict.fromkeys(("cpu", "io"), (10**8, 0.2))}
+
+
+def test_a_load_settles_as_long_in_the_simulation_as_in_the_agent():
+    source = Path(__file__).parents[2] / "native" / "agent" / "src" / "probes" / "mod.rs"
+    (settling_ms,) = re.findall(r"SETTLING: Duration = Duration::from_millis\((\d+)\)", source.read_text())
+    assert int(settling_ms) * 1_000_000 == simulated_agent._SETTLING_NS
 
 
 def test_simulated_misses_are_in_a_row_until_a_cycle_is_in_time_as_the_agent_counts_them():

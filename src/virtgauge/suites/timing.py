@@ -240,7 +240,7 @@ class TimingSuite(Suite):
         return await set_up_file_testbed(stage, self._settings.io)
 
     def sliced(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> TimingTrial | None:
-        """Idle cells only: a load starts with each request, and while its threads settle, sleeps wake too early.
+        """Idle cells only: a load starts with each request, and settles for longer than a slice may last.
 
         Nor are cycles: what others take of the machine is what they are there to see.
         """

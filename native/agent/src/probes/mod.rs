@@ -34,7 +34,8 @@ use reservoir::Reservoir;
 const PROGRESS_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// How long a load runs before the first sample: its threads, and this one among them, are no newcomers to the scheduler then.
-const SETTLING: Duration = Duration::from_millis(100);
+/// Beside a hundred of them sleeps wake earlier before (docs/noise.md).
+const SETTLING: Duration = Duration::from_millis(250);
 
 /// Most raw values that a trial keeps; they fit into one frame.
 const LARGEST_RESERVOIR: u64 = 500_000;

@@ -47,8 +47,8 @@ _OF_LOADS = {*get_args(LoadFault), *get_args(MemoryFault)}
 _MOST_SAMPLES = 20_000
 """A simulated trial draws no more values than this, whatever was asked: the rest would say the same again."""
 
-_REQUEST_NS, _SETTLING_NS = 200_000, 100_000_000
-"""What a request takes on a machine whose time passes, and what a load needs to settle."""
+_REQUEST_NS, _SETTLING_NS = 200_000, 250_000_000
+"""What a request takes on a machine whose time passes, and what a load needs to settle, as the agent has it."""
 
 
 class SimulatedAgent:
