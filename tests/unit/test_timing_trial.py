@@ -1,6 +1,7 @@
 """Slices of a timing trial joined are what one piece would have told."""
 
 import asyncio
+import dataclasses
 import math
 import re
 import threading
@@ -122,6 +123,16 @@ async def test_every_slice_is_represented_among_the_raw_values_by_its_samples():
     assert 70 <= (kept == 1).sum() < 100
 
 
+@pytest.mark.parametrize(("load", "n", "fatal"), [("cpu", 19, True), ("cpu", 20, False), ("io", 19, True), ("idle", 4, 0)])
+async def test_a_trial_beside_a_load_takes_as_many_samples_as_its_median(load, n, fatal):
+    cell = dataclasses.replace(CELL, factors={"function": "usleep", "load": load})
+    trial = TimingTrial(cell, Agent(np.arange(1, n + 1)), None, lambda _: None)
+    trial.keep(await trial.measure(None))
+    (flag,) = trial.joined().flags
+    assert (flag.name, flag.fatal) == ("short", fatal)
+    assert flag.detail == f"{n} of 1000 samples in the time allowed" + "; a median takes 20" * fatal
+
+
 async def test_a_slice_asks_for_no_more_time_than_the_trial_has_left():
     agent = Agent(np.full(10, 1), np.full(10, 1))
     trial = TimingTrial(CELL, agent, None, lambda _: None)
@@ -138,7 +149,8 @@ def test_only_cells_without_a_load_are_measured_in_slices():
 
 
 def test_a_clock_is_read_beside_a_load_until_its_threads_had_their_turns():
-    cells = TimingSuite.create({"loads": ["idle", "cpu", "io"], "timers": ["rdtsc"], "sleeps": [], "reads": 1000}).cells()
+    design = {"loads": ["idle", "cpu", "io"], "timers": ["rdtsc"], "sleeps": [], "reads": 1000}
+    cells = TimingSuite.create(design).cells()
     least = {cell.factors["load"]: (cell.params.get("least_ns"), cell.expected_s) for cell in cells}
     assert least == {"idle": (None, pytest.approx(0.1, abs=0.01)), **dict.fromkeys(("cpu", "io"), (10**8, 0.2))}
 
