@@ -21,8 +21,10 @@ TAIL_SAMPLES = 10
 draw than of the system."""
 
 
-_COARSE_SHARE, _NEIGHBOUR_SHARE = 0.1, 0.01
-"""From which share of all values on a bin is a step of a coarse clock, and a neighbouring bin its next step."""
+_COARSE_SHARE, _COMMON_SHARE = 0.1, 0.01
+"""From which share of all values on a bin its clock is coarse, and a value is common."""
+_BLUR, _SURE = 1 / 2048, 1 / 8
+"""Half the width of a bin of its value; and of a step, how far a value's multiple of it may be unknown."""
 _TAIL_POINTS = 16  # Of a curve, that always stay; it has several times as many
 FENCE = 1.5  # Interquartile ranges from the quartiles (J. W. Tukey 1977, "Exploratory Data Analysis", section 2D).
 LEAST_VALUES = 20  # Quartiles of fewer are themselves too uncertain to say what lies far beyond them
@@ -76,38 +78,48 @@ class Distribution:
         """The smallest value that half of all values do not exceed."""
         return self.quantile(0.5)
 
+    @functools.cached_property
+    def step(self) -> float:
+        """The step of a coarse clock that the values were read from; 0 where the clock is finer, or that is not known.
+
+        It is the smallest distance of two common values, if all of these are multiples of it: two modes seldom are.
+        From some ten steps on the bins are too wide to tell, and a step is too little of a value to matter.
+        """
+        common = self.values[self.counts >= max(_COMMON_SHARE * self.n, TAIL_SAMPLES)].astype(np.float64)
+        if common.size < 2:
+            return 0.0
+        gaps, blur = np.diff(common), np.abs(common) * _BLUR + 1
+        at = int(gaps.argmin())
+        step, times = float(gaps[at]), np.abs(np.rint(common / gaps[at]))
+        unknown = blur + times * (blur[at] + blur[at + 1])
+        sure = unknown <= _SURE * step
+        multiples = np.abs(np.abs(common) - times * step) <= unknown
+        return step if sure[at] and sure[at + 1] and (multiples | ~sure).all() else 0.0
+
     @property
     def interpolated_median(self) -> float:
         """The median of values that a coarse clock has rounded: interpolated within the step that holds it.
 
         A counter that advances every 10 ns reports a cost of 13 ns as seven times 10 and three times 20; the plain
         median says 10 of every cost between 5 and 15.  Where a tenth of all values or more share the median's bin, that
-        bin is taken to stand for all values up to half-way to its neighbours that hold a hundredth or more, evenly
-        spread (the median of grouped data).  Elsewhere, and where the bin holds a single value, this is :attr:`median`.
+        bin is taken to stand for all values up to half a step from it, evenly spread (the median of grouped data).
+        Elsewhere, and where no :attr:`step` is known, this is :attr:`median`.
         """
-        at = int(np.searchsorted(self.values, self.median))
         shares = self.counts.astype(np.float64) / self.n
-        heavy = np.flatnonzero(shares >= _NEIGHBOUR_SHARE)
-        if at >= self.values.size or self.counts[at] < 2 or shares[at] < _COARSE_SHARE or heavy.size < 2:
-            return self.median
-        place = int(np.searchsorted(heavy, at))
-        value = float(self.values[at])
-        gaps = [
-            abs(float(self.values[heavy[other]]) - value) / 2
-            for other in (place - 1, place + 1)
-            if 0 <= other < heavy.size
-        ]
-        low = value - (gaps[0] if place > 0 else gaps[-1])
-        high = value + gaps[-1]
+        low, high = self.median - self.step / 2, self.median + self.step / 2
         inside = (self.values > low) & (self.values <= high)
-        below = float(shares[self.values <= low].sum())
-        return low + (high - low) * (0.5 - below) / float(shares[inside].sum())
+        if not self.step or (share := float(shares[inside].sum())) < _COARSE_SHARE:
+            return self.median
+        return low + self.step * (0.5 - float(shares[self.values <= low].sum())) / share
 
     @property
     def half_iqr(self) -> float:
-        """Half the interquartile range, which Kirova et al. 2019 (section 2.3) call the MAD."""
+        """Half the interquartile range, which Kirova et al. 2019 (section 2.3) call the MAD.
+
+        Where a coarse clock shows both quartiles as one value it is less than the clock's step, which is told instead.
+        """
         low, high = self.quantiles([0.25, 0.75])
-        return float(high - low) / 2
+        return float(high - low) / 2 or self.step
 
     @property
     def mad(self) -> float:

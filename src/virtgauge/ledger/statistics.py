@@ -19,7 +19,6 @@ TAILS = {"p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 
 NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}  # Of histograms of durations
 MOST_BINS = 2**17  # Of a histogram: those of three digits over 64 bits are 56,000
-_SHARES = (0.25, 0.5, 0.75, *TAILS.values())
 
 
 def merged(histograms: Sequence[Histogram]) -> Histogram | None:
@@ -29,10 +28,10 @@ def merged(histograms: Sequence[Histogram]) -> Histogram | None:
 
 def statistics_of(distribution: Distribution) -> dict[str, float | None]:
     """The :data:`STATISTICS` of values, in their unit; a quantile is None where too few values lie beyond it."""
-    q25, _, q75, *tails = (float(value) for value in distribution.quantiles(_SHARES))
+    tails = (float(value) for value in distribution.quantiles([*TAILS.values()]))
     found: dict[str, float | None] = {
         "p50": distribution.interpolated_median,
-        "half_iqr": (q75 - q25) / 2,
+        "half_iqr": distribution.half_iqr,
         "mad": distribution.mad,
         "min": float(distribution.minimum),
         "max": float(distribution.maximum),

@@ -146,7 +146,8 @@ def _tables() -> Iterator[TableSpec]:
             split=("load",),
             caption="Half IQR is what Kirova et al. 2019 call MAD; MAD here is the median absolute deviation. Where a "
             "clock advances in steps as coarse as the cost itself, the median is interpolated within the step that "
-            "holds it. Every figure is the median over repetitions, of the minimum and the maximum too; a tail that is "
+            "holds it, and half the IQR, if both quartiles are one value, is that step, than which it is less. "
+            "Every figure is the median over repetitions, of the minimum and the maximum too; a tail that is "
             "too rare for any repetition is of the values of many together, and has neither interval nor ratio.",
         )
 
