@@ -86,6 +86,17 @@ def test_thinning_keeps_the_tail_of_a_million() -> None:
     assert min(decades) >= 8, decades
 
 
+@pytest.mark.parametrize(("n", "rank"), [(1, 1), (10, 10), (100, 99), (1000, 997)])
+def test_what_a_quantile_is_at_least_is_an_order_statistic(n: int, rank: int) -> None:
+    assert Distribution.of(np.arange(1, n + 1)).quantile_at_least(0.999, 0.95) == rank
+
+
+def test_what_a_quantile_is_at_least_is_so_as_often_as_stated() -> None:
+    rng = np.random.default_rng(3)
+    least = [Distribution.of(rng.integers(0, 10**6, 200)).quantile_at_least(0.99, 0.9) for _ in range(1000)]
+    assert 0.9 <= np.mean(np.array(least) <= 0.99e6) < 0.99
+
+
 def test_few_distinct_values_are_all_drawn() -> None:
     values, shares = ccdf(Distribution.of(np.array([1, 1, 1, 5])), 300)
     assert values.tolist() == [1, 5]

@@ -107,6 +107,19 @@ def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
     assert [one.needs for one in found.evidence] == [math.inf if expected is UNDECIDED else 0]
 
 
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [({"at_most": 80}, CONTRADICTED), ({"at_most": 120}, UNDECIDED), ({"at_least": 80}, CONFIRMED)],
+)
+@pytest.mark.parametrize("others", [0, 2])
+def test_what_may_be_higher_keeps_no_upper_bound(bound: Mapping[str, float], expected: Verdict, others: int) -> None:
+    figures = [figure(100 + n, load=str(n)) for n in range(1 + others)]
+    figures = [dataclasses.replace(one, may_be_higher=True) for one in figures]
+    found = heard({"relation": "bound", "measure": "cost", **bound}, figures)
+    assert found.verdict is expected
+    assert "cost: above " in found.evidence[0].text
+
+
 def test_an_order_of_what_may_be_higher_is_decided() -> None:
     figures = [figure(200, platform="vm"), figure(100, platform="host")]
     test = {"relation": "order", "measure": "cost", "factor": "platform", "descending": ["vm", "host"]}

@@ -109,6 +109,13 @@ def test_a_truth_that_is_not_contradicts(tmp_path: Path) -> None:
     assert "otherwise" in found["cost-tsc-faster"].reason
 
 
+def test_trials_too_short_to_tell_a_tail_contradict_by_what_it_is_at_least(papers_truth: Report) -> None:
+    claim = claims_of(papers_truth, "timing")["sleep-cpu-120-ns"]
+    assert claim.verdict is Verdict.CONTRADICTED
+    (evidence,) = claim.run[0].checked.evidence
+    assert "99.9th percentile: above " in evidence.text
+
+
 def test_wide_intervals_leave_it_open(tmp_path: Path) -> None:
     alike = {"rdtscp": 20.0, "clock_gettime": 20.5}
     found = claims_of(report.build(timing_replay(tmp_path / "run", alike, spread=0.2)), "timing")

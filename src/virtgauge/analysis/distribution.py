@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special  # and not scipy.stats, which takes over a second to import
 
 TAIL_SAMPLES = 10
 """How many values must lie beyond a quantile before it is reported: fewer, and it says more of the luck of the
@@ -72,6 +73,15 @@ class Distribution:
 
     def quantile(self, share: float) -> float:
         return float(self.quantiles([share])[0])
+
+    def quantile_at_least(self, share: float, confidence: float) -> float:
+        """What the quantile is at least of that which the values, each by itself, were drawn from, with a confidence.
+
+        Of their order statistics the largest that is not above it (W. J. Conover 1999, "Practical Nonparametric
+        Statistics", section 3.2); a hundred values tell so of the quantile at 0.999 what ten thousand tell as a point.
+        """
+        at_most = special.bdtr(np.arange(self.n), self.n, share)  # of drawing so many or fewer that are not above it
+        return self.quantile(max(int(np.searchsorted(at_most, 1 - confidence)), 1) / self.n)
 
     @functools.cached_property
     def median(self) -> float:

@@ -147,7 +147,7 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
             agrees, wider = verdicts.of_extreme(agrees, surely, chosen, every, test.which, bounds)
             why, likely = why + wider, None if wider else likely
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
-        text = f"{head}{where}: {told(one.estimate, measure.unit)}{why}"
+        text = f"{head}{where}: {told(estimate(), measure.unit)}{why}"
         evidence = evidence_of(text, agrees, figures, one, likely=likely)
         judged.append(Judged(one.estimate.point, evidence, agrees if extreme else sure))
     yield from verdicts.quantified(judged, test.which)

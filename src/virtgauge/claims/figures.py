@@ -173,10 +173,12 @@ class Figures:
         Its ends are values that were measured: between two ticks of a coarse clock there is none, and an end that lies
         there (the median of an even number) would surely exclude the tick below.
         """
-        if self.exact or among == 1:
+        if self.exact:
             return one.estimate
-        wanted = self.wanted(among)
-        return self.once(lambda: self._within_ticks(one, wanted), "own", one, wanted)
+        wanted, found = self.wanted(among), one.estimate
+        if among > 1:
+            found = self.once(lambda: self._within_ticks(one, wanted), "own", one, wanted)
+        return dataclasses.replace(found, high=math.inf) if one.may_be_higher and found.has_interval else found
 
     @staticmethod
     def _within_ticks(one: Figure, wanted: float) -> Estimate:

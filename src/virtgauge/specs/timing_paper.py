@@ -12,6 +12,7 @@ from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.ledger.statistics import NS_PER_UNIT, TAILS
 from virtgauge.reference import TimingFigure, timing_figures
 from virtgauge.reference import table as reference_table
 from virtgauge.results.columns import Cell
@@ -32,6 +33,8 @@ _PLAIN_RUNTIMES = ("runc", "crun", "youki")
 _STATISTICS = {"median": "p50", "half_iqr": "half_iqr", "max": "max", "min": "min", "p90": "p90", "p99.9": "p99.9"}
 """Ours, by the paper's parameter."""
 _CPU_SHARE = "cpu_share"  # CPU time of a sleep, of the time that it should take
+_TAIL, _LEAST_TAIL = "p99.9", "at least p99.9"
+_CONFIDENCE = 0.95  # Of what a trial's p99.9 is at least
 _TARGET_NS = 1e7
 """Of the paper's sleeps, of which it says no length: longer than a tick, so that HPTSleep is asleep at first and awake
 at last.  Where several were measured, the nearest one is taken."""
@@ -129,6 +132,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
                 return {}
             spent = context.values("sleep_lateness.cpu_per_sleep", cell, arm)
             return {block: cpu_ns / target_ns for block, cpu_ns in spent.items()}
+        if measure == _LEAST_TAIL:
+            return _least_tail(context, cell, arm)
         return context.values(f"{cell.probe}.{_STATISTICS[measure]}", cell, arm)
 
     figures: list[Figure] = []
@@ -137,6 +142,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
         asked = [*_STATISTICS, *([_CPU_SHARE] if table == "sleep_miss" else [])]
         for measure in asked if name in judged else ():
             arm, of = judged[name], functools.partial(values, table, function, load, measure)
+            if at_least := (table, measure) == ("sleep_miss", _TAIL) and not of(name):
+                of = functools.partial(values, table, function, load, _LEAST_TAIL)
             own = paper_platform(arm)
             levels: dict[str, Level] = {"table": table, "function": function, "load": load, "platform": own or name}
             plain = not arm.is_virtual and (arm.kind != "oci" or arm.settings.get("runtime") in _PLAIN_RUNTIMES)
@@ -144,9 +151,21 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
                 "of_the_paper": own is not None,
                 "virtual_or_host": own == "Host OS" or not plain,
             }
-            figures += context.claim_figure(measure, levels, of, arm, facts=facts, label=arm.label)
+            figures += context.claim_figure(
+                measure, levels, of, arm, facts=facts, label=arm.label, may_be_higher=at_least
+            )
     found = Figures(claim_file("timing"), figures, context.table.claims_confidence, missing_reason)
     return check_claims("timing", {"": found})
+
+
+def _least_tail(context: Context, cell: Cell, arm: str) -> Blocks:
+    """By block what the p99.9 is at least: few trials are long enough to tell it, and a short one may contradict."""
+    blocks = {number: block for block, number in context.table.numbers(cell, arm).items()}
+    return {
+        blocks[number]: one.quantile_at_least(TAILS[_TAIL], _CONFIDENCE) * NS_PER_UNIT[one.unit]
+        for number, one in context.table.ledger.histograms(blocks, cell.probe)
+        if one.n and one.unit in NS_PER_UNIT
+    }
 
 
 def paper_platform(arm: ArmRecord) -> str | None:
