@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import isolation_results
 import pytest
 from isolation_reports import rows_of
 from isolation_results import Design, IsolationArm, isolation_arms, isolation_ledger
@@ -114,6 +119,35 @@ def test_a_processor_that_changes_its_clock_is_the_papers_other_case(tmp_path: P
     assert claims["energy-saving-slows-a-limited-guest"].verdict is Verdict.CONTRADICTED
     assert claims["cpu-limit-honoured-alone"].verdict is Verdict.UNTESTABLE
     assert "changes its clock" in claims["cpu-limit-honoured-alone"].evidence[0].text
+
+
+@dataclasses.dataclass(frozen=True)
+class Governed(Design):
+    """Every cell under two governors."""
+
+    def cells(self) -> Iterator[dict[str, str]]:
+        for factors, governor in itertools.product(super().cells(), ("performance", "powersave")):
+            yield factors | {"governor": governor}
+
+
+def test_of_two_governors_the_one_that_changes_the_clock_is_the_papers_other_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = isolation_results.outcome
+
+    def outcome(arm: IsolationArm, factors: Mapping[str, str], *rest: Any) -> Any:
+        result, histograms = known(arm, factors, *rest)
+        slow = {"frequency": {"before_hz": 0.8e9, "after_hz": 3.2e9}}
+        return result | (slow if factors["governor"] == "powersave" else {}), histograms
+
+    monkeypatch.setattr(isolation_results, "outcome", outcome)
+    arms = [IsolationArm(arm_record("host", "host", "Host", "reference")), IsolationArm(arm_record("vm", "qemu", "VM"))]
+    designs = [Governed(loads=("none",), shares=(50, 95), policies=("none", BOTH))]
+    claims = judged(report.build(isolation_ledger(tmp_path / "run", arms, designs)), "vm")
+    without, saving = claims["cpu-limit-honoured-alone"], claims["energy-saving-below-70"]
+    assert (without.verdict, saving.verdict) == (Verdict.CONFIRMED, Verdict.CONTRADICTED)
+    assert all("performance" in one.text for one in without.evidence)
+    assert all("powersave" in one.text for one in saving.evidence)
 
 
 def test_what_was_not_measured_is_not_testable_and_says_so(tmp_path: Path) -> None:

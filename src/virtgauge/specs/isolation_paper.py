@@ -173,12 +173,16 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 def _figures(context: Context, arm: ArmRecord) -> Figures:
     cells = [cell for cell in context.cells if effort(context.table, cell, arm.name)]
     references = [cell for cell in cells if cell == reference(cell) and words.about(cell) is Resource.CPU]
-    clocks = (context.values("frequency_ratio", cell, arm.name).values() for cell in references)
-    saving = any(abs(statistics.median(changes) - 1) > _CLOCK_CHANGED for changes in clocks if changes)
+    saving = {_governor(cell): False for cell in cells}
+    for cell in references:
+        if changes := context.values("frequency_ratio", cell, arm.name).values():
+            saving[_governor(cell)] |= abs(statistics.median(changes) - 1) > _CLOCK_CHANGED
+    cases = {*saving.values()} or {False}
 
     def missing_reason(measure: str, at: Cells) -> str:
-        if at.get("energy_saving", saving) is not saving:
-            verb, case = ("changes", "without") if saving else ("keeps", "with")
+        wanted = at.get("energy_saving")
+        if isinstance(wanted, bool) and wanted not in cases:
+            verb, case = ("keeps", "with") if wanted else ("changes", "without")
             return f"the processor {verb} its clock here: the paper’s case {case} energy saving does not arise"
         share = at.get("share")
         where = f", a share of {words.percent(share)}" if isinstance(share, float) else ""
@@ -195,8 +199,13 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
         told = f"{named.get('resource', '')} beside {others}, {named['policy']} on the {named['on']} guest"
         return f"not measured: {told}{where}"
 
-    figures = [one for cell in cells for one in _of_cell(context, cell, arm, saving)]
+    figures = [one for cell in cells for one in _of_cell(context, cell, arm, saving[_governor(cell)])]
     return Figures(claim_file("isolation"), figures, context.table.claims_confidence, missing_reason)
+
+
+def _governor(cell: Cell) -> str:
+    """Of the processor's frequency; empty where the plan chose none."""
+    return cell.factors.get("governor", "")
 
 
 def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iterator[Figure]:
@@ -212,6 +221,7 @@ def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iter
         "policy": factors["policy"],
         "on": (TESTED, LOADING) if is_free(cell) else factors["on"],
         "share": Range() if is_free(cell) else share,
+        "governor": _governor(cell),
     }
     facts: dict[str, Level] = {
         "resource": resource,
