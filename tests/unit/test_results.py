@@ -332,6 +332,19 @@ def test_a_quantile_needs_values_beyond_it() -> None:
     assert statistics_of(enough)["p90"] == 89.0
 
 
+def test_the_median_of_a_clock_takes_20_values_and_its_maximum_one(tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "run", manifest(ARMS)) as ledger:
+        for block, n in enumerate((19, 20)):
+            trial = dataclasses.replace(record("host", block, 1.0), suite="timing", probe="timer_cost")
+            ledger.add_trial(trial, {"timer_cost": hdr_bins(np.arange(1, n + 1))})
+    table = ResultTable.open(tmp_path / "run")
+    (cell,) = table.cells("timing")
+    for name, blocks in {"p50": [1], "half_iqr": [1], "mad": [1], "max": [0, 1]}.items():
+        measure = find_measure("timing", f"timer_cost.{name}")
+        assert [*table.values(measure, cell, "host")] == blocks
+        assert np.flatnonzero(~np.isnan(table.column(measure))).tolist() == blocks
+
+
 def test_a_measure_in_per_cent_is_a_share() -> None:
     with pytest.raises(ValueError, match="is a share"):
         Measure("s", "m", OPERATION_RATE, Better.HIGHER, "", frozenset(), field("x"), relative_to=Relation({}))

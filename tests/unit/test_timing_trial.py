@@ -1,7 +1,6 @@
 """Slices of a timing trial joined are what one piece would have told."""
 
 import asyncio
-import dataclasses
 import math
 import re
 import threading
@@ -121,16 +120,6 @@ async def test_every_slice_is_represented_among_the_raw_values_by_its_samples():
     kept = found.samples["reservoir"]
     assert len(kept) == 100
     assert 70 <= (kept == 1).sum() < 100
-
-
-@pytest.mark.parametrize(("load", "n", "fatal"), [("cpu", 19, True), ("cpu", 20, False), ("io", 19, True), ("idle", 4, 0)])
-async def test_a_trial_beside_a_load_takes_as_many_samples_as_its_median(load, n, fatal):
-    cell = dataclasses.replace(CELL, factors={"function": "usleep", "load": load})
-    trial = TimingTrial(cell, Agent(np.arange(1, n + 1)), None, lambda _: None)
-    trial.keep(await trial.measure(None))
-    (flag,) = trial.joined().flags
-    assert (flag.name, flag.fatal) == ("short", fatal)
-    assert flag.detail == f"{n} of 1000 samples in the time allowed" + "; a median takes 20" * fatal
 
 
 async def test_a_slice_asks_for_no_more_time_than_the_trial_has_left():

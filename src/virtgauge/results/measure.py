@@ -74,6 +74,7 @@ class Statistic:
     histogram: str  # by its name in the ledger
     name: str  # of the statistic; see :data:`virtgauge.ledger.statistics.STATISTICS`
     otherwise: Field | None = None  # where a trial that has no such histogram tells the figure
+    least: int = 0  # values of which it is told; tails take more of themselves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,9 +214,14 @@ def durations(
     histogram: str,
     headline: str = "",
     statistics: Sequence[str] = tuple(STATISTICS),
+    least: int = 0,
 ) -> Iterator[Measure]:
-    """A measure for each statistic of a histogram of durations; ``headline`` names those that runs are compared by."""
+    """A measure for each statistic of a histogram of durations; ``headline`` names those that runs are compared by.
+
+    The middle of fewer values than ``least``, and how they lie around it, is not told.
+    """
     for statistic in statistics:
+        middle = statistic in ("p50", "half_iqr", "mad")
         yield Measure(
             suite,
             f"{name}.{statistic}",
@@ -223,7 +229,7 @@ def durations(
             Better.NEITHER if statistic == "min" and name == "sleep_lateness" else Better.LOWER,
             f"{STATISTICS[statistic]} of {meaning}",
             probes,
-            Statistic(histogram, statistic),
+            Statistic(histogram, statistic, least=least if middle else 0),
             headline=statistic in headline.split(),
             lacking="too few values for the quantile, or none at all: longer trials would help, more trials would not",
         )

@@ -218,7 +218,7 @@ class ResultTable:
         source = measure.source
         if isinstance(source, Statistic) and source.otherwise is None and measure.relative_to is None:
             # Straight from what is known already: a column of each measure would take it all once more.
-            found = self._statistics_of(source.histogram, {source.name})[source.name][self.trials.counted[at]]
+            found, _ = self._statistic(source, self.trials.counted[at])
         else:
             found = self.column(measure)[at]
         there = ~np.isnan(found)
@@ -306,8 +306,7 @@ class ResultTable:
             if isinstance(source, Field):
                 self._read_fields(measure.suite, [(measure.probes, source)])
             elif isinstance(source, Statistic):
-                told = self._statistics_of(source.histogram, {source.name})
-                found, lacks = (told[name][self.trials.counted] for name in (source.name, "n"))
+                found, lacks = self._statistic(source, self.trials.counted)
                 if source.otherwise is not None:
                     found = np.where(np.isnan(lacks), self._source(measure, source.otherwise), found)
                 self._columns[key] = self._of_probes(measure, found)
@@ -316,6 +315,12 @@ class ResultTable:
             else:
                 self._columns[key] = source.function(*(self._source(measure, one) for one in source.of))
         return self._columns[key]
+
+    def _statistic(self, source: Statistic, rows: Integers) -> tuple[Column, Column]:
+        """Of some trials, and how many values each has."""
+        told = self._statistics_of(source.histogram, {source.name})
+        found, n = (told[name][rows] for name in (source.name, "n"))
+        return np.where(n < source.least, np.nan, found), n
 
     def _across(self, measure: Measure, source: Across) -> Column:
         column, blocks = self._empty(), self.trials.block[self.trials.counted]

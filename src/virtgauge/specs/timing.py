@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.rare_events import cluster_peaks
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import PROBES, exact_duration, load_label, probe_title
@@ -21,6 +22,8 @@ from virtgauge.specs.timing_factors import what_matters
 from virtgauge.specs.timing_settings import what_settings_buy
 from virtgauge.specs.timing_spikes import late_causes
 
+_LEAST = samples_needed(0.5)
+
 
 def timing_measures() -> Iterator[Measure]:
     """Clock reads, sleeps and cycles; those of cycles that may be required over hours know how."""
@@ -30,7 +33,7 @@ def timing_measures() -> Iterator[Measure]:
 
 def _measures() -> Iterator[Measure]:
     for probe in insights.PROBES:
-        yield from durations("timing", probe, PROBES[probe][1], frozenset({probe}), probe, "p50 p99")
+        yield from durations("timing", probe, PROBES[probe][1], frozenset({probe}), probe, "p50 p99", least=_LEAST)
     resolution, overhead = (field(f"{name}_ps", factor=1e-3) for name in ("resolution", "overhead"))
     lower, neither, taken_off = Better.LOWER, Better.NEITHER, "what measuring costs, which was taken off"
     still, zero = "reads between which the clock did not step", field("zero_share", factor=100)

@@ -116,7 +116,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return f"this run has no {name}"
         if not judged:
             return "emulated platforms decide nothing" if measured else "nothing of it was measured"
-        return "not measured here"
+        return "not measured here, or with too few values in each trial"
 
     @functools.cache
     def values(table: str, function: str, load: str, measure: str, arm: str) -> Blocks:
@@ -186,6 +186,6 @@ def _of_the_papers_kind(context: Context, length_ns: float = _TARGET_NS) -> dict
             place = _TABLES[cell.probe], _FUNCTIONS[cell.factors["function"]], arm.name, _LOADS[cell.factors["load"]]
             if place in chosen and distance >= chosen[place][0]:
                 continue
-            if context.values(f"{cell.probe}.p50", cell, arm.name):
+            if context.values(f"{cell.probe}.min", cell, arm.name):
                 chosen[place] = distance, cell
     return {place: cell for place, (_, cell) in chosen.items()}

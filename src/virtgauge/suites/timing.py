@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from virtgauge.agent.channel import AgentError, Channel, Reply
-from virtgauge.analysis.distribution import merge, samples_needed
+from virtgauge.analysis.distribution import merge
 from virtgauge.errors import UnavailableError
 from virtgauge.forms import Section
 from virtgauge.host import tracing
@@ -43,7 +43,6 @@ _SET_UP_S = 30.0  # for the load to start and stop and the answer to arrive, on 
 _READ_NS, _WAKE_NS, _OVERHEAD_S = 60, (60_000, 5_000_000), 0.1
 """What a read takes, what a sleep takes beyond its target (idle; beside a load of the CPU), and a trial beside both."""
 _LEAST_BESIDE_NS = 100_000_000  # Of reading a clock beside a load: a million reads may fit between two of its turns
-_LEAST_SAMPLES = samples_needed(0.5)  # Of a trial beside a load: the median takes as many
 _RAW = {"distribution", "clocks_start", "clocks_end"}
 _SUMMED = {
     *("backward", "interrupted", "elapsed_ns", "cpu_ns", "steal_ns"),
@@ -109,7 +108,7 @@ class TimingSettings(Section):
     """``shallow``: the guest's kernel enters no idle state that takes time to leave."""
     targets_us: Annotated[tuple[Annotated[int, Field(ge=1, le=10_000_000)], ...], Field(min_length=1)] = (100,)
     """Intended lengths of a sleep."""
-    sleep_samples: Annotated[int, Field(ge=10, le=10**8)] = 1000
+    sleep_samples: Annotated[int, Field(ge=1, le=10**8)] = 1000
     """Sleeps in one trial."""
     cycles: CycleSettings | None = None
     """Cycles of a control loop; without it none are measured."""
@@ -120,7 +119,7 @@ class TimingSettings(Section):
     io: FileLoadSettings = FileLoadSettings()
     """The load ``io``: what the peer does to the files that the guest serves."""
     max_seconds: Annotated[float, Field(ge=0.1, le=86_400)] = 20.0
-    """A trial that takes longer ends with the samples it has and is flagged ``short``; beside a load it takes 20."""
+    """A trial that takes longer ends with the samples it has and is flagged ``short``."""
     reservoir: Annotated[int, Field(ge=0, le=500_000)] = 2000
     """Raw values kept of each trial."""
 
@@ -330,8 +329,7 @@ class TimingTrial(Sliced):
             result = _joined([one.result for one in self._kept], counts) | {"n": histogram.n}
             if self._wanted:
                 result["requested"] = self._wanted
-            least = 0 if self._cell.factors["load"] == "idle" else min(self._wanted, _LEAST_SAMPLES)
-            flags = _flags(histogram, self._wanted, least, result)
+            flags = _flags(histogram, self._wanted, result)
         if self.file_load is not None:
             result["load"] = self.file_load | {"achieved": result["usage"].get("machine")}
             flags += load_flags(self.file_load)
@@ -366,11 +364,10 @@ def _slice(cell: Cell, reply: Reply) -> Measurement:
     )
 
 
-def _flags(histogram: Histogram, wanted: int, least: int, result: Mapping[str, Any]) -> tuple[Flag, ...]:
+def _flags(histogram: Histogram, wanted: int, result: Mapping[str, Any]) -> tuple[Flag, ...]:
     flags = []
-    if (n := histogram.n) < wanted:
-        needed = f"; a median takes {_LEAST_SAMPLES}" if n < least else ""
-        flags.append(Flag("short", f"{n} of {wanted} samples in the time allowed{needed}", fatal=n < least))
+    if histogram.n < wanted:
+        flags.append(Flag("short", f"{histogram.n} of {wanted} samples in the time allowed", fatal=False))
     if result.get("hptime_fallback_reason"):
         detail = f"hptime answered from the system's clock: {result['hptime_fallback_reason']}"
         flags.append(Flag("hptime-refused", detail, fatal=False))
