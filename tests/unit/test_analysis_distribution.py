@@ -103,7 +103,7 @@ def test_few_distinct_values_are_all_drawn() -> None:
     assert shares.tolist() == [0.25, 0.25]
 
 
-@pytest.mark.parametrize("cost", [8.0, 10.0, 13.0, 17.7, 24.0, 41.5])
+@pytest.mark.parametrize("cost", [8.0, 10.0, 13.0, 17.7, 24.0, 25.4, 25.6, 41.5])
 @pytest.mark.parametrize("step", [1.0, 10.0])
 def test_the_median_of_a_cost_read_from_a_coarse_clock_is_not_that_clocks_step(cost, step):
     """Successive readings of a clock that advances in steps: their differences are multiples of the step."""
@@ -111,15 +111,13 @@ def test_the_median_of_a_cost_read_from_a_coarse_clock_is_not_that_clocks_step(c
     times = np.cumsum(np.full(200_000, cost) + rng.normal(0, 0.02 * cost, 200_000))
     readings = np.floor(times / step) * step
     distribution = Distribution.of(np.rint(np.diff(readings) * 1000).astype(np.int64))
-    # From ten steps on it may not be known for a coarse clock; half a step is little of such a cost.
-    within = 0.16 if cost <= 9 * step else 0.51
-    assert distribution.interpolated_median / 1000 == pytest.approx(cost, abs=within * step)
+    assert distribution.interpolated_median / 1000 == pytest.approx(cost, abs=0.16 * step)
 
 
 @pytest.mark.parametrize(("values", "step"), [((10_000, 20_000), 10_000), ((20_300, 47_100), 0), ((20_300, 26_000), 0)])
 def test_two_modes_are_no_steps_of_a_coarse_clock_unless_both_are_multiples_of_one(values, step):
     distribution = Distribution.of(np.repeat(values, [8000, 2000]))
-    assert distribution.step == distribution.half_iqr == step
+    assert distribution.step == step
     assert (distribution.interpolated_median != distribution.median) == bool(step)
 
 
@@ -127,6 +125,18 @@ def test_other_modes_too_far_away_to_tell_leave_a_clock_coarse():
     values = np.repeat([10_000, 20_000, 30_000, 5_002_000], [4000, 3000, 500, 500])
     assert Distribution.of(values).step == 10_000
 
+
+def test_whole_microseconds_and_zeros_are_steps():
+    common = ([3, 4, 5], [0, 10_000], [40, 50])
+    assert [Distribution.of(np.repeat(values, 500)).step for values in common] == [1, 10_000, 10]
+
+
+def test_the_spread_that_a_coarse_clock_shows_grows_with_how_much_is_in_other_steps():
+    shares = (99, 97, 90, 75, 70, 60, 50)
+    spreads = [Distribution.of(np.repeat([10_000, 20_000], [10 * one, 1000 - 10 * one])).half_iqr for one in shares]
+    assert spreads == sorted(spreads)
+    assert spreads[0] > 2500
+    assert Distribution.of(np.repeat([10_000, 20_000], [995, 5])).half_iqr == 0  # of which no step is known
 
 
 def test_the_interpolated_median_of_fine_values_is_the_median():

@@ -22,10 +22,9 @@ TAIL_SAMPLES = 10
 draw than of the system."""
 
 
-_COARSE_SHARE, _COMMON_SHARE = 0.1, 0.01
-"""From which share of all values on a bin its clock is coarse, and a value is common."""
-_BLUR, _SURE = 1 / 2048, 1 / 8
-"""Half the width of a bin of its value; and of a step, how far a value's multiple of it may be unknown."""
+_COMMON_SHARE, _EXACT, _SURE = 0.01, 2048, 1 / 8
+"""From which share of all values on one is common; below which each has a bin of its own, above half as wide as the
+quotient; and of a step, how far a gap may be unknown to tell whether it is a multiple."""
 _TAIL_POINTS = 16  # Of a curve, that always stay; it has several times as many
 FENCE = 1.5  # Interquartile ranges from the quartiles (J. W. Tukey 1977, "Exploratory Data Analysis", section 2D).
 LEAST_VALUES = 20  # Quartiles of fewer are themselves too uncertain to say what lies far beyond them
@@ -92,44 +91,48 @@ class Distribution:
     def step(self) -> float:
         """The step of a coarse clock that the values were read from; 0 where the clock is finer, or that is not known.
 
-        It is the smallest distance of two common values, if all of these are multiples of it: two modes seldom are.
-        From some ten steps on the bins are too wide to tell, and a step is too little of a value to matter.
+        It is the smallest gap among zero and the common values, if the other gaps are multiples of it as far as bins
+        tell, which is up to some sixty steps: two modes seldom have one.  A clock of which 99 % of all values are one
+        shows none.
         """
-        common = self.values[self.counts >= max(_COMMON_SHARE * self.n, TAIL_SAMPLES)].astype(np.float64)
+        common = self.values[self.counts >= max(_COMMON_SHARE * self.n, TAIL_SAMPLES)]
         if common.size < 2:
             return 0.0
-        gaps, blur = np.diff(common), np.abs(common) * _BLUR + 1
+        ticks = np.union1d(0, common).astype(np.float64)
+        gaps, blur = np.diff(ticks), np.abs(ticks) // _EXACT
+        blur = blur[:-1] + blur[1:]
         at = int(gaps.argmin())
-        step, times = float(gaps[at]), np.abs(np.rint(common / gaps[at]))
-        unknown = blur + times * (blur[at] + blur[at + 1])
-        sure = unknown <= _SURE * step
-        multiples = np.abs(np.abs(common) - times * step) <= unknown
-        return step if sure[at] and sure[at + 1] and (multiples | ~sure).all() else 0.0
+        times = np.rint(gaps / gaps[at])
+        unknown = blur + times * blur[at]
+        sure = unknown <= _SURE * gaps[at]
+        whole = np.abs(gaps - times * gaps[at]) <= unknown
+        # Two values say nothing by their own gap alone, unless one is zero, which a clock that stands still tells.
+        return float(gaps[at]) if sure.sum() >= min(gaps.size, 2) and (whole | ~sure).all() else 0.0
+
+    def _interpolated(self, share: float) -> float:
+        """A quantile, with the values of a coarse clock spread evenly over half a step to either side."""
+        value = self.quantile(share)
+        if not self.step:
+            return value
+        low, high = value - self.step / 2, value + self.step / 2
+        below = self.values <= low
+        inside = ~below & (self.values <= high)
+        return low + self.step * (share * self.n - float(self.counts[below].sum())) / float(self.counts[inside].sum())
 
     @property
     def interpolated_median(self) -> float:
         """The median of values that a coarse clock has rounded: interpolated within the step that holds it.
 
         A counter that advances every 10 ns reports a cost of 13 ns as seven times 10 and three times 20; the plain
-        median says 10 of every cost between 5 and 15.  Where a tenth of all values or more share the median's bin, that
-        bin is taken to stand for all values up to half a step from it, evenly spread (the median of grouped data).
-        Elsewhere, and where no :attr:`step` is known, this is :attr:`median`.
+        median says 10 of every cost between 5 and 15 (the median of grouped data).  Where no :attr:`step` is known,
+        this is :attr:`median`.
         """
-        shares = self.counts.astype(np.float64) / self.n
-        low, high = self.median - self.step / 2, self.median + self.step / 2
-        inside = (self.values > low) & (self.values <= high)
-        if not self.step or (share := float(shares[inside].sum())) < _COARSE_SHARE:
-            return self.median
-        return low + self.step * (0.5 - float(shares[self.values <= low].sum())) / share
+        return self._interpolated(0.5)
 
     @property
     def half_iqr(self) -> float:
-        """Half the interquartile range, which Kirova et al. 2019 (section 2.3) call the MAD.
-
-        Where a coarse clock shows both quartiles as one value it is less than the clock's step, which is told instead.
-        """
-        low, high = self.quantiles([0.25, 0.75])
-        return float(high - low) / 2 or self.step
+        """Half the interquartile range, which Kirova et al. 2019 (section 2.3) call the MAD; interpolated likewise."""
+        return (self._interpolated(0.75) - self._interpolated(0.25)) / 2
 
     @property
     def mad(self) -> float:

@@ -148,8 +148,7 @@ def _tables() -> Iterator[TableSpec]:
             where={"probe": (probe,)},
             split=("load",),
             caption="Half IQR is what Kirova et al. 2019 call MAD; MAD here is the median absolute deviation. Where a "
-            "clock advances in steps as coarse as the cost itself, the median is interpolated within the step that "
-            "holds it, and half the IQR, if both quartiles are one value, is that step, than which it is less. "
+            "clock is seen to advance in steps, median and half IQR are interpolated within the steps that hold them. "
             "Every figure is the median over repetitions, of the minimum and the maximum too; a tail that is "
             "too rare for any repetition is of the values of many together, and has neither interval nor ratio.",
         )
