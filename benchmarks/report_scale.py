@@ -57,10 +57,10 @@ def _repeat(ledger: Path, times: int, blocks: int) -> None:
                 "FROM histograms WHERE trial_id <= :last",
                 values,
             )
-            told = [str(row[1]) for row in database.execute("PRAGMA table_info(statistics)")][1:]
+            told = [str(row[1]) for row in database.execute("PRAGMA table_info(summaries)")][1:]
             names = ", ".join(f'"{name}"' for name in told)
             database.execute(
-                f"INSERT INTO statistics SELECT trial_id + :n * :last, {names} FROM statistics WHERE trial_id <= :last",
+                f"INSERT INTO summaries SELECT trial_id + :n * :last, {names} FROM summaries WHERE trial_id <= :last",
                 values,
             )
     database.close()

@@ -39,7 +39,7 @@ FOREIGN = (
     ("pgbench", "pgbench-15.18.25495"),
 )
 DEEP = "[" * 100_000
-TABLES = ("manifest", "guests", "trials", "histograms", "events", "statistics")
+TABLES = ("manifest", "guests", "trials", "histograms", "events", "summaries")
 HUGE = 3_000_000
 
 
@@ -110,7 +110,7 @@ _COLUMNS = {
     "trials": ("factors", "flags", "result", "accounting", "key", "suite", "probe", "arm", "status", "started_at"),
     "histograms": ("measure", "unit"),
     "events": ("at", "kind", "detail"),
-    "statistics": ("measure", "unit"),
+    "summaries": ("measure", "unit"),
 }
 
 
@@ -201,14 +201,14 @@ def _bomb(rng: random.Random, folder: Path) -> None:
         _, _, where = _place(rng, db, {"histograms": ("bins",)})
         db.execute(f"UPDATE histograms SET bins = ? WHERE {where}", (packed,))
         if rng.random() < 0.5:
-            db.execute("DROP TABLE IF EXISTS statistics")
+            db.execute("DROP TABLE IF EXISTS summaries")
 
 
 _NUMBERS = {
     "trials": ("trial_id", "block", "attempt", "elapsed_ns", "guest_id"),
     "guests": ("guest_id", "block", "ready_ns"),
     "histograms": ("trial_id", "minimum", "maximum", "mean"),
-    "statistics": ("trial_id", "n", "p50", '"p99.9"', "max"),
+    "summaries": ("trial_id", "n", "p50", '"p99.9"', "max"),
 }
 
 
@@ -222,7 +222,7 @@ def _absurd_number(rng: random.Random, folder: Path) -> None:
 
 def _absurd_real(rng: random.Random, folder: Path) -> None:
     number = rng.choice((float("inf"), -float("inf"), 1e308, -1e300, 5e-324))
-    places = {"histograms": ("mean",), "statistics": ("p50", "mad", '"p99"', "min", "max", "mean")}
+    places = {"histograms": ("mean",), "summaries": ("p50", "mad", '"p99"', "min", "max", "mean")}
     with _open(folder) as db:
         table, column, where = _place(rng, db, places)
         with contextlib.suppress(sqlite3.IntegrityError):
@@ -454,7 +454,7 @@ class Bench:
         for run in self.sound:
             with _open(run) as db:  # small ones are quick to read, and damage hits what counts
                 db.execute("DELETE FROM trials WHERE block % 100000 > 1")
-                for table in ("histograms", "statistics"):
+                for table in ("histograms", "summaries"):
                     with contextlib.suppress(sqlite3.OperationalError):
                         db.execute(f"DELETE FROM {table} WHERE trial_id NOT IN (SELECT trial_id FROM trials)")
                 db.execute("DELETE FROM guests WHERE block % 100000 > 1")

@@ -112,7 +112,7 @@ def test_a_resumed_run_goes_on_with_what_its_last_look_saw(tmp_path: Path) -> No
     with contextlib.closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
         ledger.execute("DELETE FROM trials WHERE block = 8")
         ledger.execute("DELETE FROM trials WHERE trial_id = (SELECT max(trial_id) FROM trials)")
-        for table in ("histograms", "statistics"):
+        for table in ("histograms", "summaries"):
             ledger.execute(f"DELETE FROM {table} WHERE trial_id NOT IN (SELECT trial_id FROM trials)")
     assert in_each_block()[7] == whole[7] - 1
     recorder = Recorder()

@@ -164,7 +164,7 @@ def test_a_run_without_a_valid_trial(invoke: Invoke, runs: Path, tmp_path: Path)
         "UPDATE manifest SET value = '{}'",
         "UPDATE trials SET factors = '['",
         "UPDATE trials SET status = 'excellent'",
-        "DELETE FROM statistics; UPDATE histograms SET bins = x'00'",
+        "DELETE FROM summaries; UPDATE histograms SET bins = x'00'",
     ],
 )
 def test_a_ledger_that_was_damaged(invoke: Invoke, runs: Path, tmp_path: Path, damage: str) -> None:
@@ -180,13 +180,11 @@ def test_a_ledger_that_was_damaged(invoke: Invoke, runs: Path, tmp_path: Path, d
 def test_a_figure_that_is_no_number(invoke: Invoke, runs: Path, tmp_path: Path) -> None:
     other = ledger_of(tmp_path / "other", 9, blocks=2)
     with sqlite3.connect(other / "ledger.sqlite") as db:
-        db.execute("UPDATE statistics SET mean = 9e999 WHERE trial_id = 3")
+        db.execute("UPDATE summaries SET mean = 9e999 WHERE trial_id = 3")
     db.close()
     result = invoke(runs / "day-1", other, "--measure", "timing.timer_cost.mean")
     assert isinstance(result.exception, DamagedError), result.output
-    assert (
-        "table statistics, row 3: damaged: mean is inf; 11 of 12 trials can still be read" in result.exception.message
-    )
+    assert "table summaries, row 3: damaged: mean is inf; 11 of 12 trials can still be read" in result.exception.message
 
 
 def test_an_emulated_platform_of_the_same_run(invoke: Invoke, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ APPLICATION_ID = 0x76677567  # In the header of ledgers; 0 in those of before it
 MADE_OF_ROWS = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """What code raises that was given a row which it cannot work with."""
 _KEYS = {"manifest": "id", "guests": "guest_id", "events": "rowid"}  # Else the trial's number
+_FORMER = "statistics"  # A table of earlier runs, whose statistics were others; nothing reads it
 # Bytes of a ledger up to which a command begins with a check of every row, and of every page: a tenth of a second each.
 _READ_WHOLE, _PAGES_CHECKED = 2 * 2**20, 64 * 2**20
 _BOUNDS = (  # For ledgers of any size: a microsecond a trial
@@ -127,10 +128,10 @@ def check_schema(db: sqlite3.Connection, path: Path, schema: Mapping[str, tuple[
         if application not in (0, APPLICATION_ID):
             raise DamagedError(path, "", f"it belongs to another program (application id {application})")
         for kind, name in sorted(found):
-            if kind != "table" or name not in schema:
+            if kind != "table" or name not in (*schema, _FORMER):
                 raise DamagedError(path, "", f"it holds the {kind} {str(name)[:60]}, which no ledger has")
         for name, wanted in schema.items():
-            if ("table", name) not in found and name != "statistics":
+            if ("table", name) not in found and name != "summaries":
                 raise DamagedError(path, f"table {name}", "is missing")
             if ("table", name) in found and columns_of(db, name) != wanted:
                 raise DamagedError(path, f"table {name}", "has other columns than a ledger's")
@@ -194,10 +195,10 @@ def _examine(db: sqlite3.Connection, found: Salvage, take: Callable[[TrialRecord
     found.guests = [guest for _, guest in each("guests", read_guest)]
     found.events = [event for _, event in each("events", read_event)]
     with contextlib.suppress(sqlite3.OperationalError):  # there is no such table
-        db.execute("SELECT 1 FROM statistics LIMIT 0")
-        for _ in each("statistics", check_statistics):
+        db.execute("SELECT 1 FROM summaries LIMIT 0")
+        for _ in each("summaries", check_statistics):
             pass
-    found.unsound = {fault.row for fault in found.faults if fault.table == "statistics" and fault.row is not None}
+    found.unsound = {fault.row for fault in found.faults if fault.table == "summaries" and fault.row is not None}
     histograms: defaultdict[int, set[str]] = defaultdict(set)
     for number, one in each("histograms", lambda row: (row["measure"], read_histogram(row))):
         histograms[number].add(one[0])
@@ -233,7 +234,7 @@ def _rows(db: sqlite3.Connection, table: str, faults: list[Fault]) -> Iterator[t
     """The rows of a table that SQLite can reach, with their keys: from its beginning, from its end, and between."""
     key = _KEYS.get(table, "trial_id")
     shown = f'SELECT {key} AS "the key", * FROM {table}'
-    alone = table not in ("histograms", "statistics")  # whether a key is of one row
+    alone = table not in ("histograms", "summaries")  # whether a key is of one row
     first = None
     try:
         for row in db.execute(f"{shown} ORDER BY {key}"):

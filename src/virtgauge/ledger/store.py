@@ -82,7 +82,7 @@ CREATE TABLE events (at TEXT NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL)
 _COLUMNS = ", ".join(f'"{name}" REAL' for name in STATISTICS)
 # Runs of before there was this table are told from by their histograms.
 _STATISTICS_TABLE = (
-    "CREATE TABLE IF NOT EXISTS statistics (trial_id INTEGER NOT NULL, measure TEXT NOT NULL, unit TEXT NOT NULL, "
+    "CREATE TABLE IF NOT EXISTS summaries (trial_id INTEGER NOT NULL, measure TEXT NOT NULL, unit TEXT NOT NULL, "
     f"n INTEGER NOT NULL, {_COLUMNS}, "
     "PRIMARY KEY (trial_id, measure)) STRICT, WITHOUT ROWID"
 )
@@ -363,7 +363,7 @@ class Ledger:
                     self._db.execute(_STATISTICS_TABLE)
                     found = statistics_of(histogram)
                     row = [trial_id, measure, histogram.unit, histogram.n, *(found[name] for name in STATISTICS)]
-                    self._db.execute(f"INSERT INTO statistics VALUES ({','.join('?' * len(row))})", row)
+                    self._db.execute(f"INSERT INTO summaries VALUES ({','.join('?' * len(row))})", row)
         return trial_id
 
     def _write_samples(self, trial_id: int, samples: Mapping[str, npt.NDArray[np.int64]]) -> None:

@@ -380,7 +380,7 @@ class ResultTable:
         places[numbers] = np.arange(numbers.size)
         if self._first_with_statistics <= self._span[1]:
             columns = ", ".join(["trial_id", "unit", *(f'"{name}"' for name in names)])
-            asked = f"SELECT {columns} FROM statistics WHERE measure = ? AND trial_id BETWEEN ? AND ?"
+            asked = f"SELECT {columns} FROM summaries WHERE measure = ? AND trial_id BETWEEN ? AND ?"
             for some in chunks(self.ledger.rows(asked, (histogram, *self._span))):
                 rows = np.array([row[2:] for row in some], dtype=np.float64)
                 scale = np.array([NS_PER_UNIT.get(row[1], np.nan) for row in some])
@@ -397,9 +397,9 @@ class ResultTable:
 
     @functools.cached_property
     def _first_with_statistics(self) -> int:
-        """The first trial with them; of earlier ones, a former version recorded the histograms alone."""
-        recorded = self.ledger.rows("SELECT 1 FROM sqlite_master WHERE name = 'statistics'").fetchall()
-        first = self.ledger.rows("SELECT min(trial_id) FROM statistics").fetchone()[0] if recorded else None
+        """The first trial with them; of earlier ones a former version recorded none, or others."""
+        recorded = self.ledger.rows("SELECT 1 FROM sqlite_master WHERE name = 'summaries'").fetchall()
+        first = self.ledger.rows("SELECT min(trial_id) FROM summaries").fetchone()[0] if recorded else None
         return self._span[1] + 1 if first is None else int(first)
 
     @functools.cached_property
