@@ -42,7 +42,7 @@ _OWN_SLACK = {"hptime", "highpertimer", "spin"}
 _SET_UP_S = 30.0  # for the load to start and stop and the answer to arrive, on a crowded guest
 _READ_NS, _WAKE_NS, _OVERHEAD_S = 60, (60_000, 5_000_000), 0.1
 """What a read takes, what a sleep takes beyond its target (idle; beside a load of the CPU), and a trial beside both."""
-_LEAST_BESIDE_NS = 100_000_000  # Of reading a clock beside a load: a million reads may fit between two of its turns
+_LEAST_NS = 100_000_000  # Of reading a clock: a million reads may fit between two turns of a load
 _RAW = {"distribution", "clocks_start", "clocks_end"}
 _SUMMED = {
     *("backward", "interrupted", "elapsed_ns", "cpu_ns", "steal_ns"),
@@ -97,7 +97,7 @@ class TimingSettings(Section):
     timers: tuple[Timer, ...] = ("rdtscp", "clock_gettime")
     """Clocks that are read; see [timing.md](timing.md)."""
     reads: Annotated[int, Field(ge=1000, le=10**10)] = 1_000_000
-    """Reads of the clock in one trial; beside a load more of them, until 0.1 s has passed."""
+    """Reads of the clock in one trial; more of them, until 0.1 s has passed."""
     sleeps: tuple[Sleep, ...] = ("usleep", "clock_nanosleep")
     """Ways to sleep; see [timing.md](timing.md)."""
     slacks: Annotated[tuple[Literal["default", "minimal"], ...], Field(min_length=1)] = ("default", "minimal")
@@ -133,7 +133,15 @@ class TimingSuite(Suite):
 
     def cells(self) -> list[Cell]:
         s = self._settings
-        return [*self._timer_cells(), *self._sleep_cells(), *self._cycle_cells()]
+        timers = [
+            self._cell(
+                "timer_cost",
+                {"function": function, "load": load},
+                {"function": function, "samples": s.reads, "least_ns": _LEAST_NS},
+            )
+            for function, load in itertools.product(s.timers, s.loads)
+        ]
+        return [*timers, *self._sleep_cells(), *self._cycle_cells()]
 
     def needs(self) -> tuple[str, ...]:
         return ("ganesha",) if "io" in self._settings.loads else ()
@@ -145,13 +153,6 @@ class TimingSuite(Suite):
 
     def refusal(self, cell: Cell, platform: Platform) -> str | None:
         return tracing.refused() if "trace" in cell.factors and not platform.simulated else None
-
-    def _timer_cells(self) -> Iterator[Cell]:
-        for function, load in itertools.product(self._settings.timers, self._settings.loads):
-            params: dict[str, Any] = {"function": function, "samples": self._settings.reads}
-            if load != "idle":
-                params["least_ns"] = _LEAST_BESIDE_NS
-            yield self._cell("timer_cost", {"function": function, "load": load}, params)
 
     def _sleep_cells(self) -> Iterator[Cell]:
         s = self._settings
