@@ -130,6 +130,14 @@ async def test_a_slice_asks_for_no_more_time_than_the_trial_has_left():
     assert [params["max_ns"] for params in agent.asked] == [300_000_000, 900_000_000]
 
 
+async def test_hptime_learns_once_in_a_trial_though_the_first_slice_is_left_out():
+    agent = Agent(np.full(10, 1), np.full(10, 1))
+    trial = TimingTrial(CELL, agent, None, lambda _: None)
+    for _ in range(2):
+        await trial.measure(0.1)
+    assert [params.get("continued", False) for params in agent.asked] == [False, True]
+
+
 def test_only_cells_without_a_load_are_measured_in_slices():
     suite = TimingSuite.create({"loads": ["idle", "cpu", "io"]})
     testbed = SimpleNamespace(guest=SimpleNamespace(channel=None))

@@ -158,6 +158,21 @@ fn the_first_sleeps_of_a_trial_do_not_count() {
 }
 
 #[test]
+fn hptime_learns_before_the_first_sleep_that_counts_and_once_in_a_trial() {
+    let mut controller = Controller::greeted();
+    let mut before_ns = |id: u64, continued: bool| {
+        let Value::Map(mut entries) = sleep_lateness("hptime", 100_000, 20) else { unreachable!() };
+        entries.push(("continued".into(), continued.into()));
+        let result = measured(&mut controller, id, "sleep_lateness", Value::Map(entries));
+        let at = |moment: &str| unsigned(&result, &format!("value.clocks_{moment}.monotonic_ns"));
+        at("end") - at("start") - unsigned(&result, "value.usage.elapsed_ns")
+    };
+    let learnt_ns = before_ns(1, false);
+    assert!(learnt_ns >= 200_000_000, "a thousand sleeps, or 0.3 s of them: {learnt_ns} ns");
+    assert!(before_ns(2, true) < learnt_ns);
+}
+
+#[test]
 fn minimal_slack_is_read_back_and_real_time_is_had_or_refused_with_the_capability() {
     let mut controller = Controller::greeted();
     let with = |slack: u64, policy: &str| {

@@ -293,6 +293,7 @@ class TimingTrial(Sliced):
         self._kept: list[Measurement] = []
         self._wanted, self._max_ns = int(cell.params.get("samples", 0)), int(cell.params["max_ns"])
         self._n = self._elapsed_ns = 0
+        self._begun = False  # whether hptime has learnt beside it, in a slice that was kept or not
         self.file_load: dict[str, Any] | None = None  # what the file load beside it came to, once it was stopped
 
     @property
@@ -306,8 +307,9 @@ class TimingTrial(Sliced):
         params = dict(self._cell.params) | {"max_ns": limit_ns}
         if self._wanted:
             params |= {"samples": self._wanted - self._n, "seed": seed}
-        if self._kept and self._cell.probe == "sleep_lateness":
+        if self._begun and self._cell.probe == "sleep_lateness":
             params["continued"] = True
+        self._begun = True
         reply = await self._channel.request(
             "probe",
             name=self._cell.probe,

@@ -85,9 +85,7 @@ impl Load for LinkEmulator {
             seed: asked.seed.0,
         };
         let placement = placement(asked.cpu, asked.fifo);
-        precise::CLOCK.settle();
-        precise::ADAPTIVE.forget();
-        let emulator = Emulator::open(&settings, &precise::ADAPTIVE)?;
+        let emulator = Emulator::open(&settings, precise::anew())?;
         Worker::start("link-emulator", placement, move |stop| emulator.run(stop)).map(Self)
     }
 

@@ -157,9 +157,7 @@ impl Probe for PacketTrialResult {
         let (burst, duration_ns) = (asked.burst.0, asked.duration_ns.0);
         let settings = Settings::try_from(asked)?;
         let frames = settings.pace.frames;
-        precise::CLOCK.settle();
-        precise::ADAPTIVE.forget();
-        let opened = PacketTrial::open(settings, &precise::ADAPTIVE)?;
+        let opened = PacketTrial::open(settings, precise::anew())?;
         let (port, port_reasons) = (opened.chosen().kind.name(), reasons(&opened));
         let clocks_start = trial.start()?;
         let usage_start = UsageStart::now();

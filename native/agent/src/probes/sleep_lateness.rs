@@ -209,12 +209,14 @@ impl Probe for SleepLateness {
         let (mut done, mut interrupted, mut early, mut cpu_ns) = (0, 0, 0_u64, 0);
         let spin_bound_ns = (target_ns / 4).min(LONGEST_SPIN_NS);
         let clocks_start = trial.start()?;
-        if !asked.continued {
-            precise::ADAPTIVE.forget();
+        if function == Function::Hptime && !asked.continued {
+            precise::anew();
+            precise::learn();
         }
         for _ in 0..WARM_UP {
             sample(counter, sleep, target_ns.min(LONGEST_WARM_UP_NS));
         }
+        trial.started_ns = OsClock::Monotonic.now_ns();
         let usage_start = UsageStart::now();
         loop {
             // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
