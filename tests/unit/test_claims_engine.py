@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims.engine import judge
-from virtgauge.claims.figures import Figure, Figures, exact, measured, told
+from virtgauge.claims.figures import LIMITED, Figure, Figures, exact, measured, told
 from virtgauge.claims.model import ClaimFile, Level, Range
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, Verdict, verdict_of
 
@@ -99,7 +99,7 @@ def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
 ) -> None:
     figures = {"one": figure(200, platform="vm"), "other": figure(100, platform="host")}
     for name in figures.keys() if limited == "both" else {limited}:
-        figures[name] = dataclasses.replace(figures[name], may_be_higher=True)
+        figures[name] = dataclasses.replace(figures[name], may_be_higher=LIMITED)
     of = {"of": {"platform": "vm"}, "to": {"platform": "host"}}
     found = heard({"relation": "ratio", "measure": "cost", **of, **bound}, [*figures.values()])
     assert found.verdict is expected
@@ -114,17 +114,59 @@ def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
 @pytest.mark.parametrize("others", [0, 2])
 def test_what_may_be_higher_keeps_no_upper_bound(bound: Mapping[str, float], expected: Verdict, others: int) -> None:
     figures = [figure(100 + n, load=str(n)) for n in range(1 + others)]
-    figures = [dataclasses.replace(one, may_be_higher=True) for one in figures]
+    figures = [dataclasses.replace(one, may_be_higher=LIMITED) for one in figures]
     found = heard({"relation": "bound", "measure": "cost", **bound}, figures)
     assert found.verdict is expected
     assert "cost: above " in found.evidence[0].text
+
+
+def test_a_bound_that_few_repetitions_tell_is_no_point_and_says_why_it_decides_nothing() -> None:
+    few = dataclasses.replace(figure(100, SMALL[:1]), may_be_higher="trials are short")
+    (evidence,) = heard({"relation": "bound", "measure": "cost", "at_most": 120}, [few]).evidence
+    assert "cost: at least 99" in evidence.text
+    assert evidence.text.endswith("; trials are short")
+
+
+@pytest.mark.parametrize("which", ["lowest", "highest"])
+def test_the_others_of_an_extreme_keep_no_upper_bound_where_they_may_be_higher(which: str) -> None:
+    limited = dataclasses.replace(figure(90, load="1"), may_be_higher=LIMITED)
+    test = {"relation": "bound", "measure": "cost", "which": which, "at_most": 120}
+    assert verdict(test, figure(100, load="0")) is CONFIRMED
+    expected = UNDECIDED if which == "highest" else CONFIRMED
+    assert verdict(test, figure(80 if which == "lowest" else 100, load="0"), limited) is expected
+
+
+@pytest.mark.parametrize(
+    ("limited", "bound", "expected"),
+    [
+        ("one", {"at_least": 50}, CONFIRMED),
+        ("one", {"at_most": 150}, UNDECIDED),
+        ("other", {"at_most": 150}, CONFIRMED),
+        ("other", {"at_least": 50}, UNDECIDED),
+        ("both", {"at_least": 50}, UNDECIDED),
+    ],
+)
+def test_a_difference_of_what_may_be_higher_is_open_to_that_side(
+    limited: str, bound: Mapping[str, float], expected: Verdict
+) -> None:
+    figures = {"one": figure(200, platform="vm"), "other": figure(100, platform="host")}
+    for name in figures.keys() if limited == "both" else {limited}:
+        figures[name] = dataclasses.replace(figures[name], may_be_higher=LIMITED)
+    of = {"of": {"platform": "vm"}, "to": {"platform": "host"}}
+    assert verdict({"relation": "difference", "measure": "cost", **of, **bound}, *figures.values()) is expected
+
+
+def test_the_middle_of_several_may_be_higher_where_any_may() -> None:
+    figures = [figure(100, at=30), dataclasses.replace(figure(100, at=50), may_be_higher=LIMITED)]
+    test = {"relation": "bound", "measure": "cost", "cells": {"at": {"at_least": 20, "pick": "median"}}, "at_most": 120}
+    assert [verdict(test, *some) for some in (figures[:1], figures)] == [CONFIRMED, UNDECIDED]
 
 
 def test_an_order_of_what_may_be_higher_is_decided() -> None:
     figures = [figure(200, platform="vm"), figure(100, platform="host")]
     test = {"relation": "order", "measure": "cost", "factor": "platform", "descending": ["vm", "host"]}
     for limited, expected in ((0, CONFIRMED), (1, UNDECIDED)):
-        changed = [dataclasses.replace(one, may_be_higher=at == limited) for at, one in enumerate(figures)]
+        changed = [dataclasses.replace(one, may_be_higher=LIMITED * (at == limited)) for at, one in enumerate(figures)]
         assert verdict(test, *changed) is expected
 
 

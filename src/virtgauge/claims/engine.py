@@ -140,14 +140,15 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
         estimate = functools.partial(figures.estimate, one)
         agrees, sure, why, likely = verdicts.agreement_of(figures, estimate, among, bounds, one, is_ratio=False)
         if extreme:
-            said = [verdicts.within(figures.firm(one.estimate), *bounds) for one in others]
+            every = [figures.firm(figures.estimate(other)) for other in others]
+            said = [verdicts.within(other, *bounds) for other in every]
             surely = sure if 2 * said.count(agrees) < among else agrees
-            every = (figures.firm(other.estimate) for other in others)
-            chosen = figures.firm(one.estimate)
+            chosen = figures.firm(estimate())
             agrees, wider = verdicts.of_extreme(agrees, surely, chosen, every, test.which, bounds)
             why, likely = why + wider, None if wider else likely
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
-        text = f"{head}{where}: {told(estimate(), measure.unit)}{why}"
+        least = "at least " * bool(one.may_be_higher and not estimate().has_interval)
+        text = f"{head}{where}: {least}{told(estimate(), measure.unit)}{why}"
         evidence = evidence_of(text, agrees, figures, one, likely=likely)
         judged.append(Judged(one.estimate.point, evidence, agrees if extreme else sure))
     yield from verdicts.quantified(judged, test.which)

@@ -24,6 +24,7 @@ from virtgauge.results.quantities import DURATION, significant
 
 _Made = TypeVar("_Made")
 _RESAMPLES = 2000
+LIMITED = "what it was measured with may be what limits it"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class Figure:
     emulated: bool = False  # it shows that the method works, and decides nothing
     machine: str = ""  # the computer that it was measured on; empty of a paper's
     disk: str = ""  # what the run made its flushes cost, where it waited for them
-    may_be_higher: bool = False  # what was measured is the limit of the means to measure it, or may be
+    may_be_higher: str = ""  # why it is at least so much; empty where it is what it is
     # the values of the A/A arm and of the reference in the same cell; empty where there are none
     identical: tuple[Mapping[int, float], Mapping[int, float]] = ({}, {})
 
@@ -146,7 +147,9 @@ class Figures:
                 }
                 levels = {name: level for name, level in group[0].levels.items() if name != factor}
                 estimate = measured(medians, group[0].estimate.unit, self.wanted())
-                chosen.append(dataclasses.replace(group[0], levels=levels, estimate=estimate, values=medians))
+                more = max(one.may_be_higher for one in group)
+                middle = dataclasses.replace(group[0], levels=levels, estimate=estimate, values=medians)
+                chosen.append(dataclasses.replace(middle, may_be_higher=more))
             else:
                 best = min if pick in ("lowest", "smallest") else max
                 by_level = pick in ("lowest", "highest")
@@ -198,18 +201,17 @@ class Figures:
 
     @staticmethod
     def _paired_ratio(one: Figure, other: Figure, wanted: float) -> Estimate:
-        found = paired_ratio(one.values, other.values, wanted)
-        if found.low is None or found.high is None:
-            return found
-        low, high = 0.0 if other.may_be_higher else found.low, math.inf if one.may_be_higher else found.high
-        return dataclasses.replace(found, low=low, high=high)
+        return _opened(paired_ratio(one.values, other.values, wanted), one, other, 0.0)
 
     def difference(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
         """The same."""
         if self.exact:
             return exact(one.point - other.point, one.estimate.unit)
         wanted, unit = self.wanted(among), one.estimate.unit
-        found = functools.partial(paired_difference, one.values, other.values, unit, wanted)
+
+        def found() -> Estimate:
+            return _opened(paired_difference(one.values, other.values, unit, wanted), one, other, -math.inf)
+
         return self.once(found, "difference", one, other, wanted)
 
     def wanted(self, among: int = 1) -> float:
@@ -300,6 +302,14 @@ class Figures:
         high = min(1.0, max(high, 2 * point - low, high + 2 * (point - float(np.median(shares)))))
         confidence = min(nominal, attainable_confidence(n))
         return Estimate(point, float(low), float(high), confidence, n, "share", "bootstrap over repetitions")
+
+
+def _opened(found: Estimate, one: Figure, other: Figure, least: float) -> Estimate:
+    """How two figures compare, with the ends left open that what may be higher leaves open."""
+    if not found.has_interval:
+        return found
+    low, high = least if other.may_be_higher else found.low, math.inf if one.may_be_higher else found.high
+    return dataclasses.replace(found, low=low, high=high)
 
 
 def _resampled_medians(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -426,7 +436,7 @@ def told(estimate: Estimate, unit: str) -> str:
         return f"{point} (no interval)"
     if low == high and estimate.confidence is None:
         return point
-    if low == 0 and math.isinf(high):
+    if low in (0, -math.inf) and math.isinf(high):
         return f"{point} (no interval)"
     if math.isinf(high) or math.isinf(low):
         return f"above {number_text(low, unit)}" if math.isinf(high) else f"up to {number_text(high, unit)}"

@@ -115,8 +115,8 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure,
         return Evidence.none(f"{text} (emulated, which decides nothing)")
     if apart := incomparable(used):
         return Evidence.none(f"{text} ({apart}, which decides nothing)")
-    if agrees is None and any(one.may_be_higher for one in used):  # repetitions find the same limit
-        return Evidence(f"{text}; what it was measured with may be what limits it", None, measured=True, needs=math.inf)
+    if agrees is None and (why := max((one.may_be_higher for one in used), default="")):
+        return Evidence(f"{text}; {why}", None, measured=True, needs=math.inf)  # repetitions find the same limit
     return Evidence(text, agrees, measured=agrees is not None or not figures.exact, likely=likely)
 
 
@@ -177,7 +177,7 @@ def _likely(
     point, low, high, confidence = estimate.point, estimate.low, estimate.high, estimate.confidence
     if figures.exact or point is None or low is None or high is None or not confidence or (is_ratio and low <= 0):
         return None
-    if math.isinf(high):  # of what may be higher, however often it is measured
+    if math.isinf(low) or math.isinf(high):  # of what may be higher, however often it is measured
         return None
     scale: Callable[[float], float] = math.log if is_ratio else float
     at, below, above = scale(point), scale(point) - scale(low), scale(high) - scale(point)

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from virtgauge.analysis.distribution import LEAST_VALUES, outliers
-from virtgauge.claims.figures import Figure, Figures
+from virtgauge.claims.figures import LIMITED, Figure, Figures
 from virtgauge.claims.model import Cells, Level, Range, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
@@ -151,7 +151,7 @@ def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
         ceiling = "ceiling" in context.table.flags([cell], arm.name, counted=True)  # of the estimator: at least that
         for measure in claim_file("bandwidth").measures:
             values = functools.partial(_values, context, cell, measure, arm.name)
-            more = ceiling and measure == "median_mbps"
+            more = LIMITED if ceiling and measure == "median_mbps" else ""
             levels = _levels(context, cell)
             yield from context.claim_figure(measure, levels, values, arm, facts=facts, may_be_higher=more)
 

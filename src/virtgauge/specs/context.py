@@ -187,7 +187,7 @@ class Context:
         facts: Mapping[str, Level] | None = None,
         label: str = "",
         disk: str = "",
-        may_be_higher: bool = False,
+        may_be_higher: str = "",
     ) -> Iterator[Figure]:
         """An arm's figure in the terms of the suite's claims; none where nothing was measured.
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from virtgauge.claims.figures import Figure, Figures
+from virtgauge.claims.figures import LIMITED, Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
@@ -342,7 +342,8 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
         values = functools.partial(_scaled, context, measure, cell, factor)
         # what is as fast as the medium may be faster
         limited = name == "throughput_mbps" and "medium-limited" in context.table.flags([cell], arm.name, counted=True)
-        yield from context.claim_figure(name, levels, values, arm, facts=facts, label=arm.label, may_be_higher=limited)
+        more = LIMITED if limited else ""
+        yield from context.claim_figure(name, levels, values, arm, facts=facts, label=arm.label, may_be_higher=more)
 
 
 def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: str) -> dict[int, float]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.storage import Explanation, Limit, durability_share, flush_limit_per_s, spread
-from virtgauge.claims.figures import Figure, Figures
+from virtgauge.claims.figures import LIMITED, Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
@@ -450,7 +450,7 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
         waits = paper.operation == "write" and context.level(cell, "durability") == LEVELS[-1]
         disk = context.level(cell, "flushes") if waits else ""
-        own, limited = functools.partial(rates, context, cell), bool(client_limited(context, cell, arm.name))
+        own, limited = functools.partial(rates, context, cell), LIMITED * bool(client_limited(context, cell, arm.name))
         return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=limited)
 
     if paper.server in stand.of_one_processor and paper.many_clients:
