@@ -151,6 +151,22 @@ def test_a_clock_is_read_until_the_threads_of_a_load_had_their_turns_and_as_long
     assert {cell.factors["load"]: cell.params["least_ns"] for cell in cells} == dict.fromkeys(design["loads"], 10**8)
 
 
+def test_a_load_takes_time_to_settle_and_turns_from_who_is_awake():
+    design = {"timers": ["rdtsc"], "sleeps": ["usleep", "spin", "hptime"], "slacks": ["default"], "sleep_samples": 100}
+    cells = TimingSuite.create(design | {"max_seconds": 4}).cells()
+    found = {(cell.factors["function"], cell.factors["load"]): round(cell.expected_s, 2) for cell in cells}
+    assert found == {
+        ("rdtsc", "idle"): 0.2,
+        ("rdtsc", "cpu"): 3.41,  # a million reads of 60 ns, one of 51 turns
+        ("usleep", "idle"): 0.12,
+        ("usleep", "cpu"): 0.86,
+        ("spin", "idle"): 0.12,
+        ("spin", "cpu"): 4.35,
+        ("hptime", "idle"): 0.42,
+        ("hptime", "cpu"): 1.16,
+    }
+
+
 def test_a_load_settles_as_long_in_the_simulation_as_in_the_agent():
     source = Path(__file__).parents[2] / "native" / "agent" / "src" / "probes" / "mod.rs"
     (settling_ms,) = re.findall(r"SETTLING: Duration = Duration::from_millis\((\d+)\)", source.read_text())

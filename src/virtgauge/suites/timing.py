@@ -42,6 +42,9 @@ _OWN_SLACK = {"hptime", "highpertimer", "spin"}
 _SET_UP_S = 30.0  # for the load to start and stop and the answer to arrive, on a crowded guest
 _READ_NS, _WAKE_NS, _OVERHEAD_S = 60, (60_000, 5_000_000), 0.1
 """What a read takes, what a sleep takes beyond its target (idle; beside a load of the CPU), and a trial beside both."""
+_SETTLING_S, _LEARNING_S = 0.25, 0.3  # Of a load, and of hptime, before the first sample
+_AWAKE = {"highpertimer", "spin"}  # Sleeps most of which the thread is awake: it waits for its turns beside others
+_CPUS = 2  # Of a guest, as far as a plan's estimate goes
 _LEAST_NS = 100_000_000  # Of reading a clock: a million reads may fit between two turns of a load
 _RAW = {"distribution", "clocks_start", "clocks_end"}
 _SUMMED = {
@@ -216,8 +219,12 @@ class TimingSuite(Suite):
     def _cell(self, probe: str, factors: dict[str, str], params: dict[str, Any]) -> Cell:
         max_seconds = self._settings.max_seconds
         common = {"max_ns": int(max_seconds * 1e9), "reservoir": self._settings.reservoir}
-        each_ns = _READ_NS if probe == "timer_cost" else params["target_ns"] + _WAKE_NS[factors["load"] == "cpu"]
+        timer, function, beside = probe == "timer_cost", factors["function"], factors["load"] == "cpu"
+        each_ns: float = _READ_NS if timer else params["target_ns"] + _WAKE_NS[beside]
+        if beside and (timer or function in _AWAKE):
+            each_ns *= 1 + self._settings.cpu_threads / _CPUS
         expected_s = min(max(params["samples"] * each_ns, params.get("least_ns", 0)) / 1e9, max_seconds)
+        expected_s += _LEARNING_S * (function == "hptime" and not timer)
         return self._of_probe(probe, factors, params | common, max_seconds, expected_s)
 
     def _of_probe(
@@ -230,7 +237,7 @@ class TimingSuite(Suite):
             params=params,
             timeout_s=2 * max_seconds + _SET_UP_S,
             testbed=f"io-{self._settings.io.file_mib}" if factors["load"] == "io" else "guest",
-            expected_s=_OVERHEAD_S + expected_s,
+            expected_s=_OVERHEAD_S + _SETTLING_S * (factors["load"] != "idle") + expected_s,
             in_peace=probe != "cycle",
         )
 
