@@ -173,10 +173,13 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 def _figures(context: Context, arm: ArmRecord) -> Figures:
     cells = [cell for cell in context.cells if effort(context.table, cell, arm.name)]
     references = [cell for cell in cells if cell == reference(cell) and words.about(cell) is Resource.CPU]
-    saving = {_governor(cell): False for cell in cells}
+    known: dict[str, bool] = {}
     for cell in references:
         if changes := context.values("frequency_ratio", cell, arm.name).values():
-            saving[_governor(cell)] |= abs(statistics.median(changes) - 1) > _CLOCK_CHANGED
+            changed = abs(statistics.median(changes) - 1) > _CLOCK_CHANGED
+            known[_governor(cell)] = known.get(_governor(cell), False) or changed
+    # Of a governor without a reference nothing is known but what the others do.
+    saving = {_governor(cell): known.get(_governor(cell), any(known.values())) for cell in cells}
     cases = {*saving.values()} or {False}
 
     def missing_reason(measure: str, at: Cells) -> str:
