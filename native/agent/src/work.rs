@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kernels::disk::{Disk, Operation, Order};
 use kernels::memory::{Access, Element, Memory};
 use kernels::neighbours::{Cache, Fork};
-use kernels::{Kernel, chase::Chase, floating::Floating, integer::Integer, share::Share, wake::Wake};
+use kernels::{Kernel, chase::Chase, floating::Floating, integer::Integer, share::Share, timed, wake::Wake};
 use nix::fcntl::OFlag;
 use serde::Deserialize;
 
@@ -73,7 +73,7 @@ pub(crate) fn needed<T>(value: Option<T>, field: &str) -> Result<T, Failure> {
     value.ok_or_else(|| Failure::bad_request(format!("params: missing field `{field}`")))
 }
 
-/// How long each operation of a disk kernel took, or how late each wake-up was; shared by the threads.
+/// How long each operation of a disk kernel took, or how late each wake-up was, after the warm-up; of all threads.
 pub type Latencies = Arc<Mutex<Distribution>>;
 
 /// A kernel that is ready to run.
@@ -100,7 +100,9 @@ impl Asked {
         let seed = self.seed.0.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let latencies = Arc::clone(latencies);
         let record = move |ns: u64| {
-            latencies.lock().unwrap_or_else(PoisonError::into_inner).record(ns.saturating_mul(1000) as i64);
+            if timed::counts() {
+                latencies.lock().unwrap_or_else(PoisonError::into_inner).record(ns.saturating_mul(1000) as i64);
+            }
         };
         let block_bytes = || needed(self.block_bytes, "block_bytes").map(|bytes| bytes.0 as usize);
         let mut direct = None;

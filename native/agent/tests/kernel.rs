@@ -73,7 +73,10 @@ fn every_kernel_counts_its_work_by_threads_and_slices() {
         let has_latency = unit == "wake-ups" || kernel[0].1.as_str() == Some("disk");
         assert_eq!(field(&result, "value.latency").is_nil(), !has_latency, "{unit}");
         if has_latency {
-            assert!(integers(&result, "value.latency.counts").iter().sum::<i64>() > 0);
+            let known = integers(&result, "value.latency.counts").iter().sum::<i64>() as u64;
+            let counted = unsigned(&result, "value.units") / if unit == "bytes" { 4096 } else { 1 };
+            // A wake-up may be late for several periods; nothing of the warm-up counts.
+            assert!(known == counted || unit == "wake-ups" && known > counted, "{known} of {counted} {unit}");
         }
     }
 }

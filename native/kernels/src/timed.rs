@@ -3,6 +3,7 @@
 //! Fixed time and not a fixed number of passes: a guest that is held to a twentieth of a processor is measured as long as
 //! one that has all of it, and a neighbour's load lies beside the whole of it.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use failure::Failure;
@@ -13,6 +14,16 @@ use crate::kernel::Kernel;
 /// How long passes go on between two looks at the clock: much longer than a look takes where that is a system call of a
 /// sandbox (4 µs), much shorter than a slice.
 const LOOK_NS: u64 = 1_000_000;
+
+thread_local! {
+    static COUNTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether what this thread's kernel does now is counted: its warm-up is over.
+#[must_use]
+pub fn counts() -> bool {
+    COUNTS.get()
+}
 
 /// How long a kernel runs.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +64,9 @@ pub struct Work {
 /// As the kernel's.
 pub fn run(kernel: &mut dyn Kernel, extent: Extent, stopped: &AtomicBool) -> Result<Work, Failure> {
     let mut passes = 1;
+    COUNTS.set(false);
     work_for(kernel, extent.warmup_ns, &mut passes, stopped)?;
+    COUNTS.set(true);
     let mut work = Work::default();
     let (started_ns, cpu_started_ns) = (OsClock::Monotonic.now_ns(), OsClock::ThreadCpu.now_ns());
     let mut now_ns = started_ns;
@@ -115,6 +128,7 @@ mod tests {
     struct Spin {
         pass_ns: u64,
         passes: u64,
+        counted: u64,
         wrong: bool,
     }
 
@@ -127,6 +141,7 @@ mod tests {
             let until_ns = OsClock::Monotonic.now_ns() + self.pass_ns;
             while OsClock::Monotonic.now_ns() < until_ns {}
             self.passes += 1;
+            self.counted += u64::from(counts());
             Ok(3)
         }
 
@@ -139,12 +154,13 @@ mod tests {
 
     #[test]
     fn work_is_counted_after_the_warm_up_in_slices_that_add_up() {
-        let mut spin = Spin { pass_ns: 10_000, passes: 0, wrong: false };
+        let mut spin = Spin { pass_ns: 10_000, passes: 0, counted: 0, wrong: false };
         let work = run(&mut spin, EXTENT, &AtomicBool::new(false)).unwrap();
         assert!(work.elapsed_ns >= EXTENT.duration_ns);
         assert_eq!(work.units, work.slices.iter().map(|slice| slice.units).sum::<u64>());
         assert_eq!(work.elapsed_ns, work.slices.iter().map(|slice| slice.elapsed_ns).sum::<u64>());
         assert!(work.units < spin.passes * 3, "the warm-up was counted");
+        assert_eq!(work.units, spin.counted * 3);
         assert!(work.slices[..work.slices.len() - 1].iter().all(|slice| slice.elapsed_ns >= EXTENT.slice_ns));
         // No more than fits: a pass takes 10 µs at least.
         assert!(work.units / 3 <= work.elapsed_ns / 10_000);
@@ -152,13 +168,13 @@ mod tests {
 
     #[test]
     fn wrong_results_are_an_error_and_not_a_figure() {
-        let mut spin = Spin { pass_ns: 1_000, passes: 0, wrong: true };
+        let mut spin = Spin { pass_ns: 1_000, passes: 0, counted: 0, wrong: true };
         assert!(matches!(run(&mut spin, EXTENT, &AtomicBool::new(false)), Err(Failure::Wrong(_))));
     }
 
     #[test]
     fn being_stopped_ends_it_early() {
-        let mut spin = Spin { pass_ns: 1_000, passes: 0, wrong: false };
+        let mut spin = Spin { pass_ns: 1_000, passes: 0, counted: 0, wrong: false };
         let work = run(&mut spin, EXTENT, &AtomicBool::new(true)).unwrap();
         assert_eq!(work, Work { cpu_ns: work.cpu_ns, ..Work::default() });
     }
