@@ -260,12 +260,12 @@ fn measure<F: Function>(asked: Asked, trial: &mut Trial) -> Result<Measured<Time
     let mut recorder = Recorder::new(asked.reservoir, asked.seed.0);
     let scale = scale_for::<F>(Timebase::get())?;
     let mut stamps = vec![F::ZERO; CHUNK + 1];
-    let overhead_ps = F::overhead_ps(scale);
     let mut steps = Steps::default();
     let mut done = 0;
     let clocks_start = trial.start()?;
     // Not counted: these load code, caches, page tables and the branch predictor, from which the load has taken them.
     fill::<F>(&mut stamps);
+    let overhead_ps = F::overhead_ps(scale);
     let usage_start = UsageStart::now();
     loop {
         let count = match extent.samples.saturating_sub(done) {
