@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from virtgauge.network.shaper import Bucket
+
 RECEIVER = "10.3.0.1"
 _NOWHERE = "10.9.0.1:9"
 """An address behind the receiver, which routes nothing: what comes for it is dropped without an answer."""
@@ -143,7 +145,7 @@ class ShapedPath:
 
 @contextlib.contextmanager
 def shaped_path(capacity_bps: float, crossed: bool = True) -> Iterator[ShapedPath]:
-    """Make the path, with a bucket of 100 µs and two packets at least, and a queue of 10 ms and 64 packets at least.
+    """Make the path, with the bucket that the suite has by default, and a queue of 10 ms and 64 packets at least.
 
     Args:
         capacity_bps: as the shaper counts.
@@ -151,8 +153,7 @@ def shaped_path(capacity_bps: float, crossed: bool = True) -> Iterator[ShapedPat
             their senders.
     """
     path = ShapedPath(f"vgbw-{os.getpid()}", capacity_bps)
-    bucket = max(2 * FRAME_BYTES, round(capacity_bps * 100e-6 / 8))
-    queue = max(64 * FRAME_BYTES, round(capacity_bps * 10e-3 / 8))
+    bucket = Bucket.of("tbf", capacity_bps, None, 10)
     with contextlib.ExitStack() as stack:
         for end in ("router", "sender", "receiver", "others"):
             _said("ip", "netns", "add", f"{path.name}-{end}")
@@ -179,7 +180,7 @@ def shaped_path(capacity_bps: float, crossed: bool = True) -> Iterator[ShapedPat
             steer = f"[ ! -e {steering} ] || echo {_mask(_path_cpu())} >{steering}"
             _said(*path.words("router", "sh", "-c", steer))
         shaper = ["tc", "qdisc", "add", "dev", "receiver", "root", "tbf", "rate", f"{capacity_bps:.0f}bit"]
-        _said(*path.words("router", *shaper, "burst", str(bucket), "limit", str(queue)))
+        _said(*path.words("router", *shaper, "burst", str(bucket.burst_bytes), "limit", str(bucket.limit_bytes)))
         yield path
 
 

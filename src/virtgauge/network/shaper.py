@@ -29,12 +29,12 @@ class Bucket:
     limit_bytes: int  # of the queue, of ``htb`` in full frames; what is more is dropped
 
     @classmethod
-    def of(cls, kind: Literal["tbf", "htb"], rate_bps: float, burst_us: float, queue_ms: float) -> Bucket:
-        """With depth and queue as times at full rate; two full frames and 64 at least."""
+    def of(cls, kind: Literal["tbf", "htb"], rate_bps: float, burst_us: float | None, queue_ms: float) -> Bucket:
+        """With depth and queue as times at full rate; two full frames and 64 at least, and two where no depth is given."""
         return cls(
             kind=kind,
             rate_bps=rate_bps,
-            burst_bytes=max(_FEWEST_IN_BUCKET * LONGEST_BYTES, round(rate_bps * burst_us * 1e-6 / 8)),
+            burst_bytes=max(_FEWEST_IN_BUCKET * LONGEST_BYTES, round(rate_bps * (burst_us or 0) * 1e-6 / 8)),
             limit_bytes=max(_FEWEST_IN_QUEUE * LONGEST_BYTES, round(rate_bps * queue_ms * 1e-3 / 8)),
         )
 

@@ -263,7 +263,7 @@ class Trial:
             yield Flag("path-changed", text)
         elif before is not None and declared is not None and abs(before / declared - 1) > _CHANGED:
             text = f"flooded, the path let pass {before / 1e6:.1f} of its {declared / 1e6:g} Mbit/s"
-            yield Flag("path-short", text)
+            yield Flag("path-short", f"{text}; a deeper bucket (burst_us) makes up for timers that are late")
         if overrun := self.link.overrun:
             text = f"the link emulator lost {overrun} frames, which came faster than it takes them"
             # Then the path was less than it says; of a sender that refused before, that says nothing.
