@@ -104,19 +104,20 @@ async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has
         assert isinstance(real, ShapedPath) and real._link is not None
         await real.set(laid.conditions(laid.cell(loss="0.3")))
         far = LinkCounters(real._link.namespace)
-        with real._router.run(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sender:
-            before = far.read("far").tx_frames
-            for _ in range(500):
-                sender.sendto(b"x", ("10.81.9.1", 9))
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(0.1)
-            came = far.read("far").tx_frames - before
-        assert came == pytest.approx(350, abs=6 * math.sqrt(500 * 0.3 * 0.7))
-        with real._router.run(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as caller:
-            began_ns = time.monotonic_ns()
-            while caller.connect_ex(("10.81.3.1", 1)) != errno.ECONNREFUSED:  # the first may be lost
-                pass
-            assert time.monotonic_ns() - began_ns > 20e6
+        async with real.counting():
+            with real._router.run(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sender:
+                before = far.read("far").tx_frames
+                for _ in range(500):
+                    sender.sendto(b"x", ("10.81.9.1", 9))
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.1)
+                came = far.read("far").tx_frames - before
+            assert came == pytest.approx(350, abs=6 * math.sqrt(500 * 0.3 * 0.7))
+            with real._router.run(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as caller:
+                began_ns = time.monotonic_ns()
+                while caller.connect_ex(("10.81.3.1", 1)) != errno.ECONNREFUSED:  # the first may be lost
+                    pass
+                assert time.monotonic_ns() - began_ns > 20e6
         far.close()
         await real.rest()
 

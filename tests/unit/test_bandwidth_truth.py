@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from virtgauge.analysis.bandwidth import SHAPER_BYTES, available_bps, error_ratio, ip_bps, occupied_bps
+from virtgauge.network.links import LinkCount
 from virtgauge.network.shaper import Bucket
-from virtgauge.suites.bandwidth.laboratory import emulation, impairments, queue_bytes, told_by_emulator
+from virtgauge.suites.bandwidth import laboratory
+from virtgauge.suites.bandwidth.laboratory import ShapedPath, emulation, impairments, queue_bytes, told_by_emulator
 from virtgauge.suites.bandwidth.testbed import Conditions, Counted, Placement
 
 
@@ -82,3 +84,35 @@ def test_a_link_tells_how_late_it_was_and_what_it_lost_itself_on_both_ways():
 def test_the_sender_has_processors_of_its_own_where_there_are_any(cpus, sender, router, others, crowded):
     where = Placement.of(cpus)
     assert (where.sender, where.router, where.others, where.crowded) == (sender, router, others, crowded)
+
+
+async def test_what_the_link_loses_of_a_flood_is_not_told_of_the_estimate(monkeypatch):
+    class Link:
+        kind, at_work, lost = "emulator", False, 0
+
+        async def begin(self, asked):
+            self.at_work, self.lost = True, 0
+
+        async def end(self):
+            self.at_work = False
+            return 9000, self.lost
+
+        def floods(self):
+            self.lost += 100 * self.at_work
+
+    class Counters:
+        def read(self, interface):
+            return LinkCount(0, 0, 0, 0, 0, 0)
+
+    monkeypatch.setattr(laboratory, "shape", lambda *_: None)
+    monkeypatch.setattr(laboratory, "dropped_frames", lambda *_: 0)
+    link = Link()
+    path = ShapedPath(None, Counters(), link, None, crowded=False)
+    for lost in (3, 0):
+        await path.set(conditions(delay_ms=20))
+        link.floods()
+        async with path.counting():
+            assert link.at_work
+            link.lost += lost
+        link.floods()
+        assert (await path.rest()).overrun == lost

@@ -200,11 +200,13 @@ class Link:
         self.kind = "netem" if emulator is None else "emulator"
         self._bridge, self._emulator, self._cpu = LinuxBridge(namespace), emulator, cpu
         self._running: Running | None = None
+        self._told: Told = None, 0
 
     async def begin(self, conditions: Conditions) -> None:
         """Delay and lose as these say, from now on.
         Raises AgentError: that cannot be; ChannelClosedError, ProtocolError: the emulator is gone.
         """
+        self._told = None, 0
         if self._emulator is not None:
             params = emulation(conditions) | {"from": _NEAR, "to": _FAR, "cpu": self._cpu}
             self._running = await Running.start(self._emulator, "link_emulator", params, "the link emulator")
@@ -221,15 +223,15 @@ class Link:
             raise AgentError("unsupported", str(error)) from error
 
     async def end(self) -> Told:
-        """Let frames pass no more; what it tells of itself. Raises AgentError: it had ended before."""
+        """Let frames pass no more; what it tells of itself since it began. Raises AgentError: it was lost meanwhile."""
         running, self._running = self._running, None
-        if running is None:
-            return None, 0
-        await running.stop()
-        if running.silence is not None:
-            raise AgentError("lost", f"the link emulator: {running.silence}")
-        with documented("the link emulator's end"):
-            return told_by_emulator(running.answer)
+        if running is not None:
+            await running.stop()
+            if running.silence is not None:
+                raise AgentError("lost", f"the link emulator: {running.silence}")
+            with documented("the link emulator's end"):
+                self._told = told_by_emulator(running.answer)
+        return self._told
 
 
 def impairments(conditions: Conditions) -> tuple[Impairment, Impairment]:
@@ -285,6 +287,7 @@ class ShapedPath(Path):
         self._others = others  # who can flood the path
         self._crowded = crowded  # who sends cross traffic has no processor apart from the path's own
         self._bucket: Bucket | None = None
+        self._conditions: Conditions | None = None
 
     async def set(self, conditions: Conditions) -> None:
         c = conditions
@@ -299,9 +302,7 @@ class ShapedPath(Path):
             shape(self._router, RECEIVER, bucket)
         except NetworkError as error:
             raise AgentError("unsupported", str(error)) from error
-        self._bucket = bucket
-        if self._link is not None:
-            await self._link.begin(conditions)
+        self._bucket, self._conditions = bucket, conditions
 
     async def rest(self) -> LinkRecord:
         assert self._bucket is not None
@@ -336,6 +337,9 @@ class ShapedPath(Path):
 
     @contextlib.asynccontextmanager
     async def counting(self) -> AsyncIterator[Count]:
+        assert self._conditions is not None
+        if self._link is not None:  # not in the floods, in which it may lose what the estimate never sends
+            await self._link.begin(self._conditions)
         dropped_before, began_ns = self._dropped(), time.monotonic_ns()
         ended_ns = dropped = 0
 
@@ -349,6 +353,8 @@ class ShapedPath(Path):
             yield over
             ended_ns = time.monotonic_ns()
         dropped = self._dropped() - dropped_before
+        if self._link is not None:
+            await self._link.end()
 
     def _dropped(self) -> int:
         try:

@@ -162,7 +162,7 @@ class LinkRecord:
     burst_bytes: int | None
     limit_bytes: int | None
     lateness_p99_ns: int | None = None  # how late the emulator let frames go; None where there is none
-    overrun: int = 0  # frames that the emulator lost because they came faster than it takes them
+    overrun: int = 0  # frames that the emulator lost during the estimate because they came faster than it takes them
 
     def result(self, conditions: Conditions) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"delay_ms": conditions.delay_ms, "loss": conditions.loss}
@@ -188,7 +188,7 @@ class Path:
 
     @contextlib.asynccontextmanager
     async def counting(self) -> AsyncIterator[Count]:
-        """What is counted during a block."""
+        """What is counted during a block, in which frames pass the whole path; before and after it they may not."""
         yield lambda start_ns, end_ns: None
 
     async def rest(self) -> LinkRecord:
