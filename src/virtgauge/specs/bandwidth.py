@@ -49,6 +49,7 @@ COUNTS = TableSpec(
         Told("hold the truth", insights.counted("intervals.covered"), text=False),
         Told("of intervals", insights.intervals, text=False),
         Told("not paced", insights.counted("refused"), text=False),
+        Told("no answer", insights.counted("no_answer"), text=False),
         Told("lower bounds", insights.counted("bounds"), text=False),
         Told("trains repeated", insights.counted("discarded"), text=False),
         Told("foreign packets", insights.counted("foreign_packets"), text=False),
@@ -124,8 +125,10 @@ def _of_path_as_is(context: Context, arm: str) -> str:
 
 
 def _no_error(context: Context, arm: str, shown: Accuracy) -> str:
-    """Why there is none: the rate cannot be paced, or all answers are lower bounds."""
+    """Why there is none: the rate cannot be paced, the path gives no answer, or all answers are lower bounds."""
     if not shown.refused:
+        if figures.total(context, "no_answer", context.cells, arm):
+            return "no estimate: the path gives no answer"
         return "all answers are lower bounds: the estimator’s own ceiling is below the available bandwidth"
     found = [point for one in context.cells if (point := context.estimate("max_paced", one, arm).point) is not None]
     most = f"; the highest rate that it paces is {BIT_RATE.text(max(found))}" if found else ""

@@ -57,8 +57,8 @@ def bandwidth_measures() -> Iterator[Measure]:
         ("max_paced", BIT_RATE, higher, "the highest rate that was paced, where a trial tells it", paced),
         ("carried", BIT_RATE, neither, "what the path carried at least, where a trial tells it", carried),
         headline=("error",),
-        lacking="the sender could not pace the rate, the answer is a lower bound and the truth is above it, or nobody "
-        "knows the truth, because the path is as it is",
+        lacking="the sender could not pace the rate, the path gave no answer, the answer is a lower bound and the truth "
+        "is above it, or nobody knows the truth, because the path is as it is",
     )
     # The ratio of two errors says little.
     yield from (dataclasses.replace(one, by_difference=one.quantity is SHARE) for one in found)
@@ -67,6 +67,7 @@ def bandwidth_measures() -> Iterator[Measure]:
 
 _HELD, _NOTHING = Field(("covered",), flag=True), Better.NEITHER
 _NOT_PACED = Derived((_REFUSED, field("median_mbps")), lambda no, at: np.where(np.isnan(at), no, 0.0))
+_NO_ANSWER = Derived((_REFUSED, field("median_mbps")), lambda no, at: np.isnan(at) * (1 - np.nan_to_num(no)))
 _BOUNDS = Derived((_ERROR, _BOUND), lambda error, bound: (error < 0) * np.nan_to_num(bound))
 _COVERED = Derived(
     (_HELD, _ERROR, _BOUND), lambda held, error, bound: np.where(np.isnan(_signed(error, bound)), np.nan, held)
@@ -76,6 +77,7 @@ COUNTED = {
     for one in measures(
         *("bandwidth", ESTIMATES),
         ("refused", COUNT, _NOTHING, "", _NOT_PACED),
+        ("no_answer", COUNT, _NOTHING, "", _NO_ANSWER),
         ("bounds", COUNT, _NOTHING, "", _BOUNDS),
         ("intervals.covered", COUNT, _NOTHING, "", _COVERED),
         ("discarded", COUNT, _NOTHING, "", field("discarded")),
@@ -126,15 +128,17 @@ def total(context: Context, name: str, cells: Sequence[Cell], arm: str) -> float
 
 
 def estimated(context: Context, cell: Cell, arm: str) -> bool:
-    """Whether most of the valid trials gave an estimate."""
+    """Whether most of the valid trials could pace what the path carries."""
     trials = len(context.table.numbers(cell, arm))
     return bool(trials) and 2 * total(context, "refused", [cell], arm) < trials
 
 
 def at_least(context: Context, cell: Cell, arm: str) -> str:
-    """A note where most answers are lower bounds."""
-    most = 2 * total(context, "bounds", [cell], arm) > len(context.table.numbers(cell, arm))
-    return "a lower bound" if most else ""
+    """A note where most answers are lower bounds, and where the path gave none."""
+    bounds, silent = (round(total(context, name, [cell], arm)) for name in ("bounds", "no_answer"))
+    trials = len(context.table.numbers(cell, arm))
+    said = {"a lower bound": 2 * bounds > trials, f"no answer in {silent} of {trials}": silent > 0}
+    return ", ".join(words for words, holds in said.items() if holds)
 
 
 def cannot_pace(context: Context, cell: Cell, arm: str) -> str:

@@ -233,6 +233,8 @@ class Trial:
         yield from self._fatal_flags()
         if answer.refused is not None:
             yield Flag("cannot-pace", answer.refused.message, fatal=False)
+        if answer.silence is not None:  # an outcome: those that are made until there is an answer would be chosen by it
+            yield Flag("no-estimate", answer.silence, fatal=False)
         if answer.stamp == "program":
             yield Flag("user-timestamps", "the receiver's program stamped packets, and not its kernel", fatal=False)
         if found is not None and found.streams and found.stalled > _STALLED * found.streams:
@@ -255,8 +257,6 @@ class Trial:
                 why = "the processor that sends it was at work for them, and they found the path free"
                 text = f"as much as {min(missing, 1):.0%} of what was due while probes passed were not counted: {why}"
                 yield Flag("cross-traffic-held-up", text)
-        if self.answer.silence is not None:
-            yield Flag("no-estimate", self.answer.silence)
         before, after, declared = self.before_bps, self.after_bps, self.conditions.capacity_bps
         if before is not None and after is not None and abs(after / before - 1) > _CHANGED:
             text = f"the path let pass {before / 1e6:.1f} Mbit/s before the estimate and {after / 1e6:.1f} after it"
