@@ -72,10 +72,10 @@ def test_every_guest_has_a_latency_histogram_of_its_own_at_the_throughput(tmp_pa
     assert together.mean / 1000 == pytest.approx(70e3, rel=0.06)
 
 
-def test_the_tester_is_calibrated_and_near_its_limit_nothing_counts(tmp_path):
+def test_the_tester_is_calibrated_and_near_its_limit_a_result_says_so(tmp_path):
     found = by_vector(forwarding_trials(tmp_path / "run", frame_ns=1000, tester_mpps=0.9))
     for trial in found.values():
-        assert trial.status is TrialStatus.INVALID
+        assert trial.status is TrialStatus.VALID
         assert "generator-limited" in flags(trial)
         assert trial.result["calibration"]["limit_pps"] == pytest.approx(0.9e6, rel=0.06)
 
@@ -90,7 +90,7 @@ def test_a_medium_bounds_the_load_and_is_named(tmp_path):
 
 def test_the_highest_load_of_the_plan_bounds_the_search_and_is_named(tmp_path):
     (trial,) = forwarding_trials(tmp_path / "run", design={"max_pps": 50_000, "k": [3]}, frame_ns=1000)
-    assert trial.status is TrialStatus.INVALID
+    assert trial.status is TrialStatus.VALID
     assert any(flag.name == "generator-limited" and "or max_pps" in flag.detail for flag in trial.flags)
 
 
@@ -100,13 +100,19 @@ def test_the_highest_load_of_the_plan_bounds_the_search_and_is_named(tmp_path):
         ({"hidden_loss": 2e-5}, "unclosed-ledger"),
         ({"duplicates": 1e-3}, "duplicated"),
         ({"late": 0.2}, "late"),
-        ({"frame_ns": 2e7, "queue_frames": 0}, "no-throughput"),
     ],
 )
 def test_what_must_not_count_is_invalid_and_says_why(tmp_path, told, flag):
     (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3], "min_pps": 100}, **told)
     assert trial.status is TrialStatus.INVALID
     assert flag in flags(trial)
+
+
+def test_a_device_that_carries_nothing_is_a_result(tmp_path):
+    (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3]}, frame_ns=2e7, queue_frames=0)
+    assert trial.status is TrialStatus.VALID
+    assert "no-throughput" in flags(trial)
+    assert trial.result["throughput_pps"] is None
 
 
 def test_the_ledger_of_lost_frames_closes_and_names_the_places(tmp_path):

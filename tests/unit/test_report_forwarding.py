@@ -13,9 +13,14 @@ from shown import shown, tables, told, value
 from synthetic import arm_record
 
 from virtgauge import report
+from virtgauge.analysis.bounds import Outcome
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.decisions.requirements import resolve
+from virtgauge.decisions.verdicts import Judge
 from virtgauge.ledger.records import Flag
+from virtgauge.plan.requirements import Requirement
 from virtgauge.report.drawing import specification
+from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Chart, Value
 from virtgauge.specs.forwarding_insights import interfaces_of, pairs
 from virtgauge.specs.headline import Tone
@@ -189,6 +194,20 @@ def test_flags_are_counted_and_invalid_results_give_no_figure(tmp_path: Path) ->
     assert figure(built, "tester.limit", "runc").point == 5e6
     assert {headline.tone for headline in built.suite("forwarding").headlines} == {Tone.MISSING}
     assert not charts_of(built)
+
+
+def test_a_lower_bound_keeps_a_requirement_and_fails_none(tmp_path: Path) -> None:
+    flags = [Flag("generator-limited", "", fatal=False)]
+    ledger = forwarding_ledger(tmp_path / "run", strong=[12], sizes=[64], flags=flags)
+    wanted = [Requirement(suite="forwarding", measure="ndr", unit="frames/s", at_least=rate) for rate in (1e3, 1e9)]
+    wanted.append(Requirement(suite="forwarding", measure="ndr", unit="frames/s", at_most=1e9))
+    requirements = resolve(wanted, None, ["runc"], 0.95, "test")
+    kept, *open_ = Judge(requirements, ResultTable(ledger), any_time_valid=False).verdicts()
+    assert kept.outcome is Outcome.PASS
+    for one in open_:
+        assert one.outcome is Outcome.INCONCLUSIVE
+        assert "the figure is a lower bound" in one.reason
+        assert not one.open, "more repetitions find the same limit"
 
 
 def test_lost_frames_are_listed_by_kind_of_place_and_by_guest(usual: report.Report) -> None:

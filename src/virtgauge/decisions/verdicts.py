@@ -1,6 +1,6 @@
 """Verdicts: each requirement judged for each platform, on the figures of a run, and what it has still to measure.
 
-A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Five
+A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Six
 guards stand above the interval:
 
 - **A/A.**  What identical arms still differ by on this machine is the least that a figure may be off; a margin within
@@ -8,6 +8,7 @@ guards stand above the interval:
 - **silence.**  Valid trials without the figure (too few values for a quantile, for they were cut short) are as a rule
   the slow ones.  Where more than a tenth of them are silent, the others do not stand for all, and more of them would
   not help.
+- **Bounds.**  A figure that may be higher than what was measured fails no lower bound, and keeps no upper one.
 - **Trials in vain.**  What nothing may exceed for hours is not met where a trial that was begun told nothing: what it
   met may have ended it.
 - **Emulation.**  Figures of an emulated machine say nothing of the hypervisor's speed: they are shown, not judged.
@@ -139,8 +140,8 @@ class Judge:
             numbers = table.numbers(cell, table.reference)
             trials += tuple(numbers[block] for block in figures)
         decision = self._decision(requirement, cell, arm, host, figures, cells)
-        silence = None
-        if decision.outcome is not Outcome.FAIL:
+        silence = self._bounded(requirement, cell, arm, decision)
+        if silence is None and decision.outcome is not Outcome.FAIL:
             silence = self._silence(requirement, cell, arm, host, figures)
         guard = silence or self._guard(requirement, cell, host, decision)
         outcome = decision.outcome if guard is None else Outcome.INCONCLUSIVE
@@ -219,6 +220,14 @@ class Judge:
         if requirement.relative:
             return f"{found} beside the reference, whose own may be missing or zero"
         return f"{found}: {measure.lacking or 'what a trial tells does not say'}"
+
+    def _bounded(self, of: BoundRequirement, cell: Cell, arm: str, decision: Decision) -> str | None:
+        """Why a figure that may be higher does not decide; None where it does all the same."""
+        open_end = {Outcome.PASS: of.bound.at_most, Outcome.FAIL: of.bound.at_least}.get(decision.outcome)
+        arms = {arm, self._table.reference} if of.relative else {arm} if open_end is not None else set()
+        if not any(self._table.may_be_higher(of.measure, cell, one) for one in arms):
+            return None
+        return "the figure is a lower bound, for what limited it is not what is tested: more repetitions would not help"
 
     def _guard(
         self, requirement: BoundRequirement, cell: Cell, host: HostRecord | None, decision: Decision

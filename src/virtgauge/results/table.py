@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from virtgauge.analysis.comparison import (
     Comparison,
     Difference,
+    Judgement,
     aa_band,
     band_of,
     compare,
@@ -245,7 +247,8 @@ class ResultTable:
     def compared(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Comparison:
         """The ratio to the reference, or to another place, guarded by what identical arms (A/A) differ by.
 
-        Of two cells it is that where these differ more; nothing where they are not known to in both.
+        Of two cells it is that where these differ more; nothing where they are not known to in both.  Where the lower
+        figure may be higher nothing is shown.
         """
         there = base or (cell, self.reference)
         key = measure.full_name, cell, arm, there
@@ -253,8 +256,18 @@ class ResultTable:
             own, other = self.values(measure, cell, arm), self.values(measure, *there)
             identical = (self.aa_ratio(measure, one) for one in {cell, there[0]})
             aa = max(identical, key=lambda one: aa_band(one) or math.inf)
-            self._comparisons[key] = compare(own, other, aa, measure.quantity.unit, self.confidence)
+            found = compare(own, other, aa, measure.quantity.unit, self.confidence)
+            lower = there if found.judgement is Judgement.HIGHER else (cell, arm)
+            if found.distinguishable and self.may_be_higher(measure, *lower):
+                reason = "the lower figure is a lower bound"
+                found = dataclasses.replace(found, judgement=Judgement.INCONCLUSIVE, reason=reason)
+            self._comparisons[key] = found
         return self._comparisons[key]
+
+    def may_be_higher(self, measure: Measure, cell: Cell, arm: str) -> bool:
+        """Whether a figure rests on trials of which it is a lower bound."""
+        flags = self.flags([cell], arm, counted=True) if measure.bounded_by else {}
+        return not measure.bounded_by.isdisjoint(flags)
 
     def differed(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Difference:
         """The difference from the reference, or from another place, guarded likewise."""
@@ -515,7 +528,7 @@ class ResultTable:
             return why
         if isinstance(measure.source, Statistic):
             return f"too few values for {measure.source.name}, or none"
-        return f"the result has no {measure.name}"
+        return f"the result has no {measure.name}" + (f": {measure.lacking}" if measure.lacking else "")
 
     def ending(self, cell: Cell, arm: str) -> str:
         """How the last trial of an arm in a cell ended: ``failed: the guest died``."""

@@ -27,7 +27,7 @@ FACTORS = (
 
 GLANCE = TableSpec(
     "",
-    (Figures("ndr_bits", "NDR", compared=True),),
+    (Figures("ndr_bits", "NDR", compared=True, note=insights.bounds),),
     where={"jain": lambda level: bool(level)},
     across=("frame_bytes", "jain"),
     ends=("jain",),
@@ -40,7 +40,7 @@ GLANCE = TableSpec(
 DETAIL = TableSpec(
     "",
     (
-        Figures("ndr_bits", "NDR in bits", compared=True),
+        Figures("ndr_bits", "NDR in bits", compared=True, note=insights.bounds),
         Figures(AT_THROUGHPUT, "L_tot at 100 %"),
         Figures("ndr", "NDR"),
         Figures("pdr", "PDR 0.5 %"),
@@ -158,8 +158,8 @@ FORWARDING = SuiteSpec(
         "frames came back in any trial, whatever was lost.",
         "L_tot": "Every guest’s mean latency weighted with its share of the load (Batalla et al. 2016, equation 7).",
         "Generator-limited, stretched, late": "The result lies within a tenth of the tester’s own limit on a bare "
-        "loop; the load could not be sent in its time, which counts as loss; frames left later than they should. The "
-        "first and the last make a result invalid.",
+        "loop, so that the device carries at least that; the load could not be sent in its time, which counts as loss; "
+        "frames left later than they should, which makes a result invalid.",
         "Ledger of lost frames": "Every lost frame is set against a counter that admits to have dropped it. A result "
         "whose ledger does not close is invalid.",
     },

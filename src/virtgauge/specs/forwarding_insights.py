@@ -16,13 +16,15 @@ from virtgauge.results.formatting import amount
 from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, Quantity
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load, quantile
+from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, LIMITS, at_load, quantile
 
 _OWN_PLACE = re.compile(r"guest (\d+)\b|(?:port|from) (?:in|out)(\d+)$")
 _NUMBER = re.compile(r"(guest |in|out)\d+")
 _MOST_PLACES = 24  # That have columns of their own; of more, places of one kind are told together
 NOTABLE_FLAGS = {
     "generator-limited": "limited by the tester",
+    "switch-limited": "limited by the switch",
+    "no-throughput": "in which even the lowest load lost frames",
     "stretched": "with stretched trials",
     "late": "sent late",
     "unclosed-ledger": "with losses that nothing explains",
@@ -179,6 +181,13 @@ def flags(context: Context, cell: Cell, arm: str) -> Shown:
     """How many attempts have which flag."""
     counts = sorted(context.table.flags([cell], arm).items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{name}: {number}" for name, number in counts) or None
+
+
+def bounds(context: Context, cell: Cell, arm: str) -> str:
+    """A note where results say no more than that a device carries so much at least, or not even the lowest load."""
+    found, of = context.table.flags([cell], arm, counted=True), len(context.table.numbers(cell, arm))
+    limits = {name: f"at least that: {name}" for name in sorted(LIMITS)} | {"no-throughput": "nothing carried"}
+    return ", ".join(f"{words} in {found[name]} of {of}" for name, words in limits.items() if name in found)
 
 
 def ports(context: Context, cell: Cell, arm: str) -> Shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 
@@ -13,6 +14,8 @@ from virtgauge.results.table import Blocks, ResultTable
 _THROUGHPUT = frozenset({"throughput"})
 LOADS = (10.0, 50.0, 90.0, 100.0)
 """Per cent of the throughput at which every plan measures latency, unless it says otherwise."""
+LIMITS = frozenset({"medium-limited", "generator-limited", "switch-limited"})
+"""Flags of results that something limited which is not the device: it may be faster."""
 AT_THROUGHPUT = "latency_at_100.weighted_mean"  # Where the paper states its latencies
 
 
@@ -26,7 +29,7 @@ def forwarding_measures() -> Iterator[Measure]:
     lost = functools.partial(field, "soak", "loss_ratio", factor=100)
     least, most = "lower end of its 95 % interval", "upper end of its 95 % interval"
     loss, rate = "frames lost in a soak at one load", "the rate at which one frame of 10⁷ is lost (PLRsearch)"
-    yield from measures(
+    found = measures(
         *("forwarding", _THROUGHPUT),
         ("ndr", FRAME_RATE, higher, "the no-drop rate, found by the plan’s search", field("throughput_pps")),
         ("ndr_bits", BIT_RATE, higher, "the same in bits, check sequence included", field("throughput_bps")),
@@ -42,7 +45,10 @@ def forwarding_measures() -> Iterator[Measure]:
         ("soak.critical_rate_low", FRAME_RATE, higher, f"{rate}: {least}", _of_every_soak("low")),
         ("soak.critical_rate_high", FRAME_RATE, higher, f"{rate}: {most}", _of_every_soak("high")),
         headline=("ndr",),
+        lacking="even the lowest load lost frames, or the plan does not ask for it",
     )
+    bounded = ("ndr", "ndr_bits", "pdr", "maximum_receive_rate")
+    yield from (dataclasses.replace(one, bounded_by=LIMITS) if one.name in bounded else one for one in found)
     for percent in LOADS:
         yield from at_load(percent).values()
         name, meaning = f"latency_at_{percent:g}", f"a frame's latency {_load(percent)}"

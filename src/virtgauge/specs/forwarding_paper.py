@@ -340,10 +340,8 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
             "own_processor": told.own_processors and told.enough_frames,
         }
         values = functools.partial(_scaled, context, measure, cell, factor)
-        # what is as fast as the medium may be faster
-        limited = name == "throughput_mbps" and "medium-limited" in context.table.flags([cell], arm.name, counted=True)
-        more = LIMITED if limited else ""
-        yield from context.claim_figure(name, levels, values, arm, facts=facts, label=arm.label, may_be_higher=more)
+        limited = context.table.may_be_higher(measure, cell, arm.name)
+        yield from context.claim_figure(name, levels, values, arm, facts=facts, label=arm.label, may_be_higher=limited)
 
 
 def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: str) -> dict[int, float]:

@@ -291,13 +291,13 @@ def _limits_met(search: SearchResult, limit_pps: float, medium_pps: float | None
     """What bounded the search beside the device: the medium, the tester, or its sending in time."""
     throughput = search.ndr.rate_pps
     if throughput is None:
-        yield Flag("no-throughput", search.ndr.reason)
+        yield Flag("no-throughput", search.ndr.reason, fatal=False)
     elif medium_pps is not None and throughput >= 0.99 * medium_pps:
         detail = f"{throughput:,.0f} of the medium's {medium_pps:,.0f} frames/s: the device may be faster"
         yield Flag("medium-limited", detail, fatal=False)
     elif throughput >= _NEAR_THE_LIMIT * limit_pps:
-        detail = f"{throughput:,.0f} frames/s of {limit_pps:,.0f}, the tester's own on a bare loop, or max_pps"
-        yield Flag("generator-limited", detail)
+        limit = f"{limit_pps:,.0f}, the tester's own on a bare loop, or max_pps"
+        yield Flag("generator-limited", f"{throughput:,.0f} frames/s of {limit}: the device may be faster", fatal=False)
     if stretched := search.stretched:
         detail = f"{stretched} of {len(search.points)} trials could not be sent in time, and counted as failed"
         yield Flag("stretched", detail, fatal=False)
