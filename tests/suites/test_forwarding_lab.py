@@ -44,6 +44,17 @@ async def test_every_guest_forwards_its_flow_and_every_lost_frame_is_found(name,
         assert max(crowded.unattributed, crowded.excess) <= bearable, crowded
 
 
+@pytest.mark.parametrize("switch", sampled(["openvswitch"], ["bridge"]))
+async def test_the_switches_are_measured_with_no_guest_between_them(switch, private_state):
+    async with laboratory(RUNC, switch=switch) as lab:
+        found = await lab.calibration(SIZE, HIGH_PPS, 0.1)
+        assert LOW_PPS < found.switch_pps <= found.limit_pps
+        await lab.check()
+        counted = await tally(lab)
+        await counted.measure(EQUAL, LOW_PPS, 0.5)
+        assert counted.ledgers[0].places == {}, "nothing of it is taken for a flow of the guests"
+
+
 async def test_a_router_of_the_hosts_kernel_loses_in_its_own_queue_and_is_charged_for_what_it_routes(private_state):
     async with laboratory(RUNC) as lab:
         assert [guest.confinement().unbound for guest in lab.stage.guests] == [None, None]

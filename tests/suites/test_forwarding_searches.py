@@ -10,6 +10,7 @@ from forwarding_offers import simulated_offer
 
 from virtgauge.analysis.forwarding import equal_shares, two_level_shares
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
+from virtgauge.suites.forwarding.laboratory import TesterCalibration
 from virtgauge.suites.forwarding.latency import back_to_back
 from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import (
@@ -18,10 +19,13 @@ from virtgauge.suites.forwarding.searches import (
     Rfc2544Search,
     Search,
     SearchError,
+    SearchResult,
+    Throughput,
     Tst009Search,
     _carries,
     find_worst,
 )
+from virtgauge.suites.forwarding.suite import _limits_met
 from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
 
 SEARCHES: list[Search] = [Rfc2544Search(), Tst009Search(), MlrSearch()]
@@ -238,3 +242,14 @@ async def test_the_worst_vector_is_found_without_searching_all():
     name, _, searched = await find_worst(dict(reversed(vectors.items())), MlrSearch(), LIMITS, challenge_s=1.0)
     assert name == "k=1"
     assert len(searched) == 12
+
+
+@pytest.mark.parametrize(
+    ("rate_pps", "limit"),
+    [(None, "no-throughput"), (0.8e6, None), (0.95e6, "switch-limited"), (1.9e6, "generator-limited")],
+)
+def test_what_is_near_a_limit_beside_the_device_says_so_and_counts(rate_pps, limit):
+    ndr = Throughput(0.0, rate_pps, rate_pps, None)
+    search = SearchResult("mlrsearch", ndr, ndr, 0.0, ())
+    found = list(_limits_met(search, TesterCalibration(2e6, "xdp_live", switch_pps=1e6), None))
+    assert [(flag.name, flag.fatal) for flag in found] == ([] if limit is None else [(limit, False)])

@@ -72,10 +72,11 @@ TESTER = TableSpec(
         Told("latency", insights.tester("latency.mean", "latency_mean_ns", DURATION), text=False),
         Told("highest latency", insights.tester("latency.max", "latency_max_ns", DURATION), text=False),
         Told("sent late", insights.tester("late_share", "late_share", SHARE, 100.0), text=False),
+        Told("through the switches", insights.tester("switch_limit", "switch_pps", FRAME_RATE), text=False),
         Told("port", insights.ports),
     ),
     caption="The limit is the highest rate that it sends as asked and receives whole; latencies are its own at half of "
-    "that rate. Of all trials, valid or not.",
+    "that rate. Through the switches: the same with no guest between them. Of all trials, valid or not.",
     folded="all",
 )
 

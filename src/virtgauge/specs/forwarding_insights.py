@@ -200,7 +200,7 @@ def tester(name: str, field: str, quantity: Quantity, factor: float = 1.0) -> Ca
 
     def say(context: Context, cell: Cell, arm: str) -> Shown:
         known = results(context).told[cell, arm].tester
-        values = [factor * float(one[field]) for one in known.values() if one[field] is not None]
+        values = [factor * float(one[field]) for one in known.values() if one.get(field) is not None]
         return context.of(f"tester.{name}", context.place(cell, arm), context.median(values, quantity), quantity)
 
     return say

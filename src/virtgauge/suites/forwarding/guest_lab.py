@@ -18,7 +18,7 @@ from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.process import all_pids, cpu_ticks, process_name
-from virtgauge.network.links import link_counts
+from virtgauge.network.links import connect, link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Neighbour, NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge, OpenVSwitch, Rule, Switch
@@ -38,7 +38,8 @@ _READY_S = 60.0
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # A guest may use up to two of them in a span that begins in the middle of one
 _BEYOND = 1.5  # Times what is allowed is beyond what slices and rounding explain
 LOOP_END = "loop"
-_TRANSMIT_MAC, LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03"
+_PAST = "past", "eth99"  # A link from br0 to br1 past all guests, by which the switches themselves are measured
+_TRANSMIT_MAC, LOOP_MAC, _PAST_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03", "02:76:67:00:00:04"
 LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
@@ -139,6 +140,8 @@ class GuestLab(ForwardingLab):
         paths = [Path(_TRANSMIT_MAC, router.ingress.mac, SOURCE, DESTINATION) for router in self._routers]
         loop = [Path(LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
         super().__init__(stage, tested("eth0", "eth1", paths), tested("eth2", LOOP_END, loop, drain_ns=LOOP_DRAIN_NS))
+        past = [Path(_TRANSMIT_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
+        self._past = tested("eth0", "eth1", past, drain_ns=LOOP_DRAIN_NS)
         self.cpus, self.switch, self.namespace = cpus, switch, lab
         self._sent = self._arrived = 0
         self.own_processors = cpus.has_one_for_each(settings)
@@ -277,8 +280,11 @@ def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuP
     )
     stage.at_end(switch.close)
     routers = [Router.of(number) for number in range(settings.guests)]
-    switch.add_bridge("br0", [TRANSMIT_PORT, *(router.ingress.port for router in routers)])
-    switch.add_bridge("br1", [RECEIVE_PORT, *(router.egress.port for router in routers)])
+    way_in, way_out = _PAST
+    connect(lab, lab, [Nic(port=way_in, mac=_PAST_MAC)], first=int(way_out.removeprefix("eth")))
+    switch.add_bridge("br0", [TRANSMIT_PORT, way_in, *(router.ingress.port for router in routers)])
+    switch.add_bridge("br1", [RECEIVE_PORT, way_out, *(router.egress.port for router in routers)])
+    switch.add_rules([Rule(TRANSMIT_PORT, RECEIVE_MAC, way_in), Rule(way_out, RECEIVE_MAC, RECEIVE_PORT)])
     for rules in zip(*(router.rules for router in routers), strict=True):
         switch.add_rules(rules)
     return switch

@@ -31,7 +31,7 @@ from virtgauge.suites.answers import added_up
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
 from virtgauge.suites.forwarding.device_lab import DeviceLab, to_do
 from virtgauge.suites.forwarding.guest_lab import GuestLab
-from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab
+from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab, TesterCalibration
 from virtgauge.suites.forwarding.latency import BackToBack, LatencyAtLoad, back_to_back, latency_at_loads
 from virtgauge.suites.forwarding.searches import PARTIAL_DROP, Limits, SearchError, SearchResult, find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
@@ -74,7 +74,7 @@ class ForwardingSuite(Suite):
         shares = s.shares().get(vector)
         searches = len(s.strong) if vector == WORST else 1
         latency_s = len({*s.latency_loads, *s.load_curve}) * s.latency_s * s.latency_repeats
-        longest_s = searches * s.search_method().longest_s(Limits(s.min_pps, s.max_pps)) + 40 * s.calibration_s
+        longest_s = searches * s.search_method().longest_s(Limits(s.min_pps, s.max_pps)) + 80 * s.calibration_s
         longest_s += latency_s + 45 * s.back_to_back + s.soak_s
         trials = longest_s / min(s.length_of_trial_s, s.latency_s)
         # Of a search some ten trials; of mlrsearch, which repeats them, about four times what decides of one load.
@@ -94,7 +94,7 @@ class ForwardingSuite(Suite):
             params={"vector": vector, "frame_bytes": frame_bytes},
             timeout_s=_OVERHEAD * longest_s + _TRIAL_OVERHEAD_S * trials + _SET_UP_S,
             testbed=f"forwarding-{s.guests}-{s.switch}-{_limit_level(s.cpu_limit)}-{s.memory_mib or 0}-{s.port}",
-            expected_s=searches * search_s + latency_s + s.soak_s + 5 * s.calibration_s,
+            expected_s=searches * search_s + latency_s + s.soak_s + 10 * s.calibration_s,
             as_is="device" if s.switch == "none" else "",
         )
 
@@ -132,7 +132,7 @@ class ForwardingSuite(Suite):
             return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
         latencies, bursts, soaked = await trials.at_throughput(shares, search.ndr.rate_pps)
         unbound, together = testbed.unbound, add_accountings(tally.ledgers)
-        flags = [*_limits_met(search, calibration.limit_pps, medium_pps), *_late(latencies, settings.late_share)]
+        flags = [*_limits_met(search, calibration, medium_pps), *_late(latencies, settings.late_share)]
         few = _with_few_frames(settings, shares, search.ndr.rate_pps)
         flags += [*_disorders(tally, together), *_cautions(testbed, shares, few, latencies)]
         if unbound is not None:
@@ -287,9 +287,9 @@ class _CellTrials:
         return latencies, bursts, soaked
 
 
-def _limits_met(search: SearchResult, limit_pps: float, medium_pps: float | None) -> Iterator[Flag]:
-    """What bounded the search beside the device: the medium, the tester, or its sending in time."""
-    throughput = search.ndr.rate_pps
+def _limits_met(search: SearchResult, tester: TesterCalibration, medium_pps: float | None) -> Iterator[Flag]:
+    """What bounded the search beside the device: the medium, the tester, the switches, or sending in time."""
+    throughput, limit_pps, switch_pps = search.ndr.rate_pps, tester.limit_pps or 0.0, tester.switch_pps
     if throughput is None:
         yield Flag("no-throughput", search.ndr.reason, fatal=False)
     elif medium_pps is not None and throughput >= 0.99 * medium_pps:
@@ -298,6 +298,9 @@ def _limits_met(search: SearchResult, limit_pps: float, medium_pps: float | None
     elif throughput >= _NEAR_THE_LIMIT * limit_pps:
         limit = f"{limit_pps:,.0f}, the tester's own on a bare loop, or max_pps"
         yield Flag("generator-limited", f"{throughput:,.0f} frames/s of {limit}: the device may be faster", fatal=False)
+    elif switch_pps is not None and throughput >= _NEAR_THE_LIMIT * switch_pps:
+        limit = f"{switch_pps:,.0f} that pass the switches without a guest"
+        yield Flag("switch-limited", f"{throughput:,.0f} of the {limit}: the device may be faster", fatal=False)
     if stretched := search.stretched:
         detail = f"{stretched} of {len(search.points)} trials could not be sent in time, and counted as failed"
         yield Flag("stretched", detail, fatal=False)
