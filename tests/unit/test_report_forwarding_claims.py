@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forwarding_results import RouterArm, forwarding_ledger, paper_arms, virtual_machine
+from forwarding_results import LOADS, RouterArm, forwarding_ledger, paper_arms, virtual_machine
 from synthetic import arm_record
 
 from virtgauge import report
@@ -51,6 +51,19 @@ def test_load_is_set_against_j_within_one_platform(tmp_path: Path) -> None:
     by_load = {2.0: 1.0, 10.0: 1.1, 50.0: 1.2, 90.0: 1.3, 100.0: 1.3}
     arms[1] = virtual_machine("virtio", "virtio", latency_us=lambda j, s: 80.0 * (1 + 1.2 * j), by_load=by_load)
     assert claims_of(tmp_path, arms)["paravirtual-latency-by-load-more-than-by-j"].verdict is Verdict.CONTRADICTED
+
+
+def test_latencies_are_compared_at_the_same_load(tmp_path: Path) -> None:
+    """Of both they are the same at each load; at the same part of either's throughput they are not."""
+    arms = paper_arms()
+    for place, (model, mbps) in enumerate((("virtio", 60.0), ("e1000", 30.0)), start=1):
+        by_load = {percent: 3.0 - 0.03 * mbps * percent / 100 for percent in LOADS}
+        truth = {"mbps": lambda j, s, mbps=mbps: mbps, "latency_us": lambda j, s, by_load=by_load: 100 * by_load[100.0]}
+        arms[place] = virtual_machine(model, model, by_load=by_load, **truth)
+    found = claims_of(tmp_path, arms, strong=[12], sizes=[64])["emulated-is-quicker-at-low-load"]
+    assert found.verdict is Verdict.UNDECIDED
+    told = {rate for rate in (5, 10, 20, 40) for one in found.evidence if f", {rate} Mbit/s" in one.text}
+    assert told == {10, 20}, "what both measured below and above"
 
 
 def test_without_the_interfaces_that_it_is_about_nothing_is_tested(tmp_path: Path) -> None:

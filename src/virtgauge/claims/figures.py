@@ -128,6 +128,8 @@ class Figures:
         places = set(range(len(figures)))
         for name, level in wanted.items():
             by_level = self.once(functools.partial(self._places, name, measure), "places", name, measure)
+            if name not in cells and by_level.keys() == {None}:
+                continue  # figures of this measure do not have the factor
             fitting = (some for own, some in by_level.items() if _fits(own, level, which == "each"))
             places.intersection_update(itertools.chain.from_iterable(fitting))
         found = [figures[place] for place in sorted(places)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from virtgauge.claims.figures import LIMITED, Figure, Figures
+import numpy as np
+
+from virtgauge.claims.figures import Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
@@ -27,6 +28,7 @@ from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load
 _INTERFACES: dict[str, insights.Interfaces] = {"full emulation": "emulated", "virtio": "paravirtual"}
 _QUANTITIES = {"us": DURATION, "Mbit/s": BIT_RATE, "ratio": RATIO}
 _NEAR = 0.1  # A load of ours within a tenth of the paper's is taken for it
+_SAME_MBPS = (5.0, 10.0, 20.0, 40.0)  # Loads at which latencies of platforms of other throughputs are compared
 _MOST_FAIRNESSES, _LOSS_FAIRNESSES, _MOST_POINTS = 6, 2, 120
 _MOST_BEYOND = 2.0
 """Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
@@ -319,30 +321,42 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 
 
 def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
-    throughput = context.spec.measure("ndr_bits")
-    asked = [("throughput_mbps", 100.0, throughput, throughput, 1e-6)]
+    told, throughput = insights.results(context).told[cell, arm.name], context.spec.measure("ndr_bits")
+    levels: dict[str, Level] = {
+        "design": context.level(cell, "design"),
+        "settings": f"{arm.kind} {sorted(insights.settings_of(arm).items(), key=str)}",
+        "frame_bytes": float(context.level(cell, "frame_bytes")),
+        "jain": _jain(context, cell),
+    }
+    facts: dict[str, Level] = {
+        "platform": str(interfaces_of(arm)),
+        "own_processor": told.own_processors and told.enough_frames,
+    }
+    figure = functools.partial(context.claim_figure, arm=arm, facts=facts, label=arm.label)
+    values: Callable[[str], dict[int, float]] = functools.partial(_scaled, context, throughput, cell, 1e-6)
+    limited = context.table.may_be_higher(throughput, cell, arm.name)
+    yield from figure("throughput_mbps", {**levels, "load": 100.0}, values, may_be_higher=limited)
     for percent in loads(context, [cell]):
-        entry = at_load(percent)
-        asked.append(("latency_us", percent, entry["offered"], entry["latency"], 1e-3))
-    for name, percent, offered, measure, factor in asked:
-        levels: dict[str, Level] = {
-            "design": context.level(cell, "design"),
-            "settings": f"{arm.kind} {sorted(insights.settings_of(arm).items(), key=str)}",
-            "frame_bytes": float(context.level(cell, "frame_bytes")),
-            "jain": _jain(context, cell),
-            "load": percent,
-        }
-        load = context.table.values(offered, cell, arm.name).values()
-        told = insights.results(context).told[cell, arm.name]
-        facts: dict[str, Level] = {
-            "platform": str(interfaces_of(arm)),
-            "load_mbps": statistics.median(load) / 1e6 if load else 0.0,
-            "own_processor": told.own_processors and told.enough_frames,
-        }
-        values = functools.partial(_scaled, context, measure, cell, factor)
-        limited = context.table.may_be_higher(measure, cell, arm.name)
-        yield from context.claim_figure(name, levels, values, arm, facts=facts, label=arm.label, may_be_higher=limited)
+        values = functools.partial(_scaled, context, at_load(percent)["latency"], cell, 1e-3)
+        yield from figure("latency_us", {**levels, "load": percent}, values)
+    for mbps in _SAME_MBPS:
+        values = functools.partial(_at_rate, context, cell, mbps)
+        yield from figure("latency_at_rate_us", {**levels, "at_mbps": mbps}, values)
 
 
 def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: str) -> dict[int, float]:
     return {block: factor * value for block, value in context.table.values(measure, cell, arm).items()}
+
+
+def _at_rate(context: Context, cell: Cell, mbps: float, arm: str) -> dict[int, float]:
+    """L_tot in µs at a load, by block: on the straight line between the loads beside it, where both were measured."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    for entry in (at_load(percent) for percent in loads(context, [cell]) if percent <= 100):
+        offered = _scaled(context, entry["offered"], cell, 1e-6, arm)
+        for block, latency in _scaled(context, entry["latency"], cell, 1e-3, arm).items():
+            found.setdefault(block, []).append((offered[block], latency))
+    return {
+        block: float(np.interp(mbps, *zip(*sorted(points), strict=True)))
+        for block, points in found.items()
+        if min(points)[0] <= mbps <= max(points)[0]
+    }
