@@ -13,6 +13,8 @@ from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.suites.forwarding.latency import LatencyAtLoad
+from virtgauge.suites.forwarding.settings import ForwardingSettings
+from virtgauge.suites.forwarding.suite import _late
 from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
@@ -129,6 +131,15 @@ def test_stretched_trials_are_said_and_counted_as_failed(tmp_path):
     assert trial.status is TrialStatus.VALID
     assert "stretched" in flags(trial)
     assert trial.result["throughput_pps"] == pytest.approx(250e3, rel=0.02)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.04])
+def test_losses_that_the_testers_own_stalls_may_be_are_said(tmp_path, late):
+    stalls = {"frame_ns": 4000, "stalls_per_s": 0.5, "stall_ms": 6.0, "late": late}
+    (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3]}, **stalls)
+    lossy = [one for one in trial.result["loss_curve"] if 0 < one["loss_ratio"] < 0.01]
+    assert lossy and all((one["late"] > 0) == (late > 0) for one in lossy)
+    assert ("late-losses" in flags(trial)) == (late > 0)
 
 
 def test_the_worst_vector_is_searched_for(tmp_path):
@@ -255,6 +266,12 @@ def test_a_partial_drop_rate_that_cannot_differ_is_left_out(tmp_path):
     assert trial.result["ndr"]["rate_pps"] is not None
     assert trial.result["pdr"]["rate_pps"] is None
     assert "cannot differ from the NDR" in trial.result["pdr"]["reason"]
+
+
+def test_a_soak_that_is_sent_late_is_late():
+    trial = TrialResult(1000.0, 0.1, 0.1, (FlowResult(100, 0),), late=20)
+    for load, late in ((100, ["late"]), (110, [])):
+        assert [flag.name for flag in _late([], [trial], ForwardingSettings(soak_load=load))] == late
 
 
 def test_latency_that_leaves_a_guest_out_says_so():

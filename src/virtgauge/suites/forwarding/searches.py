@@ -43,6 +43,12 @@ class LossPoint:
     loss_ratio: float
     worst_loss_ratio: float
     stretched: bool
+    late: int = 0  # frames that the tester sent late
+
+    @property
+    def may_be_testers(self) -> bool:
+        """Whether a stall of the tester may have lost all that was lost: it then sent as many frames late, at once."""
+        return not self.stretched and 0 < self.loss_ratio * self.rate_pps * self.duration_s <= self.late
 
 
 @dataclasses.dataclass(frozen=True)

@@ -132,7 +132,7 @@ class ForwardingSuite(Suite):
             return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
         latencies, bursts, soaked = await trials.at_throughput(shares, search.ndr.rate_pps)
         unbound, together = testbed.unbound, add_accountings(tally.ledgers)
-        flags = [*_limits_met(search, calibration, medium_pps), *_late(latencies, settings.late_share)]
+        flags = [*_limits_met(search, calibration, medium_pps), *_late(latencies, soaked, settings)]
         few = _with_few_frames(settings, shares, search.ndr.rate_pps)
         flags += [*_disorders(tally, together), *_cautions(testbed, shares, few, latencies)]
         if unbound is not None:
@@ -304,14 +304,22 @@ def _limits_met(search: SearchResult, tester: TesterCalibration, medium_pps: flo
     if stretched := search.stretched:
         detail = f"{stretched} of {len(search.points)} trials could not be sent in time, and counted as failed"
         yield Flag("stretched", detail, fatal=False)
+    # Beyond the next load that failed a device may hold the sender up.
+    deciding = [one for one in search.points if one.rate_pps <= (search.ndr.upper_pps or one.rate_pps)]
+    if late := sum(one.may_be_testers for one in deciding):
+        detail = f"in {late} of {len(deciding)} trials no more frames were lost than the tester had sent late"
+        yield Flag("late-losses", f"{detail}: a stall of its own may have lost them", fatal=False)
 
 
-def _late(latencies: Sequence[LatencyAtLoad], allowed: float) -> Iterator[Flag]:
+def _late(
+    latencies: Sequence[LatencyAtLoad], soaked: Sequence[TrialResult], settings: ForwardingSettings
+) -> Iterator[Flag]:
     """Of the trials up to the throughput; beyond it, a device that holds the sender up makes it late."""
-    trials = [trial for at_load in latencies if at_load.load_percent <= 100 for trial in at_load.trials]
+    parts = [(at_load.load_percent, at_load.trials) for at_load in latencies] + [(settings.soak_load, soaked)]
+    trials = [trial for percent, some in parts if percent <= 100 for trial in some]
     share = sum(trial.late for trial in trials) / (sum(trial.sent for trial in trials) or 1)
-    if share > allowed:
-        yield Flag("late", f"{share:.1%} of the frames left late; {allowed:.1%} is allowed")
+    if share > settings.late_share:
+        yield Flag("late", f"{share:.1%} of the frames left late; {settings.late_share:.1%} is allowed")
 
 
 def _cautions(
