@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.network.shaper import Bucket
+from virtgauge.suites.bandwidth.settings import BandwidthSettings
 
 RECEIVER = "10.3.0.1"
 _NOWHERE = "10.9.0.1:9"
@@ -153,7 +154,7 @@ def shaped_path(capacity_bps: float, crossed: bool = True) -> Iterator[ShapedPat
             their senders.
     """
     path = ShapedPath(f"vgbw-{os.getpid()}", capacity_bps)
-    bucket = Bucket.of("tbf", capacity_bps, None, 10)
+    bucket = Bucket.of("tbf", capacity_bps, BandwidthSettings.model_fields["burst_us"].default, 10)
     with contextlib.ExitStack() as stack:
         for end in ("router", "sender", "receiver", "others"):
             _said("ip", "netns", "add", f"{path.name}-{end}")

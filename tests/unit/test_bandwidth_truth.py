@@ -9,6 +9,7 @@ from virtgauge.network.links import LinkCount
 from virtgauge.network.shaper import Bucket
 from virtgauge.suites.bandwidth import laboratory
 from virtgauge.suites.bandwidth.laboratory import ShapedPath, emulation, impairments, queue_bytes, told_by_emulator
+from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.bandwidth.testbed import Conditions, Counted, Placement
 
 
@@ -52,7 +53,8 @@ def test_a_bucket_has_two_frames_and_its_queue_64_at_least():
     small, large = Bucket.of("tbf", 1e6, 100, 10), Bucket.of("htb", 1e9, 100, 10)
     assert (small.burst_bytes, small.limit_bytes) == (2 * 1514, 64 * 1514)
     assert (large.burst_bytes, large.limit_bytes) == (12_500, 1_250_000)
-    assert [Bucket.of("tbf", rate, None, 10).burst_bytes for rate in (1e6, 1e9, 1e10)] == [2 * 1514] * 3
+    usual = BandwidthSettings.model_fields["burst_us"].default
+    assert [Bucket.of("tbf", rate, usual, 10).burst_bytes for rate in (1e6, 1e9, 1e10)] == [2 * 1514, 2 * 1514, 30_250]
 
 
 def test_half_of_a_delay_is_added_each_way_and_frames_are_lost_on_the_way_there_only():

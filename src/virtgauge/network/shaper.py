@@ -25,16 +25,16 @@ class Bucket:
 
     kind: Literal["tbf", "htb"]  # of the kernel's queueing discipline: ``tbf``, or a class of ``htb``
     rate_bps: float  # at which tokens come, in bit/s; less than 2^35
-    burst_bytes: int  # that it holds; they pass at once
+    burst_bytes: int  # that it holds; they pass at once, and of ``htb`` a frame more
     limit_bytes: int  # of the queue, of ``htb`` in full frames; what is more is dropped
 
     @classmethod
-    def of(cls, kind: Literal["tbf", "htb"], rate_bps: float, burst_us: float | None, queue_ms: float) -> Bucket:
-        """With depth and queue as times at full rate; two full frames and 64 at least, and two where no depth is given."""
+    def of(cls, kind: Literal["tbf", "htb"], rate_bps: float, burst_us: float, queue_ms: float) -> Bucket:
+        """With depth and queue as times at full rate; two full frames and 64 at least."""
         return cls(
             kind=kind,
             rate_bps=rate_bps,
-            burst_bytes=max(_FEWEST_IN_BUCKET * LONGEST_BYTES, round(rate_bps * (burst_us or 0) * 1e-6 / 8)),
+            burst_bytes=max(_FEWEST_IN_BUCKET * LONGEST_BYTES, round(rate_bps * burst_us * 1e-6 / 8)),
             limit_bytes=max(_FEWEST_IN_QUEUE * LONGEST_BYTES, round(rate_bps * queue_ms * 1e-3 / 8)),
         )
 

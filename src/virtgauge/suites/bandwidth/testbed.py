@@ -122,8 +122,8 @@ class Conditions:
 
     capacity_bps: float | None  # of its shaper; None of a path that is as it is
     shaper: Literal["tbf", "htb"]  # of which kind that is
-    # burst_us, queue_ms: depth of its bucket and of its queue, as times at full capacity; None: the default bucket
-    burst_us: float | None
+    # burst_us, queue_ms: depth of its bucket and of its queue, as times at full capacity
+    burst_us: float
     queue_ms: float
     # cross_bps, traffic: what others send on it, and with which gaps (``none``, ``constant``, ``poisson``)
     cross_bps: float
