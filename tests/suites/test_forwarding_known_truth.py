@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from suites.forwarding_runs import by_vector, forwarding_trials
@@ -268,10 +270,17 @@ def test_a_partial_drop_rate_that_cannot_differ_is_left_out(tmp_path):
     assert "cannot differ from the NDR" in trial.result["pdr"]["reason"]
 
 
-def test_a_soak_that_is_sent_late_is_late():
-    trial = TrialResult(1000.0, 0.1, 0.1, (FlowResult(100, 0),), late=20)
-    for load, late in ((100, ["late"]), (110, [])):
-        assert [flag.name for flag in _late([], [trial], ForwardingSettings(soak_load=load))] == late
+def test_a_soak_and_the_latency_streams_are_each_late_by_themselves():
+    late = TrialResult(1000.0, 0.1, 0.1, (FlowResult(100, 0),), late=20)
+    calm, stretched = TrialResult(1000.0, 5.0, 5.0, (FlowResult(5000, 0),)), dataclasses.replace(late, stretched=True)
+
+    def found(stream, soaked, load=100):
+        settings = ForwardingSettings(soak_load=load)
+        return [flag.detail.partition(";")[0] for flag in _late([LatencyAtLoad(100.0, (stream,))], [soaked], settings)]
+
+    assert found(late, calm) == ["20.0% of the frames left late in the latency streams"]
+    assert found(calm, late) == ["20.0% of the frames left late in the soak"]
+    assert found(calm, late, load=110) == found(calm, stretched) == []
 
 
 def test_latency_that_leaves_a_guest_out_says_so():
