@@ -16,6 +16,7 @@ from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import (
     PARTIAL_DROP,
     Limits,
+    LossPoint,
     Rfc2544Search,
     Search,
     SearchError,
@@ -242,6 +243,12 @@ async def test_the_worst_vector_is_found_without_searching_all():
     name, _, searched = await find_worst(dict(reversed(vectors.items())), MlrSearch(), LIMITS, challenge_s=1.0)
     assert name == "k=1"
     assert len(searched) == 12
+
+
+def test_what_is_lost_may_be_the_testers_up_to_the_frame_that_left_late():
+    lost = 7 / 25  # 7.000000000000001 of 25 frames
+    may_be = [LossPoint(25.0, 1.0, 18.0, lost, lost, stretched=False, late=late).may_be_testers for late in (6, 7)]
+    assert may_be == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ NOTABLE_FLAGS = {
     "no-throughput": "in which even the lowest load lost frames",
     "stretched": "with stretched trials",
     "late": "sent late",
+    "late-losses": "with losses that the tester’s own stalls may have caused",
     "unclosed-ledger": "with losses that nothing explains",
     "cpu-limit-unbound": "without the guests’ CPU limit in force",
     "shared-processors": "from guests that share processors, so that nothing is concluded about J",

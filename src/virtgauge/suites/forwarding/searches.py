@@ -47,8 +47,8 @@ class LossPoint:
 
     @property
     def may_be_testers(self) -> bool:
-        """Whether a stall of the tester may have lost all that was lost: it then sent as many frames late, at once."""
-        return not self.stretched and 0 < self.loss_ratio * self.rate_pps * self.duration_s <= self.late
+        """Whether a stall of the tester may have lost all that was lost: it sent as many frames late."""
+        return not self.stretched and 0 < round(self.loss_ratio * self.rate_pps * self.duration_s) <= self.late
 
 
 @dataclasses.dataclass(frozen=True)

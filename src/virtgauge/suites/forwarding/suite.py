@@ -308,7 +308,7 @@ def _limits_met(search: SearchResult, tester: TesterCalibration, medium_pps: flo
     deciding = [one for one in search.points if one.rate_pps <= (search.ndr.upper_pps or one.rate_pps)]
     if late := sum(one.may_be_testers for one in deciding):
         detail = f"in {late} of {len(deciding)} trials no more frames were lost than the tester had sent late"
-        yield Flag("late-losses", f"{detail}: a stall of its own may have lost them", fatal=False)
+        yield Flag("late-losses", f"{detail}: stalls of its own may have lost them", fatal=False)
 
 
 def _late(
