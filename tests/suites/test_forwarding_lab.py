@@ -45,10 +45,10 @@ async def test_every_guest_forwards_its_flow_and_every_lost_frame_is_found(name,
 
 
 @pytest.mark.parametrize("switch", sampled(["openvswitch"], ["bridge"]))
-async def test_the_switches_are_measured_with_no_guest_between_them(switch, private_state):
+async def test_open_vswitch_alone_is_measured_with_no_guest_between_its_bridges(switch, private_state):
     async with laboratory(RUNC, switch=switch) as lab:
         found = await lab.calibration(SIZE, HIGH_PPS, 0.1)
-        assert LOW_PPS < found.switch_pps <= found.limit_pps
+        assert found.switch_pps is None if switch == "bridge" else LOW_PPS < found.switch_pps <= found.limit_pps
         await lab.check()
         counted = await tally(lab)
         await counted.measure(EQUAL, LOW_PPS, 0.5)

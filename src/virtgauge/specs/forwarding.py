@@ -76,7 +76,7 @@ TESTER = TableSpec(
         Told("port", insights.ports),
     ),
     caption="The limit is the highest rate that it sends as asked and receives whole; latencies are its own at half of "
-    "that rate. Through the switches: the same with no guest between them. Of all trials, valid or not.",
+    "that rate. Through the switches: the same by Open vSwitch with no guest. Of all trials, valid or not.",
     folded="all",
 )
 

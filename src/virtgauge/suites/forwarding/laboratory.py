@@ -35,7 +35,7 @@ class TesterCalibration:
     latency_mean_ns: float | None = None
     latency_max_ns: float | None = None
     late_share: float | None = None  # part of the frames that left late at half of that rate
-    # highest rate that passes the switches with no guest between them; None where there are none, or not even the lowest
+    # highest rate that passes the switches with no guest between them; None where not measured, or where none does
     switch_pps: float | None = None
 
 
@@ -75,7 +75,7 @@ class ForwardingLab(Testbed, abc.ABC):
         super().__init__(stage)
         self._tester = dataclasses.replace(tester, drain_ns=round(tester.drain_ns * self.timeout_factor))
         self._loop = loop  # the same tester on a bare loop to itself: what it can do
-        self._past: Tester | None = None  # the same past all guests, through the switches alone, where there are any
+        self._past: Tester | None = None  # the same past all guests, through the switches alone
         self.flows = len(tester.paths)
         self._calibrations: dict[int, TesterCalibration] = {}
 
