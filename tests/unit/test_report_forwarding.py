@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import itertools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import altair
 import pytest
@@ -16,8 +20,9 @@ from virtgauge import report
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.decisions.requirements import resolve
-from virtgauge.decisions.verdicts import Judge
+from virtgauge.decisions.verdicts import Judge, Verdict
 from virtgauge.ledger.records import Flag
+from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Requirement
 from virtgauge.report.drawing import specification
 from virtgauge.results.table import ResultTable
@@ -196,18 +201,56 @@ def test_flags_are_counted_and_invalid_results_give_no_figure(tmp_path: Path) ->
     assert not charts_of(built)
 
 
+def flagged(folder: Path, name: str, blocks: Mapping[str, int], **fields: Any) -> Ledger:
+    """Ten blocks of a container, the same once more, and a virtual machine that carries 0.22 times as much.
+
+    Of some arms the first so many blocks have a flag, and these fields.
+    """
+    runc, virtio, _ = paper_arms()
+    arms = [runc, dataclasses.replace(runc, record=arm_record("runc-aa", "oci", "runc again", "aa")), virtio]
+    ledger = forwarding_ledger(folder, arms, blocks=0)
+    for block, arm in itertools.product(range(10), arms):
+        there = block < blocks.get(arm.record.name, 0)
+        found = result(arm, 12, 64, 1 + block / 1000, **(fields if there else {}))
+        add_result(ledger, arm.record, "k=12", 64, block, found, (Flag(name, "why", fatal=False),) if there else ())
+    return ledger
+
+
+def judged(ledger: Ledger, **wanted: Any) -> Verdict:
+    """A requirement on the virtual machine's NDR, in frames/s, or on its ratio to the container's."""
+    unit = "x" if "compared_with" in wanted else "frames/s"
+    requirement = Requirement(suite="forwarding", measure="ndr", unit=unit, **wanted)
+    judge = Judge(resolve([requirement], None, ["virtio"], 0.95, "test"), ResultTable(ledger), any_time_valid=False)
+    return judge.verdicts()[0]
+
+
 def test_a_lower_bound_keeps_a_requirement_and_fails_none(tmp_path: Path) -> None:
-    flags = [Flag("generator-limited", "", fatal=False)]
-    ledger = forwarding_ledger(tmp_path / "run", strong=[12], sizes=[64], flags=flags)
-    wanted = [Requirement(suite="forwarding", measure="ndr", unit="frames/s", at_least=rate) for rate in (1e3, 1e9)]
-    wanted.append(Requirement(suite="forwarding", measure="ndr", unit="frames/s", at_most=1e9))
-    requirements = resolve(wanted, None, ["runc"], 0.95, "test")
-    kept, *open_ = Judge(requirements, ResultTable(ledger), any_time_valid=False).verdicts()
-    assert kept.outcome is Outcome.PASS
-    for one in open_:
+    half = flagged(tmp_path / "half", "generator-limited", {"virtio": 5})
+    assert judged(half, at_least=1e3).outcome is Outcome.PASS
+    for one in (judged(half, at_least=1e9), judged(half, at_most=1e9)):
         assert one.outcome is Outcome.INCONCLUSIVE
         assert "the figure is a lower bound" in one.reason
         assert not one.open, "more repetitions find the same limit"
+    few = flagged(tmp_path / "few", "generator-limited", {"virtio": 4})
+    assert [judged(few, at_least=1e9).outcome, judged(few, at_most=1e9).outcome] == [Outcome.FAIL, Outcome.PASS]
+    assert judged(few, at_most=1e9, of="every").outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("limited", "outcomes"),
+    [
+        ((), (Outcome.PASS, Outcome.FAIL)),
+        (("virtio",), (Outcome.PASS, Outcome.INCONCLUSIVE)),
+        (("runc",), (Outcome.INCONCLUSIVE, Outcome.FAIL)),
+        (("runc", "virtio"), (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE)),
+    ],
+)
+def test_a_ratio_is_bounded_on_the_side_of_the_arm_that_is_limited(
+    tmp_path: Path, limited: tuple[str, ...], outcomes: tuple[Outcome, Outcome]
+) -> None:
+    ledger = flagged(tmp_path / "run", "generator-limited", dict.fromkeys(limited, 10))
+    found = [judged(ledger, at_least=ratio, compared_with="reference").outcome for ratio in (0.1, 0.5)]
+    assert (*found,) == outcomes
 
 
 def test_lost_frames_are_listed_by_kind_of_place_and_by_guest(usual: report.Report) -> None:

@@ -8,7 +8,8 @@ guards stand above the interval:
 - **silence.**  Valid trials without the figure (too few values for a quantile, for they were cut short) are as a rule
   the slow ones.  Where more than a tenth of them are silent, the others do not stand for all, and more of them would
   not help.
-- **Bounds.**  A figure that may be higher than what was measured fails no lower bound, and keeps no upper one.
+- **Bounds.**  A figure that may be higher than what was measured fails no lower bound, and keeps no upper one; of a
+  ratio whose reference may be higher the reverse holds.
 - **Trials in vain.**  What nothing may exceed for hours is not met where a trial that was begun told nothing: what it
   met may have ended it.
 - **Emulation.**  Figures of an emulated machine say nothing of the hypervisor's speed: they are shown, not judged.
@@ -223,11 +224,19 @@ class Judge:
 
     def _bounded(self, of: BoundRequirement, cell: Cell, arm: str, decision: Decision) -> str | None:
         """Why a figure that may be higher does not decide; None where it does all the same."""
-        open_end = {Outcome.PASS: of.bound.at_most, Outcome.FAIL: of.bound.at_least}.get(decision.outcome)
-        arms = {arm, self._table.reference} if of.relative else {arm} if open_end is not None else set()
-        if not any(self._table.may_be_higher(of.measure, cell, one) for one in arms):
+        if decision.outcome is Outcome.INCONCLUSIVE:
             return None
-        return "the figure is a lower bound, for what limited it is not what is tested: more repetitions would not help"
+        # The bounds on which the outcome turns around if the figure is higher than told, or lower.
+        if_higher, if_lower = of.bound.at_most, of.bound.at_least
+        if decision.outcome is Outcome.FAIL:
+            if_higher, if_lower = if_lower, if_higher
+        arms = [arm] if if_higher is not None else []
+        arms += [self._table.reference] if of.relative and if_lower is not None else []
+        every = of.required.of == "every"
+        if not any(self._table.may_be_higher(of.measure, cell, one, every=every) for one in arms):
+            return None
+        whose = "one of the figures" if of.relative else "the figure"
+        return f"{whose} is a lower bound, for what limited it is not what is tested: more repetitions would not help"
 
     def _guard(
         self, requirement: BoundRequirement, cell: Cell, host: HostRecord | None, decision: Decision

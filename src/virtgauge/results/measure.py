@@ -153,7 +153,7 @@ class Measure:
     # whether it is compared with the reference by the difference, because its ratio says little
     by_difference: bool = False
     watch: Watch | None = None  # None where a trial watches for no time
-    bounded_by: frozenset[str] = frozenset()  # flags of trials of which the figure may be higher: it is a lower bound
+    bounded_by: frozenset[str] = frozenset()  # flags of trials whose figure is a lower bound
 
     def __post_init__(self) -> None:
         if self.relative_to is not None and self.quantity is not SHARE:

@@ -264,10 +264,10 @@ class ResultTable:
             self._comparisons[key] = found
         return self._comparisons[key]
 
-    def may_be_higher(self, measure: Measure, cell: Cell, arm: str) -> bool:
-        """Whether a figure rests on trials of which it is a lower bound."""
-        flags = self.flags([cell], arm, counted=True) if measure.bounded_by else {}
-        return not measure.bounded_by.isdisjoint(flags)
+    def may_be_higher(self, measure: Measure, cell: Cell, arm: str, *, every: bool = False) -> bool:
+        """Whether a figure is a lower bound, as it is of half of its trials or more; of ``every`` trial's, of one."""
+        found = self.flagged(cell, arm, measure.bounded_by)
+        return bool(found) and (every or 2 * len(found) >= len(self.numbers(cell, arm)))
 
     def differed(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Difference:
         """The difference from the reference, or from another place, guarded likewise."""
@@ -512,6 +512,15 @@ class ResultTable:
                 if number in self.endings:
                     counts.update(list(dict.fromkeys(flag.name for flag in self.endings[number][0])))
         return dict(counts.most_common())
+
+    def flagged(self, cell: Cell, arm: str, names: AbstractSet[str]) -> list[int]:
+        """The blocks whose trial that counts has one of these flags."""
+        trials = self.numbers(cell, arm).items() if names else ()
+        return [
+            block
+            for block, number in trials
+            if not names.isdisjoint(flag.name for flag in self.endings.get(number, ((), None))[0])
+        ]
 
     def statuses(self, arm: str) -> dict[str, int]:
         """How many trials of an arm ended in each way, by the name of the status."""

@@ -185,9 +185,10 @@ def flags(context: Context, cell: Cell, arm: str) -> Shown:
 
 
 def bounds(context: Context, cell: Cell, arm: str) -> str:
-    """A note where results say no more than that a device carries so much at least, or not even the lowest load."""
+    """A note on results that say no more than that a device carries so much at least, or not even the lowest load."""
     found, of = context.table.flags([cell], arm, counted=True), len(context.table.numbers(cell, arm))
-    limits = {name: f"at least that: {name}" for name in sorted(LIMITS)} | {"no-throughput": "nothing carried"}
+    lead = "at least that: " if context.table.may_be_higher(context.spec.measure("ndr"), cell, arm) else ""
+    limits = {name: lead + name for name in sorted(LIMITS)} | {"no-throughput": "nothing carried"}
     return ", ".join(f"{words} in {found[name]} of {of}" for name, words in limits.items() if name in found)
 
 
