@@ -252,11 +252,19 @@ def test_what_is_lost_may_be_the_testers_up_to_the_frame_that_left_late():
 
 
 @pytest.mark.parametrize(
-    ("rate_pps", "limit"),
-    [(None, "no-throughput"), (0.8e6, None), (0.95e6, "switch-limited"), (1.9e6, "generator-limited")],
+    ("rates", "limits"),
+    [
+        ((None, None, 0.1e6), ["no-throughput"]),
+        ((None, None, 0.95e6), ["no-throughput", "received-limited"]),
+        ((0.8e6, 0.8e6, 0.8e6), []),
+        ((0.8e6, 0.8e6, 0.95e6), ["received-limited"]),
+        ((0.8e6, 0.95e6, 0.95e6), ["pdr-limited"]),
+        ((0.95e6, 0.95e6, 0.95e6), ["switch-limited"]),
+        ((1.9e6, 1.9e6, 1.9e6), ["generator-limited"]),
+    ],
 )
-def test_what_is_near_a_limit_beside_the_device_says_so_and_counts(rate_pps, limit):
-    ndr = Throughput(0.0, rate_pps, rate_pps, None)
-    search = SearchResult("mlrsearch", ndr, ndr, 0.0, ())
+def test_what_is_near_a_limit_beside_the_device_says_so_and_counts(rates, limits):
+    ndr, pdr = (Throughput(ratio, rate, rate, None) for ratio, rate in zip((0.0, 0.005), rates, strict=False))
+    search = SearchResult("mlrsearch", ndr, pdr, rates[2], ())
     found = list(_limits_met(search, TesterCalibration(2e6, "xdp_live", switch_pps=1e6), None))
-    assert [(flag.name, flag.fatal) for flag in found] == ([] if limit is None else [(limit, False)])
+    assert [(flag.name, flag.fatal) for flag in found] == [(limit, False) for limit in limits]

@@ -15,7 +15,7 @@ _THROUGHPUT = frozenset({"throughput"})
 LOADS = (10.0, 50.0, 90.0, 100.0)
 """Per cent of the throughput at which every plan measures latency, unless it says otherwise."""
 LIMITS = frozenset({"medium-limited", "generator-limited", "switch-limited"})
-"""Flags of results that something limited which is not the device: it may be faster."""
+"""Flags of results whose NDR something limited which is not the device: it may be faster."""
 AT_THROUGHPUT = "latency_at_100.weighted_mean"  # Where the paper states its latencies
 
 
@@ -47,8 +47,9 @@ def forwarding_measures() -> Iterator[Measure]:
         headline=("ndr",),
         lacking="even the lowest load lost frames, or the plan does not ask for it",
     )
-    bounded = ("ndr", "ndr_bits", "pdr", "maximum_receive_rate")
-    yield from (dataclasses.replace(one, bounded_by=LIMITS) if one.name in bounded else one for one in found)
+    bounded = {name: LIMITS for name in ("ndr", "ndr_bits")}
+    bounded |= {"pdr": LIMITS | {"pdr-limited"}, "maximum_receive_rate": LIMITS | {"pdr-limited", "received-limited"}}
+    yield from (dataclasses.replace(one, bounded_by=bounded.get(one.name, frozenset())) for one in found)
     for percent in LOADS:
         yield from at_load(percent).values()
         name, meaning = f"latency_at_{percent:g}", f"a frame's latency {_load(percent)}"

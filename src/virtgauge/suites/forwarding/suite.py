@@ -288,19 +288,24 @@ class _CellTrials:
 
 
 def _limits_met(search: SearchResult, tester: TesterCalibration, medium_pps: float | None) -> Iterator[Flag]:
-    """What bounded the search beside the device: the medium, the tester, the switches, or sending in time."""
-    throughput, limit_pps, switch_pps = search.ndr.rate_pps, tester.limit_pps or 0.0, tester.switch_pps
-    if throughput is None:
+    """What bounded the search beside the device: the medium, the tester, the switches, or sending in time.
+
+    Of the figures only the first that is near a limit is named: the others are no lower.
+    """
+    ndr, pdr, received = search.ndr.rate_pps, search.pdr.rate_pps, search.maximum_receive_pps
+    if ndr is None:
         yield Flag("no-throughput", search.ndr.reason, fatal=False)
-    elif medium_pps is not None and throughput >= 0.99 * medium_pps:
-        detail = f"{throughput:,.0f} of the medium's {medium_pps:,.0f} frames/s: the device may be faster"
-        yield Flag("medium-limited", detail, fatal=False)
-    elif throughput >= _NEAR_THE_LIMIT * limit_pps:
-        limit = f"{limit_pps:,.0f}, the tester's own on a bare loop, or max_pps"
-        yield Flag("generator-limited", f"{throughput:,.0f} frames/s of {limit}: the device may be faster", fatal=False)
-    elif switch_pps is not None and throughput >= _NEAR_THE_LIMIT * switch_pps:
-        limit = f"{switch_pps:,.0f} that pass the switches without a guest"
-        yield Flag("switch-limited", f"{throughput:,.0f} of the {limit}: the device may be faster", fatal=False)
+    limits = {
+        "medium-limited": (medium_pps, 0.99, "the medium's"),
+        "generator-limited": (tester.limit_pps, _NEAR_THE_LIMIT, "the tester's own on a bare loop, or max_pps"),
+        "switch-limited": (tester.switch_pps, _NEAR_THE_LIMIT, "what passes the switches without a guest"),
+    }
+    rates = {"": ndr, "pdr-limited": pdr, "received-limited": received}
+    for (figure, rate), (name, (limit, near, what)) in itertools.product(rates.items(), limits.items()):
+        if rate is not None and limit is not None and rate >= near * limit:
+            detail = f"{rate:,.0f} frames/s of {limit:,.0f}, {what}: the device may be faster"
+            yield Flag(figure or name, detail, fatal=False)
+            break
     if stretched := search.stretched:
         detail = f"{stretched} of {len(search.points)} trials could not be sent in time, and counted as failed"
         yield Flag("stretched", detail, fatal=False)
