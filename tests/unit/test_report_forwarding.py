@@ -253,6 +253,13 @@ def test_a_ratio_is_bounded_on_the_side_of_the_arm_that_is_limited(
     assert (*found,) == outcomes
 
 
+@pytest.mark.parametrize(("name", "note"), [("generator-limited", "at least that"), ("medium-limited", "")])
+def test_latency_at_parts_of_the_testers_limit_is_at_least_that(tmp_path: Path, name: str, note: str) -> None:
+    built = report.build(flagged(tmp_path / "run", name, {"virtio": 10}))
+    for measure in ("latency_at_50.weighted_mean", "latency_at_100.p99"):
+        assert value(built, "forwarding", measure, "virtio").note == note
+
+
 def test_lost_frames_are_listed_by_kind_of_place_and_by_guest(usual: report.Report) -> None:
     table = next(one for one in tables(usual, "forwarding", "losses") if one.title == "Dropped at")
     shares = {row.heads[0]: row.cells[1] for row in table.rows if row.arm == "runc"}

@@ -11,6 +11,7 @@ from synthetic import arm_record
 
 from virtgauge import report
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
+from virtgauge.ledger.records import Flag
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +65,12 @@ def test_latencies_are_compared_at_the_same_load(tmp_path: Path) -> None:
     assert found.verdict is Verdict.UNDECIDED
     told = {rate for rate in (5, 10, 20, 40) for one in found.evidence if f", {rate} Mbit/s" in one.text}
     assert told == {10, 20}, "what both measured below and above"
+
+
+def test_latency_at_parts_of_the_testers_limit_decides_nothing(tmp_path: Path) -> None:
+    for name, verdict in (("generator-limited", Verdict.UNDECIDED), ("medium-limited", Verdict.CONTRADICTED)):
+        found = claims_of(tmp_path / name, flags=[Flag(name, "", fatal=False)])["latencies-are-comparable"]
+        assert found.verdict is verdict
 
 
 def test_without_the_interfaces_that_it_is_about_nothing_is_tested(tmp_path: Path) -> None:

@@ -132,15 +132,17 @@ class Context:
         asked = self.spec.measure(measure) if isinstance(measure, str) else measure
         compare = self.table.differed if asked.by_difference else self.table.compared
         beside = compared and arm != self.table.reference and self.table.has(asked, cell, arm)
+        found = self.estimate(asked, cell, arm)
+        bounded = found.point is not None and self.table.may_be_higher(asked, cell, arm)
         return self.of(
             asked.name,
             self.place(cell, arm),
-            self.estimate(asked, cell, arm),
+            found,
             asked.quantity,
             compared=compare(asked, cell, arm) if beside else None,
             better=asked.better,
             rank=rank,
-            note=note,
+            note=note or ("at least that" if bounded else ""),
             hint=hint,
         )
 

@@ -16,6 +16,8 @@ LOADS = (10.0, 50.0, 90.0, 100.0)
 """Per cent of the throughput at which every plan measures latency, unless it says otherwise."""
 LIMITS = frozenset({"medium-limited", "generator-limited", "switch-limited"})
 """Flags of results whose NDR something limited which is not the device: it may be faster."""
+_BY_TESTER = LIMITS - {"medium-limited"}
+"""Of these those by which parts of the NDR are loads too low, and so latency and loss at them; a medium has no more."""
 AT_THROUGHPUT = "latency_at_100.weighted_mean"  # Where the paper states its latencies
 
 
@@ -47,14 +49,15 @@ def forwarding_measures() -> Iterator[Measure]:
         headline=("ndr",),
         lacking="even the lowest load lost frames, or the plan does not ask for it",
     )
-    bounded = {name: LIMITS for name in ("ndr", "ndr_bits")}
+    bounded = dict.fromkeys(("ndr", "ndr_bits"), LIMITS) | dict.fromkeys(("soak.loss", "soak.loss_high"), _BY_TESTER)
     bounded |= {"pdr": LIMITS | {"pdr-limited"}, "maximum_receive_rate": LIMITS | {"pdr-limited", "received-limited"}}
     yield from (dataclasses.replace(one, bounded_by=bounded.get(one.name, frozenset())) for one in found)
     for percent in LOADS:
         yield from at_load(percent).values()
         name, meaning = f"latency_at_{percent:g}", f"a frame's latency {_load(percent)}"
         first = "p99" if percent == 50 else ""
-        yield from durations("forwarding", name, meaning, _THROUGHPUT, f"latency@{percent:g}%", first)
+        found = durations("forwarding", name, meaning, _THROUGHPUT, f"latency@{percent:g}%", first)
+        yield from (dataclasses.replace(one, bounded_by=_BY_TESTER) for one in found)
 
 
 def _of_soak(*path: str) -> Measure:
@@ -101,7 +104,8 @@ def at_load(percent: float) -> dict[str, Measure]:
         (f"loss{at}", SHARE, lower, f"frames lost {load}", entry("loss_ratio", 100)),
         (f"worst_loss{at}", SHARE, lower, worst, entry("worst_loss_ratio", 100)),
     )
-    return dict(zip(("offered", "latency", "loss", "worst_loss"), found, strict=True))
+    bounded = (dataclasses.replace(one, bounded_by=_BY_TESTER) for one in found)
+    return dict(zip(("offered", "latency", "loss", "worst_loss"), bounded, strict=True))
 
 
 @functools.cache
@@ -111,4 +115,6 @@ def quantile(percent: float, name: str, guest: int | None = None) -> Measure:
     meaning = f"{name} of a frame's latency {_load(percent)}"
     source = Statistic(f"latency@{percent:g}%{whose}", name)
     named = f"{of}latency_at_{percent:g}.{name}"
-    return Measure("forwarding", named, DURATION, Better.LOWER, meaning, _THROUGHPUT, source)
+    return Measure(
+        "forwarding", named, DURATION, Better.LOWER, meaning, _THROUGHPUT, source, bounded_by=_BY_TESTER
+    )

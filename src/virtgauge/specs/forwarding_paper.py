@@ -337,8 +337,10 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
     limited = context.table.may_be_higher(throughput, cell, arm.name)
     yield from figure("throughput_mbps", {**levels, "load": 100.0}, values, may_be_higher=limited)
     for percent in loads(context, [cell]):
-        values = functools.partial(_scaled, context, at_load(percent)["latency"], cell, 1e-3)
-        yield from figure("latency_us", {**levels, "load": percent}, values)
+        latency = at_load(percent)["latency"]
+        values = functools.partial(_scaled, context, latency, cell, 1e-3)
+        limited = context.table.may_be_higher(latency, cell, arm.name)
+        yield from figure("latency_us", {**levels, "load": percent}, values, may_be_higher=limited)
     for mbps in _SAME_MBPS:
         values = functools.partial(_at_rate, context, cell, mbps)
         yield from figure("latency_at_rate_us", {**levels, "at_mbps": mbps}, values)
