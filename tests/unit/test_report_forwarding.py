@@ -29,6 +29,7 @@ from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Chart, Value
 from virtgauge.specs.forwarding_insights import interfaces_of, pairs
 from virtgauge.specs.headline import Tone
+from virtgauge.specs.suites import find_measure
 
 pytestmark = pytest.mark.slow
 
@@ -251,6 +252,16 @@ def test_a_ratio_is_bounded_on_the_side_of_the_arm_that_is_limited(
     ledger = flagged(tmp_path / "run", "generator-limited", dict.fromkeys(limited, 10))
     found = [judged(ledger, at_least=ratio, compared_with="reference").outcome for ratio in (0.1, 0.5)]
     assert (*found,) == outcomes
+
+
+def test_a_device_that_carries_nothing_fails_what_is_required_and_is_shown_to_carry_no_more(tmp_path: Path) -> None:
+    nothing = {"throughput_pps": None, "throughput_bps": None}
+    failing = flagged(tmp_path / "run", "no-throughput", {"virtio": 10}, **nothing)
+    assert judged(failing, at_least=1e3).outcome is Outcome.FAIL
+    for blocks, known in ((4, False), (1, True)):
+        table = ResultTable(flagged(tmp_path / str(blocks), "no-throughput", {"runc": blocks}, **nothing))
+        found = table.compared(find_measure("forwarding", "ndr"), table.cells()[0], "virtio")
+        assert found.distinguishable is known
 
 
 @pytest.mark.parametrize(("name", "note"), [("generator-limited", "at least that"), ("medium-limited", "")])

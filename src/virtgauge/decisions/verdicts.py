@@ -132,7 +132,8 @@ class Judge:
         self, requirement: BoundRequirement, arm: str, cell: Cell, host: HostRecord | None, cells: int
     ) -> CellVerdict:
         table, measure = self._table, requirement.measure
-        own = figures = _of_host(table.values(measure, cell, arm), host)
+        below = dict.fromkeys(table.flagged(cell, arm, measure.below_by), 0.0)  # so they count, whatever was tried
+        own = figures = _of_host({**below, **table.values(measure, cell, arm)}, host)
         numbers = table.numbers(cell, arm)
         trials = tuple(numbers[block] for block in own)
         if requirement.relative:

@@ -154,6 +154,7 @@ class Measure:
     by_difference: bool = False
     watch: Watch | None = None  # None where a trial watches for no time
     bounded_by: frozenset[str] = frozenset()  # flags of trials whose figure is a lower bound
+    below_by: frozenset[str] = frozenset()  # flags of trials without the figure, for it is below all that was tried
 
     def __post_init__(self) -> None:
         if self.relative_to is not None and self.quantity is not SHARE:

@@ -248,7 +248,7 @@ class ResultTable:
         """The ratio to the reference, or to another place, guarded by what identical arms (A/A) differ by.
 
         Of two cells it is that where these differ more; nothing where they are not known to in both.  Where the lower
-        figure may be higher nothing is shown.
+        figure may be higher, or the higher one lower, nothing is shown.
         """
         there = base or (cell, self.reference)
         key = measure.full_name, cell, arm, there
@@ -257,9 +257,13 @@ class ResultTable:
             identical = (self.aa_ratio(measure, one) for one in {cell, there[0]})
             aa = max(identical, key=lambda one: aa_band(one) or math.inf)
             found = compare(own, other, aa, measure.quantity.unit, self.confidence)
-            lower = there if found.judgement is Judgement.HIGHER else (cell, arm)
-            if found.distinguishable and self.may_be_higher(measure, *lower):
-                reason = "the lower figure is a lower bound"
+            lower, higher = (cell, arm), there
+            if found.judgement is Judgement.HIGHER:
+                lower, higher = higher, lower
+            reason = "the lower figure is a lower bound" if self.may_be_higher(measure, *lower) else ""
+            if self.may_be_lower(measure, *higher):
+                reason = "the higher figure leaves out trials in which it was below all that was tried"
+            if found.distinguishable and reason:
                 found = dataclasses.replace(found, judgement=Judgement.INCONCLUSIVE, reason=reason)
             self._comparisons[key] = found
         return self._comparisons[key]
@@ -268,6 +272,11 @@ class ResultTable:
         """Whether a figure is a lower bound, as it is of half of its trials or more; of ``every`` trial's, of one."""
         found = self.flagged(cell, arm, measure.bounded_by)
         return bool(found) and (every or 2 * len(found) >= len(self.numbers(cell, arm)))
+
+    def may_be_lower(self, measure: Measure, cell: Cell, arm: str) -> bool:
+        """Whether a figure leaves out more than a tenth of its trials, for it was below all that was tried."""
+        found = self.flagged(cell, arm, measure.below_by)
+        return bool(found) and 10 * len(found) > len(self.numbers(cell, arm))
 
     def differed(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Difference:
         """The difference from the reference, or from another place, guarded likewise."""

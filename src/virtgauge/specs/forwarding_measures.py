@@ -51,7 +51,10 @@ def forwarding_measures() -> Iterator[Measure]:
     )
     bounded = dict.fromkeys(("ndr", "ndr_bits"), LIMITS) | dict.fromkeys(("soak.loss", "soak.loss_high"), _BY_TESTER)
     bounded |= {"pdr": LIMITS | {"pdr-limited"}, "maximum_receive_rate": LIMITS | {"pdr-limited", "received-limited"}}
-    yield from (dataclasses.replace(one, bounded_by=bounded.get(one.name, frozenset())) for one in found)
+    none = frozenset[str]()
+    for one in found:
+        below = frozenset({"no-throughput"}) if one.name in ("ndr", "ndr_bits") else none
+        yield dataclasses.replace(one, bounded_by=bounded.get(one.name, none), below_by=below)
     for percent in LOADS:
         yield from at_load(percent).values()
         name, meaning = f"latency_at_{percent:g}", f"a frame's latency {_load(percent)}"
