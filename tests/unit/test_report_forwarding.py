@@ -258,10 +258,13 @@ def test_a_device_that_carries_nothing_fails_what_is_required_and_is_shown_to_ca
     nothing = {"throughput_pps": None, "throughput_bps": None}
     failing = flagged(tmp_path / "run", "no-throughput", {"virtio": 10}, **nothing)
     assert judged(failing, at_least=1e3).outcome is Outcome.FAIL
+    table, ndr, soak = ResultTable(failing), *(find_measure("forwarding", name) for name in ("ndr", "soak.loss"))
+    (cell,) = table.cells()
+    assert table.missing_reason(ndr, cell, "virtio") == "the result has no ndr: why"
+    assert table.missing_reason(soak, cell, "virtio") == "the result has no soak.loss"
     for blocks, known in ((4, False), (1, True)):
         table = ResultTable(flagged(tmp_path / str(blocks), "no-throughput", {"runc": blocks}, **nothing))
-        found = table.compared(find_measure("forwarding", "ndr"), table.cells()[0], "virtio")
-        assert found.distinguishable is known
+        assert table.compared(ndr, cell, "virtio").distinguishable is known
 
 
 @pytest.mark.parametrize(("name", "note"), [("generator-limited", "at least that"), ("medium-limited", "")])

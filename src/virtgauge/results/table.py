@@ -546,7 +546,9 @@ class ResultTable:
             return why
         if isinstance(measure.source, Statistic):
             return f"too few values for {measure.source.name}, or none"
-        return f"the result has no {measure.name}" + (f": {measure.lacking}" if measure.lacking else "")
+        flags, _ = self.endings.get(int(self.trials.number[rows[0]]), ((), None))
+        why = next((f": {flag.detail}" for flag in flags if flag.name in measure.below_by), "")
+        return f"the result has no {measure.name}{why}"
 
     def ending(self, cell: Cell, arm: str) -> str:
         """How the last trial of an arm in a cell ended: ``failed: the guest died``."""

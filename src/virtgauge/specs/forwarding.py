@@ -159,8 +159,9 @@ FORWARDING = SuiteSpec(
         "frames came back in any trial, whatever was lost.",
         "L_tot": "Every guest’s mean latency weighted with its share of the load (Batalla et al. 2016, equation 7).",
         "Generator-limited, stretched, late": "The result lies within a tenth of the tester’s own limit on a bare "
-        "loop, so that the device carries at least that; the load could not be sent in its time, which counts as loss; "
-        "frames left later than they should, which makes a result invalid.",
+        "loop, so that the device carries at least that (invalid where the tester cannot send even the lowest load); "
+        "the load could not be sent in its time, which counts as loss; frames left later than they should, which makes "
+        "a result invalid.",
         "Ledger of lost frames": "Every lost frame is set against a counter that admits to have dropped it. A result "
         "whose ledger does not close is invalid.",
     },

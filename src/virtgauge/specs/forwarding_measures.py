@@ -47,7 +47,6 @@ def forwarding_measures() -> Iterator[Measure]:
         ("soak.critical_rate_low", FRAME_RATE, higher, f"{rate}: {least}", _of_every_soak("low")),
         ("soak.critical_rate_high", FRAME_RATE, higher, f"{rate}: {most}", _of_every_soak("high")),
         headline=("ndr",),
-        lacking="even the lowest load lost frames, or the plan does not ask for it",
     )
     bounded = dict.fromkeys(("ndr", "ndr_bits"), LIMITS) | dict.fromkeys(("soak.loss", "soak.loss_high"), _BY_TESTER)
     bounded |= {"pdr": LIMITS | {"pdr-limited"}, "maximum_receive_rate": LIMITS | {"pdr-limited", "received-limited"}}
