@@ -26,8 +26,8 @@ def test_platforms_that_behave_as_the_paper_says_confirm_it(tmp_path: Path) -> N
     verdicts = {name: claim.verdict for name, claim in found.items()}
     # The paper contradicts itself: 300 µs for long frames with KVM are not comparable with 170 µs.
     assert verdicts.pop("latencies-are-comparable") is Verdict.CONTRADICTED
-    # At 64 bytes our para-virtual arm was told to be the quicker one; six repetitions may show one of five by chance.
-    assert verdicts.pop("emulated-is-quicker-at-low-load") is Verdict.UNDECIDED
+    # Its loads lie between measured ones that are far apart.
+    assert verdicts.pop("emulated-is-quicker-at-low-load") is Verdict.UNTESTABLE
     # Frames of 64 bytes alone do not tell whether latency is constant below 512.
     assert verdicts.pop("paravirtual-latency-by-size") is Verdict.UNTESTABLE
     assert set(verdicts.values()) == {Verdict.CONFIRMED}, verdicts
@@ -54,17 +54,25 @@ def test_load_is_set_against_j_within_one_platform(tmp_path: Path) -> None:
     assert claims_of(tmp_path, arms)["paravirtual-latency-by-load-more-than-by-j"].verdict is Verdict.CONTRADICTED
 
 
-def test_latencies_are_compared_at_the_same_load(tmp_path: Path) -> None:
-    """Of both they are the same at each load; at the same part of either's throughput they are not."""
+@pytest.mark.parametrize(
+    ("percents", "verdict", "said"),
+    [
+        ((10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0), Verdict.UNDECIDED, ", 20 Mbit/s"),
+        (LOADS, Verdict.UNTESTABLE, "lies between two measured ones that are at most 1.5 times apart"),
+    ],
+)
+def test_latencies_are_compared_at_the_same_load(
+    tmp_path: Path, percents: tuple[float, ...], verdict: Verdict, said: str
+) -> None:
+    """Of both they are the same at each load, and grow with its square; parts of either's throughput are others."""
     arms = paper_arms()
-    for place, (model, mbps) in enumerate((("virtio", 60.0), ("e1000", 30.0)), start=1):
-        by_load = {percent: 3.0 - 0.03 * mbps * percent / 100 for percent in LOADS}
-        truth = {"mbps": lambda j, s, mbps=mbps: mbps, "latency_us": lambda j, s, by_load=by_load: 100 * by_load[100.0]}
+    for place, (model, mbps) in enumerate((("virtio", 100.0), ("e1000", 40.0)), start=1):
+        by_load = {percent: 100 + 0.05 * (mbps * percent / 100) ** 2 for percent in percents}
+        truth = {"mbps": lambda j, s, mbps=mbps: mbps, "latency_us": lambda j, s, by_load=by_load: by_load[100.0]}
         arms[place] = virtual_machine(model, model, by_load=by_load, **truth)
     found = claims_of(tmp_path, arms, strong=[12], sizes=[64])["emulated-is-quicker-at-low-load"]
-    assert found.verdict is Verdict.UNDECIDED
-    told = {rate for rate in (5, 10, 20, 40) for one in found.evidence if f", {rate} Mbit/s" in one.text}
-    assert told == {10, 20}, "what both measured below and above"
+    assert found.verdict is verdict
+    assert any(said in one.text for one in found.evidence)
 
 
 def test_latency_at_parts_of_the_testers_limit_decides_nothing(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from virtgauge.claims.figures import Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
@@ -29,6 +28,9 @@ _INTERFACES: dict[str, insights.Interfaces] = {"full emulation": "emulated", "vi
 _QUANTITIES = {"us": DURATION, "Mbit/s": BIT_RATE, "ratio": RATIO}
 _NEAR = 0.1  # A load of ours within a tenth of the paper's is taken for it
 _SAME_MBPS = (5.0, 10.0, 20.0, 40.0)  # Loads at which latencies of platforms of other throughputs are compared
+_APART = 1.5
+"""Between loads further apart than by this factor nothing is interpolated.  A line in logarithms lies up to 2 % above a
+latency that grows with the square of the load; a wider one lies higher, which made a difference of equals."""
 _MOST_FAIRNESSES, _LOSS_FAIRNESSES, _MOST_POINTS = 6, 2, 120
 _MOST_BEYOND = 2.0
 """Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
@@ -313,7 +315,9 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
         if cells.get("own_processor") and found and not any(one.facts["own_processor"] for one in found):
             return "what J does is not told: guests shared processors, or light ones carried too few frames"
         if not words or any(one.facts["platform"] == cells.get("platform") for one in found):
-            return "no figures at the levels that it is about" + (f", with {words}" if words else "")
+            near = f"none of its loads lies between two measured ones that are at most {_APART:g} times apart"
+            what = near if measure == "latency_at_rate_us" else "no figures at the levels that it is about"
+            return what + (f", with {words}" if words else "")
         return f"no platform with {words}"
 
     figures = Figures(claim_file("forwarding"), found, context.table.claims_confidence, missing_reason)
@@ -353,14 +357,16 @@ def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: 
 
 
 def _at_rate(context: Context, cell: Cell, mbps: float, arm: str) -> dict[int, float]:
-    """L_tot in µs at a load, by block: on the straight line between the loads beside it, where both were measured."""
+    """L_tot in µs at a load, by block: between the loads beside it that were measured, in logarithms."""
     found: dict[int, list[tuple[float, float]]] = {}
     for entry in (at_load(percent) for percent in loads(context, [cell]) if percent <= 100):
         offered = _scaled(context, entry["offered"], cell, 1e-6, arm)
         for block, latency in _scaled(context, entry["latency"], cell, 1e-3, arm).items():
             found.setdefault(block, []).append((offered[block], latency))
-    return {
-        block: float(np.interp(mbps, *zip(*sorted(points), strict=True)))
-        for block, points in found.items()
-        if min(points)[0] <= mbps <= max(points)[0]
-    }
+    between: dict[int, float] = {}
+    for block, points in found.items():
+        for (low, one), (high, other) in itertools.pairwise(sorted(points)):
+            if low <= mbps <= high <= _APART * low * (1 + 1e-9):
+                part = math.log(mbps / low) / math.log(high / low)
+                between[block] = one ** (1 - part) * other**part
+    return between
