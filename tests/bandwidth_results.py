@@ -37,6 +37,7 @@ class Timed:
         max_paced_mbps: the highest rate that is paced; a path with more gives a refusal.
         gap: standard deviation of the achieved gaps, of the planned one.
         late_ns: median lateness of a burst.
+        silent: whether the path gives no answer.
     """
 
     error: float = 0.01
@@ -44,6 +45,7 @@ class Timed:
     max_paced_mbps: float = 20_000.0
     gap: float = 0.02
     late_ns: float = 500.0
+    silent: bool = False
 
 
 PRECISE, COARSE = Timed(), Timed(error=0.06, spread=0.03, gap=0.3, late_ns=60_000.0)
@@ -206,7 +208,7 @@ def outcome(
         "capacity_hint_mbps": truth,
         "shim": shim if factors["through"] == "shim" else None,
     }
-    if timed.max_paced_mbps < truth:
+    if timed.silent or timed.max_paced_mbps < truth:
         return common | _refusal(timed, truth, method)
     middle = truth * (1 + timed.error + noise * random.standard_normal())
     values = middle + truth * timed.spread * random.standard_normal(searches)
@@ -257,7 +259,7 @@ def _refusal(timed: Timed, truth: float, method: str) -> dict[str, Any]:
         "pacing": {
             "method": method,
             "max_paced_mbps": timed.max_paced_mbps,
-            "refused": True,
+            "refused": not timed.silent,
             "carried_mbps": timed.max_paced_mbps * 0.99,
             "message": f"this host paces {timed.max_paced_mbps:g} Mbit/s of {truth:g}",
         },

@@ -135,6 +135,9 @@ def test_an_answer_that_is_a_lower_bound_below_the_truth_has_no_error(tmp_path: 
     estimate = figure(result, "estimate", "host", timing="hptime")
     assert (estimate.estimate.point, estimate.note) == (pytest.approx(302.2e6, rel=0.01), "a lower bound")
     assert "all answers are lower bounds" in headlines(result)["host"].text
+    partly = BandwidthArm(HOST.record, ceiling.timed | {"system": Timed(silent=True)})
+    result = built(tmp_path / "silent", GIGABIT, arms=(partly,), fields={"lower_bound": True, "covered": False})
+    assert "all answers are lower bounds" in headlines(result)["host"].text
     above = built(tmp_path / "above", GIGABIT, arms=(HOST,), fields={"lower_bound": True})
     assert point(above, "signed_error", "host", timing="hptime") == pytest.approx(1, abs=0.3)
 
@@ -250,6 +253,17 @@ def test_a_platform_that_paces_nothing_says_so_with_its_rate(tmp_path: Path) -> 
     assert headlines(result)["runc"].text == expected
     assert all_helps(result, "runc") == {Help.REFUSED}
     assert (pacing(result, "runc", "refused", "hptime"), pacing(result, "runc", "trials", "hptime")) == (12, 12)
+
+
+def test_a_timing_that_gets_no_answer_gives_no_estimate(tmp_path: Path) -> None:
+    silent = Timed(silent=True)
+    result = built(tmp_path, arms=(HOST, AA, BandwidthArm(RUNC.record, {"system": silent})))
+    assert all_helps(result, "runc") == {Help.ENABLES}
+    assert headlines(result)["runc"].text.endswith("; system timing gives no estimate in 2 of 2 cases.")
+    never = BandwidthArm(RUNC.record, {"system": silent, "hptime": silent})
+    result = built(tmp_path / "never", arms=(HOST, AA, never))
+    assert all_helps(result, "runc") == {Help.SILENT}
+    assert headlines(result)["runc"].text == "no estimate: the path gives no answer."
 
 
 def test_gaps_and_lateness_are_those_of_the_histograms(usual: report.Report) -> None:

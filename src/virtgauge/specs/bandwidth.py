@@ -79,7 +79,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
         reasons = (context.table.ending(cell, arm.name) for cell in tried if not context.measured(cell, arm.name))
         return Said(next(reasons, "not measured yet"), Tone.MISSING)
-    if shown.no_truth and not shown.refused:
+    if shown.no_truth and not shown.refused and shown.sent.point is not None:
         return Said(f"{_of_path_as_is(context, arm.name)}; what is true of a path as it is nobody knows", Tone.SAME)
     if shown.off.point is None:
         return Said(_no_error(context, arm.name, shown), Tone.SAME)
@@ -87,7 +87,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     pooled = [one for one in context.once(figures.pooled_effects) if (one.arm, one.timing) == (arm.name, words.PRECISE)]
     parts = [
         f"estimates are {words.off(shown.off)} with {words.timed_words(f'{shown.timing}|{shown.through}')}",
-        *_effects(pooled),
+        *_effects(pooled, bool(figures.total(context, "no_answer", context.cells, arm.name))),
     ]
     if any(one.refusal for cell in context.cells for one in figures.details(context, cell, arm.name).values()):
         parts.append("hptime answers from the system’s clock here")
@@ -127,25 +127,26 @@ def _of_path_as_is(context: Context, arm: str) -> str:
 def _no_error(context: Context, arm: str, shown: Accuracy) -> str:
     """Why there is none: the rate cannot be paced, the path gives no answer, or all answers are lower bounds."""
     if not shown.refused:
-        if figures.total(context, "no_answer", context.cells, arm):
-            return "no estimate: the path gives no answer"
-        return "all answers are lower bounds: the estimator’s own ceiling is below the available bandwidth"
+        if figures.total(context, "bounds", context.cells, arm):
+            return "all answers are lower bounds: the estimator’s own ceiling is below the available bandwidth"
+        return "no estimate: the path gives no answer"
     found = [point for one in context.cells if (point := context.estimate("max_paced", one, arm).point) is not None]
     most = f"; the highest rate that it paces is {BIT_RATE.text(max(found))}" if found else ""
     return f"no estimate: it cannot pace the probes{most}"
 
 
-def _effects(pooled: Sequence[Effect]) -> Iterator[str]:
+def _effects(pooled: Sequence[Effect], silent: bool) -> Iterator[str]:
     """``precise timing takes 5.2 (4.4–6.1) points off the error of system timing, the shim 4.8 (4.5–4.9)`` …"""
     if not pooled:
         return
     first = pooled[0]
     yield ", ".join([_error_effect(first), *(_likewise(one, first) or _error_effect(one) for one in pooled[1:])])
     base, cells = words.timing_words(first.base), first.pairs + first.enabled + first.lost
+    lacks, has = ("gives no estimate in", "does") if silent else ("cannot pace", "can")
     if first.enabled:
-        yield f"{base} cannot pace {first.enabled} of {cells} cases"
+        yield f"{base} {lacks} {first.enabled} of {cells} cases"
     if first.lost:
-        yield f"{_called(first)} cannot pace {first.lost} of {cells} cases that {base} can"
+        yield f"{_called(first)} {lacks} {first.lost} of {cells} cases that {base} {has}"
 
 
 def _likewise(one: Effect, first: Effect) -> str:
@@ -240,7 +241,7 @@ BANDWIDTH = SuiteSpec(
         "library to a program of plain system calls, as the paper did; “without the shim” is that program as it is.",
         "Helps, hurts": "Errors without their signs, one timing less the other in the same repetition. It helps or "
         "hurts where the interval excludes 0 and the difference exceeds what identical arms (A/A) differ by; it makes "
-        "it possible where the other timing cannot pace the rate at all.",
+        "it possible where the other timing cannot pace the rate at all, or gets no answer.",
         "Cannot pace": "The sender refused to report: the path carried all that it sends on time. The highest rate "
         "that was paced is the one that it kept within 1 %, with at most one of 100 bursts late.",
     },

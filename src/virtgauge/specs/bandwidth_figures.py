@@ -57,8 +57,8 @@ def bandwidth_measures() -> Iterator[Measure]:
         ("max_paced", BIT_RATE, higher, "the highest rate that was paced, where a trial tells it", paced),
         ("carried", BIT_RATE, neither, "what the path carried at least, where a trial tells it", carried),
         headline=("error",),
-        lacking="the sender could not pace the rate, the path gave no answer, the answer is a lower bound and the truth "
-        "is above it, or nobody knows the truth, because the path is as it is",
+        lacking="the sender could not pace the rate, the path gave no answer, the answer is a lower bound and the "
+        "truth is above it, or nobody knows the truth, because the path is as it is",
     )
     # The ratio of two errors says little.
     yield from (dataclasses.replace(one, by_difference=one.quantity is SHARE) for one in found)
@@ -128,9 +128,9 @@ def total(context: Context, name: str, cells: Sequence[Cell], arm: str) -> float
 
 
 def estimated(context: Context, cell: Cell, arm: str) -> bool:
-    """Whether most of the valid trials could pace what the path carries."""
-    trials = len(context.table.numbers(cell, arm))
-    return bool(trials) and 2 * total(context, "refused", [cell], arm) < trials
+    """Whether most of the valid trials could pace what the path carries, and were answered."""
+    without = sum(total(context, name, [cell], arm) for name in ("refused", "no_answer"))
+    return 2 * without < len(context.table.numbers(cell, arm))
 
 
 def at_least(context: Context, cell: Cell, arm: str) -> str:
@@ -248,7 +248,9 @@ def _accuracy(context: Context, arm: str, estimators: tuple[str, ...], cells: Se
     return Accuracy(
         *(arm, estimators, context.level(cells[0], "timing"), context.level(cells[0], "through")),
         cells=len(errors),
-        refused=sum(not estimated(context, cell, arm) for cell in cells),
+        refused=sum(
+            2 * total(context, "refused", [cell], arm) >= len(context.table.numbers(cell, arm)) for cell in cells
+        ),
         off=_median(context, errors),
         no_truth=not any(_of(context, "truth", cells, arm).values()),
         covered=round(sum(held)),
@@ -271,6 +273,7 @@ class Help(enum.StrEnum):
     HURTS = "hurts"
     LOST = "makes it impossible"
     REFUSED = "neither can pace it"
+    SILENT = "neither gives an estimate"
     OPEN = "open"
 
 
@@ -289,7 +292,7 @@ class Effect(NamedTuple):
     error: Difference  # difference of these; less is better
     width: Estimate  # half the interquartile range with the tested timing
     spread: Comparison  # ratio of the half interquartile ranges
-    # enabled, lost: cells that only the tested, or only the other timing can pace
+    # enabled, lost: cells in which only the tested, or only the other timing gives estimates
     enabled: int
     lost: int
     help: Help | None  # what follows in one cell; None over several
@@ -334,7 +337,7 @@ def _effect(context: Context, arm: str, cells: Sequence[Cell], base: str, group:
         spread=_pooled_spread(context, arm, keys, base) if group else spread,
         enabled=sum(one.help is Help.ENABLES for one in group),
         lost=sum(one.help is Help.LOST for one in group),
-        help=None if group else _help(estimated(context, first, arm), estimated(context, other, arm), error),
+        help=None if group else _help(context, arm, first, other, error),
     )
 
 
@@ -351,9 +354,10 @@ def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], base: str)
     return comparison.compare(ratios, dict.fromkeys(ratios, 1.0), aa, "ratio", table.confidence)
 
 
-def _help(gives: bool, gave: bool, error: Difference) -> Help:
+def _help(context: Context, arm: str, cell: Cell, base: Cell, error: Difference) -> Help:
+    gives, gave = (estimated(context, one, arm) for one in (cell, base))
     if not gives and not gave:
-        return Help.REFUSED
+        return Help.SILENT if total(context, "no_answer", [cell, base], arm) else Help.REFUSED
     if gives != gave:
         return Help.ENABLES if gives else Help.LOST
     if not error.estimate.has_interval:
