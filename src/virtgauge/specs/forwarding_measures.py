@@ -117,6 +117,4 @@ def quantile(percent: float, name: str, guest: int | None = None) -> Measure:
     meaning = f"{name} of a frame's latency {_load(percent)}"
     source = Statistic(f"latency@{percent:g}%{whose}", name)
     named = f"{of}latency_at_{percent:g}.{name}"
-    return Measure(
-        "forwarding", named, DURATION, Better.LOWER, meaning, _THROUGHPUT, source, bounded_by=_BY_TESTER
-    )
+    return Measure("forwarding", named, DURATION, Better.LOWER, meaning, _THROUGHPUT, source, bounded_by=_BY_TESTER)
