@@ -111,7 +111,7 @@ def _outcome(values: dict[str, Any], arguments: argparse.Namespace) -> Outcome:
             "Medians (and ranges); errors are signed, and the truth is the shaper's rate less the cross traffic that "
             "was counted during each estimate, as full IP packets (1500 of the 1514 B that the shaper counts).",
             f"Sender's clock and sleep: {arguments.timing}; {arguments.traffic} cross traffic of 1500 B; a bucket of "
-            "24.2 µs and two packets at least.",
+            "48.4 µs and two packets at least.",
             "Frames are routed by a processor of their own, but on a machine of two beside cross traffic of 1 Gbit/s "
             "paths; there the senders' own calls do it, and the estimators refuse what they then cannot pace.",
             "Seconds are the estimate's own, without the calibration before it, of about two seconds.",

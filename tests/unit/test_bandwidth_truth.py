@@ -54,7 +54,7 @@ def test_a_bucket_has_two_frames_and_its_queue_64_at_least():
     assert (small.burst_bytes, small.limit_bytes) == (2 * 1514, 64 * 1514)
     assert (large.burst_bytes, large.limit_bytes) == (12_500, 1_250_000)
     usual = BandwidthSettings.model_fields["burst_us"].default
-    assert [Bucket.of("tbf", rate, usual, 10).burst_bytes for rate in (1e6, 1e9, 1e10)] == [2 * 1514, 2 * 1514, 30_250]
+    assert [Bucket.of("tbf", rate, usual, 10).burst_bytes for rate in (1e6, 1e9, 1e10)] == [2 * 1514, 6050, 60_500]
 
 
 def test_half_of_a_delay_is_added_each_way_and_frames_are_lost_on_the_way_there_only():

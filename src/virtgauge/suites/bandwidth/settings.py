@@ -122,8 +122,8 @@ class BandwidthSettings(Section):
     """Where packets are stamped: by an agent on the host, or in a second guest of the platform."""
     shaper: Literal["tbf", "htb"] = "tbf"
     """The queueing discipline that gives the path its capacity."""
-    burst_us: Annotated[float, Field(gt=0, le=100_000)] = 24.2
-    """Depth of its token bucket, as time at full capacity; at least two packets, which the default is up to 1 Gbit/s.
+    burst_us: Annotated[float, Field(gt=0, le=100_000)] = 48.4
+    """Depth of its token bucket, as time at full capacity; at least two packets, which the default is up to 500 Mbit/s.
     Every train passes that much at once, and a timer that is later loses rate."""
     queue_ms: Annotated[float, Field(gt=0, le=10_000)] = 10.0
     """Length of its queue, as time at full capacity; at least 64 packets."""
