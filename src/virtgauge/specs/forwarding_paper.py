@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from virtgauge.claims.figures import Figure, Figures
+from virtgauge.claims.figures import LIMITED, Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
@@ -340,12 +340,12 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
     }
     figure = functools.partial(context.claim_figure, arm=arm, facts=facts, label=arm.label)
     values: Callable[[str], dict[int, float]] = functools.partial(_scaled, context, throughput, cell, 1e-6)
-    limited = context.table.may_be_higher(throughput, cell, arm.name)
+    limited = LIMITED * context.table.may_be_higher(throughput, cell, arm.name)
     yield from figure("throughput_mbps", {**levels, "load": 100.0}, values, may_be_higher=limited)
     for percent in loads(context, [cell]):
         latency = at_load(percent)["latency"]
         values = functools.partial(_scaled, context, latency, cell, 1e-3)
-        limited = context.table.may_be_higher(latency, cell, arm.name)
+        limited = LIMITED * context.table.may_be_higher(latency, cell, arm.name)
         yield from figure("latency_us", {**levels, "load": percent}, values, may_be_higher=limited)
     for mbps in _SAME_MBPS:
         values = functools.partial(_at_rate, context, cell, mbps)
