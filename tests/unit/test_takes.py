@@ -1,5 +1,7 @@
 """What the machine spoils is taken again on the same testbed, within bounds, and by its counters alone."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,13 @@ class ScriptedMachine(WatchedMachine):
         self.steal_ns += int(self.stolen_s.pop(0) * SECOND) if self.stolen_s else 0
 
 
+class StolenElsewhere(ScriptedMachine):
+    """All of it from the CPU that the testbed is not on."""
+
+    def snapshot(self):
+        return dataclasses.replace(super().snapshot(), of_each={0: (0, self.steal_ns), 1: (0, 0)})
+
+
 class ScriptedTestbed:
     """A guest on that machine."""
 
@@ -47,6 +56,9 @@ class ScriptedTestbed:
 
     def peers_cpu_ns(self):
         return 0
+
+    def confined_to(self):
+        return (1,)
 
 
 class CountingSuite:
@@ -131,6 +143,13 @@ async def test_what_went_wrong_by_itself_is_not_taken_again():
 async def test_a_guest_of_another_machine_is_not_judged_by_this_one():
     found = await outcome_of(0.5, here=False)
     assert (found.status, found.result["take"]) == (TrialStatus.VALID, 1)
+
+
+async def test_steal_of_a_cpu_that_the_testbed_is_not_on_spoils_nothing():
+    testbed = ScriptedTestbed(StolenElsewhere(0.5))
+    found = await run_trial(CELL, CountingSuite(testbed), testbed, ValidityLimits(), lambda _: None)
+    assert (found.status, found.result["take"]) == (TrialStatus.VALID, 1)
+    assert (found.accounting["steal_ns"], found.accounting["steal_largest_ns"]) == (SECOND // 2, 0)
 
 
 async def test_steal_within_the_limit_counts_and_is_told():

@@ -6,7 +6,7 @@ import pytest
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.base import Accounting, Guest, LaunchError, Platform
+from virtgauge.platforms.base import Accounting, Confinement, Guest, LaunchError, Platform
 from virtgauge.suites.testbed import Stage, Testbed
 
 
@@ -81,6 +81,16 @@ async def test_the_guests_cpu_time_is_apart_from_that_of_peers_and_switches(stag
     stage.charge(lambda: None)
     assert stage.accounting().cpu_ns == 10
     assert stage.peers_cpu_ns() == 7
+    await stage.close()
+
+
+async def test_a_stage_is_confined_to_the_cpus_of_all_its_guests_where_each_tells_them(stage, monkeypatch):
+    assert stage.confined_to() is None
+    for name, cpu in (("a", 1), ("b", 0)):
+        guest = await stage.launch(name)
+        assert stage.confined_to() is None
+        monkeypatch.setattr(guest, "confinement", lambda cpu=cpu: Confinement(cpus=(cpu,)))
+    assert stage.confined_to() == (0, 1)
     await stage.close()
 
 

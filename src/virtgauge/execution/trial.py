@@ -19,7 +19,7 @@ import numpy.typing as npt
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flags
-from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between
+from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between, load_of_some
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.suites.base import Cell, Measurement, Sliced, Suite
@@ -52,8 +52,10 @@ class Reading:
         controller_ns = stage.machine.controller_ns()
         return cls(stage.machine.snapshot(), guest_ns, peers_ns, controller_ns)
 
-    def until_now(self, testbed: Testbed) -> tuple[MachineUsage, CpuSnapshot]:
-        """Who used the machine since, and its counters now."""
+    def until_now(
+        self, testbed: Testbed, confined_to: tuple[int, ...] | None = None
+    ) -> tuple[MachineUsage, CpuSnapshot]:
+        """Who used the machine since, and the CPUs that the testbed is confined to; and its counters now."""
         stage = testbed.stage
         now = stage.machine.snapshot()
         controller_ns = stage.machine.controller_ns() - self.controller_ns
@@ -62,7 +64,8 @@ class Reading:
         peers_ns = stage.peers_cpu_ns() - self.peers_ns
         elsewhere = not accounting.of_this_machine
         load, hidden = load_between(self.machine, now), stage.kernel_work_hidden
-        return MachineUsage(load, guest_ns, peers_ns, controller_ns, elsewhere, hidden), now
+        own = None if confined_to is None else load_of_some(self.machine, now, confined_to)
+        return MachineUsage(load, guest_ns, peers_ns, controller_ns, elsewhere, hidden, own), now
 
 
 class RunPatience:
@@ -90,8 +93,9 @@ class Takes:
 
     def __init__(self, testbed: Testbed, limits: ValidityLimits, *, in_peace: bool = True) -> None:
         self._testbed, self._limits, self._in_peace = testbed, limits, in_peace
+        self._confined_to = testbed.stage.confined_to()
         # Takes that do not count, in their order: ``reason`` (``steal`` or ``foreign-load``), ``elapsed_ns``, and the
-        # ``share`` that it lost so of the CPU time that is judged (the machine's, up to eight CPUs).
+        # ``share`` that it lost so of the CPU time that is judged.
         self.left_out: list[dict[str, Any]] = []
         self.kept = 0  # number of the takes that count
         self.usage: MachineUsage | None = None  # who used the machine during those, together; None while there is none
@@ -108,7 +112,7 @@ class Takes:
         while True:
             before = Reading.take(self._testbed)
             measured = await measure()
-            usage, after = before.until_now(self._testbed)
+            usage, after = before.until_now(self._testbed, self._confined_to)
             flags = machine_flags(usage, self._limits)
             if not self._in_peace:
                 flags = [dataclasses.replace(flag, fatal=False) for flag in flags]
@@ -134,7 +138,7 @@ class Takes:
             before = Reading.take(self._testbed)
             judged = self._testbed.stage.accounting().of_this_machine
             measured = await measure(seconds if judged else None)
-            usage, after = before.until_now(self._testbed)
+            usage, after = before.until_now(self._testbed, self._confined_to)
             together = usage if self.usage is None else self.usage + usage
             of_all = machine_flags(together, self._limits)
             invalid = _fatal(machine_flags(usage, self._limits, of_slice=True)) or _fatal(of_all)
@@ -181,13 +185,12 @@ class Takes:
         self.usage = usage if self.usage is None else self.usage + usage
         if self._steal_seen_ns is None or before.steal_ns != self._steal_seen_ns:
             self._stretches += 1
-        self._steal_largest_ns = max(self._steal_largest_ns, usage.load.steal_ns or 0)
+        self._steal_largest_ns = max(self._steal_largest_ns, usage.own.steal_ns or 0)
         self._steal_seen_ns = after.steal_ns
 
     def _leave_out(self, usage: MachineUsage, flags: Sequence[Flag]) -> None:
         reason = flags[0].name
-        lost_ns = usage.load.steal_ns if reason == "steal" else usage.foreign_ns
-        share = usage.share(lost_ns or 0)
+        share = usage.stolen_share if reason == "steal" else max(map(usage.foreign_share, usage.loads))
         self.left_out.append({"reason": reason, "share": share, "elapsed_ns": usage.load.elapsed_ns})
 
     def _patient(self, further_ns: int) -> bool:
@@ -198,7 +201,7 @@ class Takes:
         while self._patient(0):
             before = Reading.take(self._testbed)
             await self._testbed.stage.machine.wait(_WATCHED_S)
-            usage, _ = before.until_now(self._testbed)
+            usage, _ = before.until_now(self._testbed, self._confined_to)
             self.waited_ns += usage.load.elapsed_ns
             if not _fatal(machine_flags(usage, self._limits, of_slice=True)):
                 return
@@ -284,7 +287,7 @@ def _judge(measurement: Measurement, takes: Takes, limits: ValidityLimits) -> Ou
             "guest_steal_ns": measurement.guest_steal_ns,
             "peers_cpu_ns": usage.peers_ns,
             "controller_cpu_ns": usage.controller_ns,
-            "foreign_ns": usage.foreign_ns,
+            "foreign_ns": usage.foreign_ns(usage.load),
             "processors": usage.load.cpus,
             "method": usage.load.method,
             "clocks": {clock.clock: clock.elapsed_ns for clock in measurement.guest_clocks},

@@ -186,6 +186,12 @@ class Stage:
             of_this_machine=any(one.of_this_machine for one in each) or bool(self.peers),
         )
 
+    def confined_to(self) -> tuple[int, ...] | None:
+        """This machine's CPUs that guests and peers may run on; None where that is not known of one of them."""
+        each = [one.confinement().cpus for one in (*self.guests, *self.peers)]
+        known = [cpus for cpus in each if cpus]
+        return tuple(sorted(set().union(*known))) if known and len(known) == len(each) else None
+
     def peers_cpu_ns(self) -> int:
         """CPU time of what the run has made but is not under test here; what is not known counts as none."""
         times = [peer.accounting().cpu_ns for peer in self.peers] + [charged() for charged in self._charged]
