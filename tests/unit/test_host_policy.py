@@ -40,8 +40,12 @@ def test_what_cannot_be_is_refused_by_field_value_and_remedy() -> None:
 def test_a_reservation_by_weights() -> None:
     assert weight_for_share(0.5) == 100
     assert weight_for_share(0.75) == 300
-    assert weight_for_share(0.05) == 5
+    assert weight_for_share(0.05) == 6  # 5 would be 4.8 %
+    assert weight_for_share(0.7) == 234
     assert weight_for_share(1.0) == 10_000
+    for percent in range(1, 100):
+        assert weight_for_share(percent / 100) / (weight_for_share(percent / 100) + 100) >= percent / 100 - 1e-9
+    assert [weight_for_share(share) for share in (0.6, 0.9, 0.95)] == [150, 900, 1900]  # in spite of rounding
 
 
 def _tree(tmp_path: Path, version: int) -> Hierarchies:

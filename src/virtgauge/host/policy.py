@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -105,9 +106,12 @@ class PolicyError(Exception):
 
 
 def weight_for_share(share: float) -> int:
-    """The weight that comes nearest to a share of the processors (above 0; 1 is all) beside a plain neighbour."""
+    """The least weight that yields a share of the processors (above 0; 1 is all) beside a plain neighbour, or more.
+
+    Where none does, the largest.
+    """
     wanted = LARGEST_WEIGHT if share >= 1 else share / (1 - share) * PLAIN_WEIGHT
-    return min(max(round(wanted), LEAST_WEIGHT), LARGEST_WEIGHT)
+    return min(math.ceil(round(wanted, 6)), LARGEST_WEIGHT)
 
 
 _RTDS_PERIOD_US = 10_000

@@ -131,7 +131,7 @@ def refusal(policy: PolicyName, share: float, capacity: int, disk_full_bps: floa
         )
     if policy in _WEIGHS and share < 1:
         exact = share / (1 - share) * PLAIN_WEIGHT
-        if not LEAST_WEIGHT - 0.5 <= exact <= LARGEST_WEIGHT + 0.5:
+        if not LEAST_WEIGHT - 0.5 <= exact <= LARGEST_WEIGHT:
             return (
                 f"{share:.3%} beside a neighbour of weight {PLAIN_WEIGHT} is the weight {exact:g}; "
                 f"weights go from {LEAST_WEIGHT} to {LARGEST_WEIGHT}"
