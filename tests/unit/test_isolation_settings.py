@@ -8,7 +8,9 @@ import pytest
 
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
+from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.plan.load import load_plan, parse_plan
+from virtgauge.plan.model import DesignScope
 from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Cell
 from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, block_bytes, largest_cache_bytes
@@ -227,6 +229,14 @@ def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():
     assert KINDS["disk-sequential-read"].value(5e7, 1, 65536) == pytest.approx(50)  # MB/s
     assert KINDS["disk-random-write-flush"].value(409600.0, 1, 4096) == pytest.approx(100)  # operations/s
     assert KINDS["wake"].value(999.0, 1, None) == 999.0
+
+
+@pytest.mark.parametrize("preset", ["isolation-quick", "isolation-2014", "full:isolation-2014", "paper:isolation"])
+def test_trials_with_a_quota_are_of_whole_slices_and_these_of_whole_periods(preset):
+    for design in load_plan(preset)[0].suite["isolation"]:
+        settings = IsolationSuite.create(DesignScope.split(design)[1])._settings
+        assert settings.slice_ms * 1000 % QUOTA_PERIOD_US == 0
+        assert round(settings.seconds * 1000) % settings.slice_ms == 0
 
 
 def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():

@@ -76,7 +76,9 @@ class IsolationSettings(Section):
     seconds: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
     """Measured time of each trial."""
     slice_ms: Annotated[int, Field(ge=10, le=60_000)] = 100
-    """Length of a slice, for distributions within a trial."""
+    """Length of a slice, for distributions within a trial. A CPU quota is given anew every 100 ms: a slice of whole
+    periods holds as much of it wherever it begins, and does not show that the guest is stopped within; one of 10 ms
+    does. Rates of any other length beat with the period."""
     wake_period_us: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
     """From one wake-up of the benchmark ``wake`` to the next."""
 
