@@ -18,6 +18,7 @@ from virtgauge.suites.isolation.policies import Given, Placement
 from virtgauge.suites.isolation.testbed import TestbedSpec
 
 SECOND = 10**9
+MIB = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,7 @@ def found_flags(
     frequencies_hz=(3e9, 3e9),
     buffered=False,
     benchmark="integer",
+    **blocks: int,
 ) -> list[Flag]:
     before, after = frequencies_hz
     answer = Answer(
@@ -87,7 +89,7 @@ def found_flags(
         spec=TestbedSpec("1", Placement((0,), (0,)), memory_mib=256, disk_mib=None),
         benchmark=KINDS[benchmark],
         load=None,
-        block_bytes=None,
+        block_bytes=blocks.pop("block_bytes", None),
         seed=1,
         slice_ns=SECOND,
         disk=None,
@@ -100,6 +102,7 @@ def found_flags(
         loading=Received(None),
         outside=Outside(counts, counts),
         conditions=guests,
+        **blocks,
     )
     return list(trial.flags())
 
@@ -226,6 +229,23 @@ def test_a_guest_is_blind_that_sees_nothing_of_the_time_in_which_it_was_stopped(
         if blind
         else {}
     )
+
+
+def test_a_block_that_caches_may_serve_is_told_with_their_size():
+    cache = {"cache_bytes": 32 * MIB}
+    fatal, detail = flags(benchmark="memory-read-simd", block_bytes=64 * MIB, **cache)["fits-a-cache"]
+    assert not fatal
+    assert detail == "the benchmark's block of 64 MiB is less than 4 times the last-level cache of 32 MiB"
+    assert flags(benchmark="latency", block_bytes=128 * MIB, **cache) == {}
+    assert flags(benchmark="latency", block_bytes=64 * MIB) == {}  # of a cache that is not known
+    assert "the load's block of 64 MiB" in flags(load_block_bytes=64 * MIB, **cache)["fits-a-cache"][1]
+    assert flags(benchmark="disk-random-read", block_bytes=4096, file_bytes=MIB, **cache) == {}
+
+
+def test_a_file_that_was_gone_through_more_than_once_is_told():
+    fatal, detail = flags(benchmark="disk-sequential-write", file_bytes=400_000)["fits-a-cache"]
+    assert not fatal
+    assert detail.startswith("2.5 times the file of 0.38")
 
 
 def test_a_page_cache_that_is_not_left_out_is_told():

@@ -20,6 +20,7 @@ from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
 from virtgauge.suites.isolation.policies import Claimant, Demand, Given, entitled, entitled_without_limit
 from virtgauge.suites.isolation.testbed import TestbedSpec
 
+_MIB = 2**20
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # What a guest has saved up or used in advance is at most one of them at each end
 _UNBOUND = 1.1
 _BEYOND = 1.05
@@ -27,6 +28,7 @@ _BEYOND = 1.05
 _REACHED = 0.9
 _FREQUENCY = 0.03
 _STOPPED = 0.03
+_CACHES = 4  # A block of fewer last-level caches is in part served by them
 _VISIBLE = 0.5  # A guest that sees less than this part of the time in which it was stopped is blind to it
 _THROUGH_HOST_CACHE = ("page cache", "cache=writeback")
 """How :attr:`virtgauge.platforms.base.Guest.disk` names a disk whose image is read and written through it."""
@@ -102,6 +104,9 @@ class Trial:
     loading: Received
     outside: Outside  # what the host's kernel counted from before the load began until it had stopped
     looks: tuple[Look, ...] = ()  # at a policy that was set by hand
+    load_block_bytes: int | None = None  # of a load of memory
+    file_bytes: int | None = None  # that each thread of a disk benchmark went through
+    cache_bytes: int | None = None  # the host's largest cache; None where it is not known
 
     @property
     def capacity_ns(self) -> int:
@@ -150,6 +155,8 @@ class Trial:
             "value": self.benchmark.value(rate, answer.threads, self.block_bytes),
             "value_unit": self.benchmark.value_unit,
             "block_bytes": self.block_bytes,
+            "cache_bytes": self.cache_bytes,
+            "file_bytes": self.file_bytes,
             "seed": self.seed,
             "slices": list(answer.slices),
             "slice_ns": self.slice_ns,
@@ -219,6 +226,8 @@ class Trial:
             yield Flag("guest-blind", text, fatal=False)
         if self.cached is not None:
             yield Flag("disk-cached", self.cached, fatal=False)
+        if texts := [*self._fits_a_cache()]:
+            yield Flag("fits-a-cache", "; ".join(texts), fatal=False)
 
     def histograms(self) -> dict[str, Histogram]:
         """Latencies under the benchmark's family: ``disk`` or ``wake``."""
@@ -236,6 +245,16 @@ class Trial:
             "no_effect": list(applied.no_effect),
             "notes": [*notes, *applied.notes],
         }
+
+    def _fits_a_cache(self) -> Iterator[str]:
+        """Where caches may have served what was to measure, or to load, memory or a disk."""
+        blocks = {"benchmark": self.block_bytes if self.benchmark.has_block else None, "load": self.load_block_bytes}
+        for whose, block_bytes in blocks.items():
+            if block_bytes and self.cache_bytes and block_bytes < _CACHES * self.cache_bytes:
+                sizes = f"{block_bytes / _MIB:g} MiB is less than {_CACHES} times the last-level cache"
+                yield f"the {whose}'s block of {sizes} of {self.cache_bytes / _MIB:g} MiB"
+        if self.file_bytes and (rounds := self.answer.units / (self.answer.threads * self.file_bytes)) > 1:
+            yield f"{rounds:.1f} times the file of {self.file_bytes / _MIB:g} MiB: what the device keeps of it counts"
 
     @property
     def cached(self) -> str | None:

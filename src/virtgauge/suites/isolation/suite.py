@@ -166,6 +166,7 @@ class IsolationSuite(Suite):
                 "probe", name="kernel", params=work, load=None, on_progress=on_progress
             )
         outside = Outside.now(testbed.tested, testbed.loading).since(before)
+        has_own_caches = testbed.spec.as_is or testbed.stage.platform.simulated
         if testbed.stage.platform.peer is not None:
             outside = dataclasses.replace(outside, ticks=())  # this host is not theirs
         with documented("the result of the probe kernel"):
@@ -191,6 +192,9 @@ class IsolationSuite(Suite):
             loading=loading,
             outside=outside,
             looks=looks,
+            load_block_bytes=its.get("block_bytes") if load is not None and load.family == "memory" else None,
+            file_bytes=None if has_own_caches else work.get("file_bytes"),
+            cache_bytes=None if has_own_caches else largest_cache_bytes(),
         )
         # Blocks and files are made between the request and the first clock reading, which is no late answer.
         prepared = benchmark.has_block or benchmark.uses_disk
