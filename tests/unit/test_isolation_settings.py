@@ -173,6 +173,8 @@ def test_guests_have_memory_for_the_largest_block_of_every_thread():
     assert suite._testbeds[testbed].memory_mib >= 256 + 4 * 256
     small = IsolationSuite.create({"benchmarks": ["integer"], "loads": ["none"]})
     assert small._testbeds[small.cells()[0].testbed].memory_mib == 256
+    named = IsolationSuite.create({"benchmarks": ["integer"], "loads": ["none"], "memory_blocks": ["256MiB"]})
+    assert named._testbeds[named.cells()[0].testbed].memory_mib == 256 + 2 * 256
 
 
 def test_a_guest_that_is_given_little_gets_more_time():
@@ -241,7 +243,7 @@ def test_trials_with_a_quota_are_of_whole_slices_and_these_of_whole_periods(pres
 
 def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():
     found = [cell.factors for cell in check_plan(*load_plan("full:isolation-2014")).cells]
-    paper = [one for one in found if one["policy"] == "limit+reservation" and one["block"] in ("", "64MiB")]
+    paper = [one for one in found if one["policy"] == "limit+reservation"]
     memory = {f"memory-{access}-{element}" for access in ("read", "write") for element in ("integer", "float", "simd")}
     disk = {f"disk-{o}-{what}" for o in ("sequential", "random") for what in ("read", "write", "write-flush")}
     assert {one["benchmark"] for one in paper} >= {"integer", "floating", *memory, *disk}
@@ -254,8 +256,14 @@ def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():
             assert {5, 50, 95, 100} <= shares
 
 
-def test_the_short_form_shares_its_guests():
-    assert len({cell.testbed for cell in check_plan(*load_plan("isolation-quick")).cells}) == 2
+@pytest.mark.parametrize("preset", ["isolation-quick", "isolation-2014", "paper:isolation"])
+def test_the_short_forms_share_their_guests_and_contend_for_memory_from_two_cpus(preset):
+    cells = check_plan(*load_plan(preset)).cells
+    assert len({cell.testbed for cell in cells if "governor" not in cell.factors}) == 2
+    memory = [cell.factors for cell in cells if cell.factors["block"]]
+    assert {one["block"] for one in memory} == {"4xLLC"}
+    beside = {one["cores"] for one in memory if one["load"].startswith("memory-") and one["on"] != "loading"}
+    assert "1-apart" in beside
 
 
 def test_a_policy_that_is_set_by_hand_is_in_every_cell():

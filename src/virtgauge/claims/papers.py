@@ -135,6 +135,7 @@ def _isolation(file: ClaimFile) -> Iterator[Figure]:
             "resource": _RESOURCES.get(one.benchmark, one.benchmark),
             "beside": _RESOURCES.get(one.load, one.load),
             "energy_saving": one.energy_saving,
+            "cores": ("1", "1-apart", "all"),  # the text does not say of which a figure is
         }
         bottom, top = -math.inf if low is None else low, math.inf if high is None else high
         yield Figure("q", levels, exact(bottom, "share", top), facts=facts)

@@ -200,7 +200,8 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
         loads = named.get("beside", "").split(" or ")
         others = " or ".join("no load" if load == "none" else f"{load} load" for load in loads)
         told = f"{named.get('resource', '')} beside {others}, {named['policy']} on the {named['on']} guest"
-        return f"not measured: {told}{where}"
+        placed = f", {words.cores_words(cores)}" if isinstance(cores := at.get("cores"), str) else ""
+        return f"not measured: {told}{where}{placed}"
 
     figures = [one for cell in cells for one in _of_cell(context, cell, arm, saving[_governor(cell)])]
     return Figures(claim_file("isolation"), figures, context.table.claims_confidence, missing_reason)

@@ -43,7 +43,7 @@ class IsolationSettings(Section):
     """What the tested guest does; see [isolation.md](isolation.md#what-is-measured)."""
     memory_blocks: Blocks = ("64MiB",)
     """Block of each thread of the memory benchmarks and of ``latency``. ``4xLLC`` is four times the last-level
-    cache."""
+    cache. Guests have memory for it also where a design that names it has no such benchmark."""
     loads: Levels[Load] = ("none", "integer", "memory-write-integer")
     """What the loading guest does; ``none`` is nothing."""
     load_memory_block: Block = "64MiB"
@@ -109,10 +109,9 @@ class IsolationSettings(Section):
         return any(map(uses_disk, (*self.benchmarks, *self.loads)))
 
     def blocks(self) -> Iterator[str]:
-        """Every block of memory that they need, by its name; some more than once."""
-        for name in self.benchmarks:
-            if KINDS[name].has_block:
-                yield from self.memory_blocks
+        """Every block of memory that they need or are to have memory for, by its name; some more than once."""
+        if "memory_blocks" in self.model_fields_set or any(KINDS[name].has_block for name in self.benchmarks):
+            yield from self.memory_blocks
         for name in self.loads:
             if (block := self.block_of_load(name)) is not None:
                 yield block
