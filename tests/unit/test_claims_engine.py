@@ -170,6 +170,20 @@ def test_an_order_of_what_may_be_higher_is_decided() -> None:
         assert verdict(test, *changed) is expected
 
 
+def test_of_events_that_most_repetitions_do_not_have_no_difference_is_decided() -> None:
+    def outliers(platform: str, shares: Sequence[float]) -> Figure:
+        values = dict(enumerate(shares))
+        return Figure("cost", {"platform": platform}, measured(values, "share", NOMINAL), values)
+
+    measures = {"cost": {"title": "outliers", "unit": "share"}}
+    test = {"relation": "difference", "measure": "cost", "at_least": 0}
+    test |= {"of": {"platform": "vm"}, "to": {"platform": "host"}}
+    for shares, expected in (([0.0] * 20, UNDECIDED), ([0.05] * 3 + [0.0] * 17, UNDECIDED), ([0.05] * 20, CONFIRMED)):
+        found = heard(test, [outliers("vm", shares), outliers("host", [0.0] * 20)], measures=measures)
+        assert found.verdict is expected
+        assert ("most repetitions" in found.evidence[0].text) is (expected is UNDECIDED)
+
+
 # -- bounds ------------------------------------------------------------------------------------------
 
 BOUND = {"relation": "bound", "measure": "cost", "at_least": 90, "at_most": 110}
