@@ -43,6 +43,12 @@ def test_a_sleep_that_wakes_early_has_a_difference_and_no_ratio() -> None:
     assert paired_difference(test, reference, "ns", 0.95).point == -15.0
 
 
+def test_a_ratio_that_zeros_forbid_says_how_many_there_are() -> None:
+    nothing, some = blocks([0.0] * 6), blocks([0.0] + [1.0] * 5)
+    assert paired_ratio(nothing, nothing, 0.95).method.startswith("nothing was seen in either")
+    assert "1 of 6 repetitions" in paired_ratio(some, blocks([2.0] * 6), 0.95).method
+
+
 def test_figures_too_far_apart_for_a_number_have_no_ratio_and_no_band() -> None:
     ratio = paired_ratio(dict.fromkeys(range(9), 1e-300), dict.fromkeys(range(9), 1e300), 0.95)
     assert ratio.point is None

@@ -130,8 +130,11 @@ def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nomi
     above, below = _paired(test, reference)
     if not above.size:
         return Estimate.missing("ratio", "no block has a valid trial of both arms")
+    if not above.any() and not below.any():
+        return Estimate.missing("ratio", "nothing was seen in either: both are 0 in every repetition", above.size)
     if min(above.min(), below.min()) <= 0:
-        return Estimate.missing("ratio", "a ratio needs positive figures; see the difference", above.size)
+        some = f"{int(np.sum((above <= 0) | (below <= 0)))} of {above.size} repetitions have another"
+        return Estimate.missing("ratio", f"a ratio needs positive figures, and {some}; see the difference", above.size)
     logs = np.log(above) - np.log(below)
     if np.abs(logs).max() > FARTHEST:
         return Estimate.missing("ratio", "figures that far apart have no ratio", above.size)
