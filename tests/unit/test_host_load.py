@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from virtgauge.host.cgroup import Hierarchies, group_times_ns, root_cpu_ns, times_below_ns
-from virtgauge.host.load import CpuSnapshot, load_between, load_of_some
+from virtgauge.host.load import CpuSnapshot, load_between
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 NO_CGROUPS = Hierarchies(v1={}, v2=None)
@@ -57,28 +57,19 @@ def test_capacity_and_foreign_load_follow_from_the_difference() -> None:
     assert load.foreign_ns(350) == 0
 
 
-def test_some_cpus_have_a_load_of_their_own_exactly_where_the_kernel_tells_it(tmp_path: Path) -> None:
-    def taken(ticks: int, hierarchies: Hierarchies = NO_CGROUPS) -> CpuSnapshot:
-        stat = tmp_path / "stat"
-        of_1 = f"cpu1 {ticks} 0 0 0 0 0 0 {2 * ticks} 0 0"
-        stat.write_text(f"cpu  9 0 0 0 0 0 0 9 0 0\ncpu0 1 0 0 0 0 0 0 1 0 0\n{of_1}\n")
-        return CpuSnapshot.take(stat, hierarchies)
+def test_the_steal_of_some_cpus_is_told_by_itself(tmp_path: Path) -> None:
+    def taken(ticks: int) -> CpuSnapshot:
+        (tmp_path / "stat").write_text(
+            f"cpu  9 0 0 0 0 0 0 {9 + ticks} 0 0\ncpu0 1 0 0 0 0 0 0 9 0 0\ncpu1 1 0 0 0 0 0 0 {ticks} 0 0\nintr 7\n"
+        )
+        return CpuSnapshot.take(tmp_path / "stat", NO_CGROUPS)
 
     before, after = taken(3), taken(10)
-    own = load_of_some(before, after, (1,))
-    assert own is not None
-    assert (own.busy_ns, own.steal_ns, own.cpus, own.in_ticks) == (7 * TICK_NS, 14 * TICK_NS, 1, True)
-    assert load_of_some(before, after, (0, 1)) is load_of_some(before, after, (1, 2)) is None
-
-    for name, text in (("release_agent", ""), ("cpuacct.usage", "1234\n"), ("cpuacct.usage_percpu", "34 1200 \n")):
-        (tmp_path / name).write_text(text)
-    root = Hierarchies(v1={"cpuacct": tmp_path}, v2=None)
-    exact = taken(3, root)
-    (tmp_path / "cpuacct.usage_percpu").write_text("40 1205 \n")
-    own = load_of_some(exact, taken(10, root), (1,))
-    assert own is not None
-    assert (own.busy_ns, own.steal_ns, own.in_ticks) == (5, 14 * TICK_NS, False)
-    assert load_of_some(before, exact, (1,)) is None
+    own = load_between(before.of_cpus((1,)), after.of_cpus((1,)))
+    assert (own.steal_ns, own.steal_cpus, own.stolen_from, own.cpus) == (7 * TICK_NS, 1, (1,), 2)
+    assert load_between(before.of_cpus((0,)), after.of_cpus((0,))).steal_ns == 0
+    assert before.of_cpus((0, 1)) is before.of_cpus((1, 2)) is before.of_cpus(()) is before
+    assert load_between(before, after.of_cpus((1,))).steal_ns is None
 
 
 def test_snapshots_that_cannot_be_compared_are_refused() -> None:

@@ -167,7 +167,7 @@ def test_hypervisors_are_named_from_their_signature(signature, name):
 
 def test_steal_is_the_worst_trial_of_a_block_and_told_when_it_is_worth_it(tmp_path):
     quiet = {"steal_ns": 0, "processors": 2}
-    taken = {"steal_ns": int(0.05 * 2 * SECOND), "processors": 2}
+    taken = {"steal_ns": int(0.05 * 2 * SECOND), "steal_processors": 2, "processors": 4}
     assert steal_of(tmp_path, quiet, taken) == (pytest.approx(0.05), None)
     assert "reserve CPU" in found("steal", steal=(0.05, None)).sentence
     assert "a negligible amount" in found("steal", steal=(0.0, None)).sentence

@@ -14,7 +14,7 @@ def trial(arm, load, *, kept_s, left_out_s=0.0, suite="timing", takes_s=0.1):
     one = {"reason": "steal", "share": 0.1, "elapsed_ns": int(takes_s * SECOND)}
     left_out = [one] * round(left_out_s / takes_s)
     levels = () if load is None else (("load", load),)
-    told = Account.of([(int(kept_s * SECOND), 2, None, None, None, 0, round(kept_s / takes_s), 0, left_out)])
+    told = Account.of([(int(kept_s * SECOND), 2, None, None, None, None, 0, round(kept_s / takes_s), 0, left_out)])
     return Cell(suite, "probe", levels), arm, np.array([0]), told
 
 

@@ -40,7 +40,7 @@ class StolenElsewhere(ScriptedMachine):
     """All of it from the CPU that the testbed is not on."""
 
     def snapshot(self):
-        return dataclasses.replace(super().snapshot(), of_each={0: (0, self.steal_ns), 1: (0, 0)})
+        return dataclasses.replace(super().snapshot(), steal_of_each={0: self.steal_ns, 1: 0})
 
 
 class ScriptedTestbed:
@@ -149,7 +149,7 @@ async def test_steal_of_a_cpu_that_the_testbed_is_not_on_spoils_nothing():
     testbed = ScriptedTestbed(StolenElsewhere(0.5))
     found = await run_trial(CELL, CountingSuite(testbed), testbed, ValidityLimits(), lambda _: None)
     assert (found.status, found.result["take"]) == (TrialStatus.VALID, 1)
-    assert (found.accounting["steal_ns"], found.accounting["steal_largest_ns"]) == (SECOND // 2, 0)
+    assert found.accounting.items() >= {"steal_ns": 0, "steal_processors": 1, "steal_at_most_ns": 20_000_000}.items()
 
 
 async def test_steal_within_the_limit_counts_and_is_told():

@@ -85,12 +85,14 @@ async def test_the_guests_cpu_time_is_apart_from_that_of_peers_and_switches(stag
 
 
 async def test_a_stage_is_confined_to_the_cpus_of_all_its_guests_where_each_tells_them(stage, monkeypatch):
-    assert stage.confined_to() is None
+    assert stage.confined_to() == ()
     for name, cpu in (("a", 1), ("b", 0)):
         guest = await stage.launch(name)
-        assert stage.confined_to() is None
+        assert stage.confined_to() == ()
         monkeypatch.setattr(guest, "confinement", lambda cpu=cpu: Confinement(cpus=(cpu,)))
     assert stage.confined_to() == (0, 1)
+    monkeypatch.setattr(guest, "accounting", lambda: Accounting(5, "test", of_this_machine=False))
+    assert stage.confined_to() == (1,)  # whose numbers the other's are not
     await stage.close()
 
 

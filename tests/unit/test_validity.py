@@ -73,8 +73,7 @@ def test_quiet_slices_counted_in_ticks_are_not_flagged_by_the_sampling_of_ticks(
 
 def test_unknown_guest_time_judges_nobody():
     assert machine_flags(usage(busy=2 * SECOND, guest=None), LIMITS) == []
-    unknown = usage(guest=None)
-    assert unknown.foreign_ns(unknown.load) is None
+    assert usage(guest=None).foreign_ns is None
 
 
 def test_steal_is_fatal():
@@ -110,25 +109,19 @@ def test_on_many_cpus_limits_are_shares_of_eight_or_of_as_many_as_the_testbed_ke
     assert names(machine_flags(usage(steal=SECOND // 5, cpus=64), LIMITS)) == ["steal"]
     assert machine_flags(usage(busy=SECOND // 5, cpus=64), LIMITS) == []
     assert machine_flags(usage(busy=61 * SECOND, guest=60 * SECOND, cpus=64), LIMITS) == []
-    few = usage(guest=SECOND // 2 + SECOND, cpus=4)
-    assert few.judged_cpus(few.load) == 4
+    assert usage(guest=SECOND // 2 + SECOND, cpus=4).judged_cpus() == 4
 
 
-def test_what_is_stolen_of_other_cpus_than_the_testbeds_is_not_judged_and_others_on_its_own_are_sooner_noticed():
-    def on_cpu_1(*, busy=0, steal=0, **machine):
-        own = CpuLoad(elapsed_ns=SECOND, busy_ns=busy, steal_ns=steal, cpus=1, method="test", some=(1,))
-        return dataclasses.replace(usage(**machine), confined=own)
+def test_steal_is_judged_as_a_share_of_the_cpus_that_it_is_of():
+    def of_cpus(some, steal_ns, cpus=2):
+        taken = usage(steal=steal_ns, cpus=cpus)
+        return dataclasses.replace(taken, load=dataclasses.replace(taken.load, stolen_from=some))
 
-    assert machine_flags(on_cpu_1(), LIMITS) == []
-    elsewhere = dataclasses.replace(on_cpu_1(), load=usage(steal=SECOND // 10).load)
-    assert machine_flags(elsewhere, LIMITS) == machine_flags(elsewhere, LIMITS, of_slice=True) == []
-    (flag,) = machine_flags(on_cpu_1(steal=SECOND // 20), LIMITS)
-    assert flag.detail == ("the hypervisor took 5.0% of the time of CPU 1, to which it is confined; the limit is 2.0%")
-    beside = dataclasses.replace(on_cpu_1(busy=SECOND // 25 + SECOND, guest=SECOND), load=usage(busy=SECOND).load)
-    (flag,) = machine_flags(beside + beside, LIMITS)
-    assert "other processes used 4.0% of the time of CPU 1" in flag.detail
-    shared = dataclasses.replace(on_cpu_1(), load=usage(busy=SECOND // 10).load)  # caches and memory
-    assert names(machine_flags(shared, LIMITS)) == ["foreign-load"]
+    assert machine_flags(usage(steal=SECOND // 33), LIMITS) == []
+    (flag,) = machine_flags(of_cpus((1,), SECOND // 20) + of_cpus((1,), SECOND // 20), LIMITS)
+    assert flag.detail == "the hypervisor took 5.0% of the time of CPU 1, to which it is confined; the limit is 2.0%"
+    assert names(machine_flags(of_cpus((1,), SECOND // 33), LIMITS)) == ["steal"]
+    assert names(machine_flags(of_cpus((1,), SECOND // 100, cpus=64), LIMITS, of_slice=True)) == ["steal"]
 
 
 def test_what_happens_to_this_machine_is_nothing_to_a_guest_elsewhere():

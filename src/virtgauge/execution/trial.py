@@ -19,7 +19,7 @@ import numpy.typing as npt
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flags
-from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between, load_of_some
+from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.suites.base import Cell, Measurement, Sliced, Suite
@@ -43,29 +43,27 @@ class Reading:
     guest_ns: int | None
     peers_ns: int
     controller_ns: int
+    confined_to: tuple[int, ...]  # CPUs of whose steal the machine's counter tells; empty where of all
 
     @classmethod
-    def take(cls, testbed: Testbed) -> Reading:
+    def take(cls, testbed: Testbed, confined_to: tuple[int, ...]) -> Reading:
         """What is ours is read first here and last in :meth:`until_now`: reading it is nobody's foreign load."""
         stage = testbed.stage
         guest_ns, peers_ns = stage.accounting().cpu_ns, stage.peers_cpu_ns()
         controller_ns = stage.machine.controller_ns()
-        return cls(stage.machine.snapshot(), guest_ns, peers_ns, controller_ns)
+        return cls(stage.machine.snapshot().of_cpus(confined_to), guest_ns, peers_ns, controller_ns, confined_to)
 
-    def until_now(
-        self, testbed: Testbed, confined_to: tuple[int, ...] | None = None
-    ) -> tuple[MachineUsage, CpuSnapshot]:
-        """Who used the machine since, and the CPUs that the testbed is confined to; and its counters now."""
+    def until_now(self, testbed: Testbed) -> tuple[MachineUsage, CpuSnapshot]:
+        """Who used the machine since, and its counters now."""
         stage = testbed.stage
-        now = stage.machine.snapshot()
+        now = stage.machine.snapshot().of_cpus(self.confined_to)
         controller_ns = stage.machine.controller_ns() - self.controller_ns
         accounting = stage.accounting()
         guest_ns = None if accounting.cpu_ns is None or self.guest_ns is None else accounting.cpu_ns - self.guest_ns
         peers_ns = stage.peers_cpu_ns() - self.peers_ns
         elsewhere = not accounting.of_this_machine
         load, hidden = load_between(self.machine, now), stage.kernel_work_hidden
-        own = None if confined_to is None else load_of_some(self.machine, now, confined_to)
-        return MachineUsage(load, guest_ns, peers_ns, controller_ns, elsewhere, hidden, own), now
+        return MachineUsage(load, guest_ns, peers_ns, controller_ns, elsewhere, hidden), now
 
 
 class RunPatience:
@@ -110,9 +108,9 @@ class Takes:
         Returns that take, flagged by what the machine did to it.
         """
         while True:
-            before = Reading.take(self._testbed)
+            before = Reading.take(self._testbed, self._confined_to)
             measured = await measure()
-            usage, after = before.until_now(self._testbed, self._confined_to)
+            usage, after = before.until_now(self._testbed)
             flags = machine_flags(usage, self._limits)
             if not self._in_peace:
                 flags = [dataclasses.replace(flag, fatal=False) for flag in flags]
@@ -135,10 +133,10 @@ class Takes:
         """
         seconds = _FIRST_SLICE_S
         while True:
-            before = Reading.take(self._testbed)
+            before = Reading.take(self._testbed, self._confined_to)
             judged = self._testbed.stage.accounting().of_this_machine
             measured = await measure(seconds if judged else None)
-            usage, after = before.until_now(self._testbed, self._confined_to)
+            usage, after = before.until_now(self._testbed)
             together = usage if self.usage is None else self.usage + usage
             of_all = machine_flags(together, self._limits)
             invalid = _fatal(machine_flags(usage, self._limits, of_slice=True)) or _fatal(of_all)
@@ -166,14 +164,14 @@ class Takes:
         """For the trial's record: what was left out, and the most steal that what counts can hold.
 
         ``steal_at_most_ns`` is what the counters told, and for every unbroken stretch of takes a tick, to which their
-        sum is rounded down, and one of each CPU, whose kernel counts steal at its next jiffy (10 ms at most).
-        ``steal_largest_ns`` is the most that was told of a single take that counts.
+        sum is rounded down (of some CPUs, each by itself), and one of each CPU, whose kernel counts steal at its next
+        jiffy (10 ms at most).  ``steal_largest_ns`` is the most that was told of a single take that counts.
         """
         usage = self.usage
         steal_ns = None if usage is None else usage.load.steal_ns
-        unseen_ns = 0 if usage is None else self._stretches * (1 + usage.load.cpus) * TICK_NS
+        rounds = 0 if usage is None else usage.load.steal_cpus + (len(usage.load.stolen_from) or 1)
         return {
-            "steal_at_most_ns": None if steal_ns is None else steal_ns + unseen_ns,
+            "steal_at_most_ns": None if steal_ns is None else steal_ns + self._stretches * rounds * TICK_NS,
             "steal_largest_ns": None if steal_ns is None else self._steal_largest_ns,
             "waited_ns": self.waited_ns,
             "kept": self.kept,
@@ -185,12 +183,13 @@ class Takes:
         self.usage = usage if self.usage is None else self.usage + usage
         if self._steal_seen_ns is None or before.steal_ns != self._steal_seen_ns:
             self._stretches += 1
-        self._steal_largest_ns = max(self._steal_largest_ns, usage.own.steal_ns or 0)
+        self._steal_largest_ns = max(self._steal_largest_ns, usage.load.steal_ns or 0)
         self._steal_seen_ns = after.steal_ns
 
     def _leave_out(self, usage: MachineUsage, flags: Sequence[Flag]) -> None:
         reason = flags[0].name
-        share = usage.stolen_share if reason == "steal" else max(map(usage.foreign_share, usage.loads))
+        some = usage.load.stolen_from if reason == "steal" else ()
+        share = usage.share((usage.load.steal_ns if reason == "steal" else usage.foreign_ns) or 0, some)
         self.left_out.append({"reason": reason, "share": share, "elapsed_ns": usage.load.elapsed_ns})
 
     def _patient(self, further_ns: int) -> bool:
@@ -199,9 +198,9 @@ class Takes:
 
     async def _wait_for_quiet(self) -> None:
         while self._patient(0):
-            before = Reading.take(self._testbed)
+            before = Reading.take(self._testbed, self._confined_to)
             await self._testbed.stage.machine.wait(_WATCHED_S)
-            usage, _ = before.until_now(self._testbed, self._confined_to)
+            usage, _ = before.until_now(self._testbed)
             self.waited_ns += usage.load.elapsed_ns
             if not _fatal(machine_flags(usage, self._limits, of_slice=True)):
                 return
@@ -283,11 +282,12 @@ def _judge(measurement: Measurement, takes: Takes, limits: ValidityLimits) -> Ou
         accounting={
             "busy_ns": usage.load.busy_ns,
             "steal_ns": usage.load.steal_ns,
+            "steal_processors": usage.load.steal_cpus,
             "guest_cpu_ns": usage.guest_ns,
             "guest_steal_ns": measurement.guest_steal_ns,
             "peers_cpu_ns": usage.peers_ns,
             "controller_cpu_ns": usage.controller_ns,
-            "foreign_ns": usage.foreign_ns(usage.load),
+            "foreign_ns": usage.foreign_ns,
             "processors": usage.load.cpus,
             "method": usage.load.method,
             "clocks": {clock.clock: clock.elapsed_ns for clock in measurement.guest_clocks},

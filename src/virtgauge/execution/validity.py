@@ -45,49 +45,29 @@ class MachineUsage:
     # what threads of the kernel did for the testbed is in no other field, and cannot be told from the work of other
     # processes
     kernel_work_hidden: bool = False
-    confined: CpuLoad | None = None  # the CPUs that guests and peers are confined to; None where they may run on all
 
     @property
-    def own(self) -> CpuLoad:
-        """The CPUs that guests and peers may run on: what is stolen of others they do not miss."""
-        return self.confined or self.load
-
-    @property
-    def loads(self) -> tuple[CpuLoad, ...]:
-        """On which others' work is judged: all CPUs, which share caches and memory, and those that are confined to."""
-        return (self.load,) if self.confined is None else (self.load, self.confined)
-
-    def foreign_ns(self, load: CpuLoad) -> int | None:
-        """CPU time of neither guests, peers nor controller; None when the guests' is not known.
-
-        On CPUs that they are confined to it is at least that: the controller may have worked elsewhere.
-        """
+    def foreign_ns(self) -> int | None:
+        """CPU time of neither guests, peers nor controller; None when the guests' is not known."""
         if self.guest_ns is None:
             return None
-        return load.foreign_ns(self.guest_ns + self.peers_ns + self.controller_ns)
+        return self.load.foreign_ns(self.guest_ns + self.peers_ns + self.controller_ns)
 
-    def foreign_share(self, load: CpuLoad) -> float:
-        return self._share(self.foreign_ns(load), load)
-
-    @property
-    def stolen_share(self) -> float:
-        return self._share(self.own.steal_ns, self.own)
-
-    def judged_cpus(self, load: CpuLoad) -> int:
-        """CPUs of which limits are shares: all of these up to eight, else as many as the testbed keeps busy."""
+    def judged_cpus(self, some: Sequence[int] = ()) -> int:
+        """CPUs of which limits are shares: of all, or of some, up to eight, else as many as the testbed keeps busy."""
         own_ns = (self.guest_ns or 0) + self.peers_ns
-        used = math.ceil(own_ns / load.elapsed_ns) if load.elapsed_ns else 0
-        return min(load.cpus, max(used, _JUDGED_CPUS))
+        used = math.ceil(own_ns / self.load.elapsed_ns) if self.load.elapsed_ns else 0
+        return min(len(some) or self.load.cpus, max(used, _JUDGED_CPUS))
 
-    def _share(self, cpu_ns: int | None, load: CpuLoad) -> float:
-        capacity_ns = load.elapsed_ns * self.judged_cpus(load)
-        return (cpu_ns or 0) / capacity_ns if capacity_ns else 0.0
+    def share(self, cpu_ns: int, some: Sequence[int] = ()) -> float:
+        """CPU time as a share of what those CPUs could give during the trial."""
+        capacity_ns = self.load.elapsed_ns * self.judged_cpus(some)
+        return cpu_ns / capacity_ns if capacity_ns else 0.0
 
     def __add__(self, other: MachineUsage) -> MachineUsage:
         return dataclasses.replace(
             self,
             load=self.load + other.load,
-            confined=None if self.confined is None or other.confined is None else self.confined + other.confined,
             guest_ns=None if self.guest_ns is None or other.guest_ns is None else self.guest_ns + other.guest_ns,
             peers_ns=self.peers_ns + other.peers_ns,
             controller_ns=self.controller_ns + other.controller_ns,
@@ -108,23 +88,20 @@ def machine_flags(usage: MachineUsage, limits: ValidityLimits, *, of_slice: bool
     if usage.elsewhere:
         return []
     flags = []
-    used = [load for load in usage.loads if (usage.foreign_ns(load) or 0) > foreign_floor_ns(load)]
-    worst = max(used, key=usage.foreign_share, default=None)
-    if worst is not None and (foreign := usage.foreign_share(worst)) > limits.foreign_load:
-        text = _share_text("other processes used", usage, worst, foreign, limits.foreign_load)
+    foreign, steal, some = usage.foreign_ns or 0, usage.load.steal_ns or 0, usage.load.stolen_from
+    if foreign > foreign_floor_ns(usage.load) and usage.share(foreign) > limits.foreign_load:
+        text = _share_text("other processes used", usage, foreign, limits.foreign_load)
         if usage.kernel_work_hidden:
             text += ", not applied: a PID namespace hides the kernel's threads, which work for the guest"
         flags.append(Flag("foreign-load", text, fatal=not usage.kernel_work_hidden))
-    steal = usage.own.steal_ns or 0
     if of_slice:
-        many = usage.own.cpus > _JUDGED_CPUS
+        many = usage.load.steal_cpus > _JUDGED_CPUS
         accepted_ns = max(TICK_NS, _SLICE_STEAL * usage.load.elapsed_ns) if many else 0
         if steal > accepted_ns and limits.steal < 1:
             text = f"the hypervisor took {steal / 1e6:g} ms in {usage.load.elapsed_ns / 1e6:.0f} ms"
             flags.append(Flag("steal", f"{text}; the limit is {accepted_ns / 1e6:g} ms"))
-    elif steal > _STEAL_FLOOR_NS and usage.stolen_share > limits.steal:
-        text = _share_text("the hypervisor took", usage, usage.own, usage.stolen_share, limits.steal)
-        flags.append(Flag("steal", text))
+    elif steal > _STEAL_FLOOR_NS and usage.share(steal, some) > limits.steal:
+        flags.append(Flag("steal", _share_text("the hypervisor took", usage, steal, limits.steal, some)))
     return flags
 
 
@@ -160,10 +137,9 @@ def clock_flags(
     return flags
 
 
-def _share_text(what: str, usage: MachineUsage, load: CpuLoad, share: float, limit: float) -> str:
-    judged = usage.judged_cpus(load)
-    of = f"the time of {judged} CPUs"
-    if judged == load.cpus:
-        names = ", ".join(map(str, load.some))
-        of = f"the time of CPU {names}, to which it is confined" if load.some else "the machine's CPU time"
-    return f"{what} {share:.1%} of {of}; the limit is {limit:.1%}"
+def _share_text(what: str, usage: MachineUsage, taken_ns: int, limit: float, some: Sequence[int] = ()) -> str:
+    judged = usage.judged_cpus(some)
+    of = "the machine's CPU time" if judged == usage.load.cpus else f"the time of {judged} CPUs"
+    if judged == len(some):
+        of = f"the time of CPU {', '.join(map(str, some))}, to which it is confined"
+    return f"{what} {usage.share(taken_ns, some):.1%} of {of}; the limit is {limit:.1%}"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.host.mounts import mounts
-from virtgauge.host.process import KTHREADD, cpu_clock_ns, is_kernel_thread, kernel_threads_visible, text_of
+from virtgauge.host.process import KTHREADD, cpu_clock_ns, is_kernel_thread, kernel_threads_visible
 
 QUOTA_PERIOD_US = 100_000  # In which a quota of CPU time is used up and given anew
 LEAST_QUOTA_US = 1_000  # the kernel's
@@ -300,13 +300,6 @@ def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:
     """
     v1 = (Hierarchies.detect() if hierarchies is None else hierarchies).v1.get("cpuacct")
     return _usage_ns(v1) if v1 is not None and (v1 / "release_agent").exists() else None
-
-
-def root_cpu_times_ns(hierarchies: Hierarchies) -> list[int] | None:
-    """The same of each CPU, by its number; None where it is not told."""
-    v1 = hierarchies.v1.get("cpuacct")
-    text = text_of(v1 / "cpuacct.usage_percpu") if v1 is not None and (v1 / "release_agent").exists() else None
-    return None if text is None else [int(used_ns) for used_ns in text.split()]
 
 
 def group_times_ns(hierarchies: Hierarchies) -> dict[str, int] | None:

@@ -13,10 +13,10 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from virtgauge.host.cgroup import Hierarchies, group_times_ns, root_cpu_ns, root_cpu_times_ns
+from virtgauge.host.cgroup import Hierarchies, group_times_ns, root_cpu_ns
 from virtgauge.host.process import all_pids, cpu_ticks, process_name
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # The step of the counters in /proc/stat, of CPU time
@@ -34,9 +34,15 @@ class CpuSnapshot:
     method: str  # where ``busy_ns`` comes from
     # what it is the sum of, by name, where parts can appear and vanish; empty where it is one counter
     parts_ns: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # busy time and steal of each CPU, by its number, and where that busy time comes from
-    of_each: Mapping[int, tuple[int, int | None]] = dataclasses.field(default_factory=dict)
-    method_of_each: str = IN_TICKS
+    steal_of_each: Mapping[int, int] = dataclasses.field(default_factory=dict)  # CPU, by its number, where it is told
+    stolen_from: tuple[int, ...] = ()  # the CPUs that ``steal_ns`` is of; empty where of all
+
+    def of_cpus(self, cpus: Collection[int]) -> CpuSnapshot:
+        """The same with the steal of some CPUs alone; as it is where these are none or all, or not all are told of."""
+        if not cpus or not self.steal_of_each.keys() > {*cpus}:
+            return self
+        steal_ns = sum(self.steal_of_each[cpu] for cpu in cpus)
+        return dataclasses.replace(self, steal_ns=steal_ns, stolen_from=tuple(cpus))
 
     @classmethod
     def take(cls, stat: Path = Path("/proc/stat"), hierarchies: Hierarchies | None = None) -> CpuSnapshot:
@@ -46,54 +52,46 @@ class CpuSnapshot:
         lines = stat.read_text().splitlines()
         taken_at = time.monotonic_ns()
         hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
-        (_, (ticks_ns, steal_ns)), *rows = (_row(line.split()) for line in lines if line.startswith("cpu"))
-        of_each, method_of_each = dict(rows), IN_TICKS
-        used_ns = root_cpu_times_ns(hierarchies)
-        if used_ns is not None and max(of_each, default=-1) < len(used_ns):
-            of_each = {cpu: (used_ns[cpu], stolen_ns) for cpu, (_, stolen_ns) in rows}
-            method_of_each = "cgroup root"
+        # proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice; user includes guest
+        fields = [int(field) for field in lines[0].split()[1:]]
+        fields += [0] * (7 - len(fields))
         parts_ns: dict[str, int] = {}
         if (exact := root_cpu_ns(hierarchies)) is not None:
             busy_ns, method = exact, "cgroup root"
         elif (found := group_times_ns(hierarchies)) is not None:
             busy_ns, method, parts_ns = sum(found.values()), "cgroup groups", found
         else:
-            busy_ns, method = ticks_ns, IN_TICKS
+            busy_ns, method = (fields[0] + fields[1] + fields[2] + fields[5] + fields[6]) * TICK_NS, IN_TICKS
         return cls(
             busy_ns=busy_ns,
-            steal_ns=steal_ns,
+            steal_ns=fields[7] * TICK_NS if len(fields) > 7 else None,
             taken_at=taken_at,
-            cpus=len(of_each),
+            cpus=sum(1 for line in lines if line.startswith("cpu")) - 1,
             method=method,
             parts_ns=parts_ns,
-            of_each=of_each,
-            method_of_each=method_of_each,
+            steal_of_each={
+                int(words[0].removeprefix("cpu")): int(words[8]) * TICK_NS
+                for line in lines[1:]
+                if line.startswith("cpu") and len(words := line.split()) > 8
+            },
         )
-
-
-def _row(words: Sequence[str]) -> tuple[int, tuple[int, int | None]]:
-    """Of a line of /proc/stat: the CPU (-1 of all together), its busy time, and its steal where the kernel counts it.
-
-    proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice; user includes guest.
-    """
-    name, *ticks = words
-    fields = [int(field) for field in ticks]
-    steal_ns = fields[7] * TICK_NS if len(fields) > 7 else None
-    fields += [0] * (7 - len(fields))
-    busy_ns = (fields[0] + fields[1] + fields[2] + fields[5] + fields[6]) * TICK_NS
-    return int(name.removeprefix("cpu") or -1), (busy_ns, steal_ns)
 
 
 @dataclasses.dataclass(frozen=True)
 class CpuLoad:
-    """What the machine, or some of its CPUs, did between two snapshots; times in ns, summed over these CPUs."""
+    """What the machine did between two snapshots; times in ns, summed over its CPUs."""
 
     elapsed_ns: int
     busy_ns: int
     steal_ns: int | None
     cpus: int
     method: str
-    some: tuple[int, ...] = ()  # the CPUs, by their numbers; empty where they are all of the machine's
+    stolen_from: tuple[int, ...] = ()  # the CPUs whose steal alone it is; empty where of all
+
+    @property
+    def steal_cpus(self) -> int:
+        """How many these are."""
+        return len(self.stolen_from) or self.cpus
 
     @property
     def capacity_ns(self) -> int:
@@ -135,34 +133,15 @@ def load_between(before: CpuSnapshot, after: CpuSnapshot) -> CpuLoad:
         raise ValueError(f"snapshots by different methods cannot be compared: {before.method}, {after.method}")
     if after.taken_at < before.taken_at:
         raise ValueError("the second snapshot is older than the first")
+    told = before.steal_ns is not None and after.steal_ns is not None and before.stolen_from == after.stolen_from
     return CpuLoad(
         elapsed_ns=after.taken_at - before.taken_at,
         busy_ns=_busy_between(before, after),
-        steal_ns=_steal_between(before.steal_ns, after.steal_ns),
+        steal_ns=max(0, (after.steal_ns or 0) - (before.steal_ns or 0)) if told else None,
         cpus=after.cpus,
         method=after.method,
+        stolen_from=after.stolen_from,
     )
-
-
-def load_of_some(before: CpuSnapshot, after: CpuSnapshot, cpus: Collection[int]) -> CpuLoad | None:
-    """The difference of some CPUs; None where they are all, or not told of alike in both snapshots."""
-    known = before.of_each.keys() & after.of_each.keys()
-    if not known > set(cpus) or before.method_of_each != after.method_of_each:
-        return None
-    pairs = [(before.of_each[cpu], after.of_each[cpu]) for cpu in cpus]
-    steals = [_steal_between(first, second) for (_, first), (_, second) in pairs]
-    return CpuLoad(
-        elapsed_ns=after.taken_at - before.taken_at,
-        busy_ns=sum(max(0, second - first) for (first, _), (second, _) in pairs),
-        steal_ns=None if None in steals else sum(one or 0 for one in steals),
-        cpus=len(pairs),
-        method=after.method_of_each,
-        some=tuple(sorted(cpus)),
-    )
-
-
-def _steal_between(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else max(0, after - before)
 
 
 def _busy_between(before: CpuSnapshot, after: CpuSnapshot) -> int:

@@ -91,7 +91,7 @@ class PlatformSection(BaseModel):
 class ValidityLimits(Section):
     """Limits beyond which a trial is invalid. Shares are of the machine's CPU time during the trial; of more than eight
     CPUs, of the time of eight, or of as many as guest and helpers keep busy. Where these are confined to some CPUs,
-    steal is that of these alone, and foreign load is judged on these as well.
+    steal is that of these alone.
     """
 
     foreign_load: Annotated[float, Field(gt=0, le=1)] = 0.03

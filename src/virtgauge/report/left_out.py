@@ -29,7 +29,7 @@ class LeftOut:
     waited_ns: int = 0  # for quiet moments
     kept_ns: int = 0  # how long the takes were that count
     kept_takes: int = 0  # how many these are; of a record that does not tell, one of each trial
-    told_ns: float = 0  # CPU time of the machine in trials whose steal was bounded, and ``stolen_ns`` that bound
+    told_ns: float = 0  # CPU time of which steal was bounded, in trials where it was, and ``stolen_ns`` that bound
     stolen_ns: float = 0
 
     @property
@@ -44,7 +44,7 @@ class LeftOut:
 
     @property
     def steal_at_most(self) -> float | None:
-        """Share of the machine's CPU time in what counts that can have been stolen unnoticed; None where untold."""
+        """Share of the CPU time in what counts that can have been stolen unnoticed; None where untold."""
         return min(self.stolen_ns / self.told_ns, 1.0) if self.told_ns else None
 
     def add(self, told: Account) -> None:
@@ -57,7 +57,7 @@ class LeftOut:
         kept = told.processors > 0
         self.kept_ns += int(told.elapsed_ns[kept].sum())
         bounded = kept & ~np.isnan(told.steal_at_most_ns)
-        self.told_ns += float((told.elapsed_ns * told.processors)[bounded].sum())
+        self.told_ns += float((told.elapsed_ns * told.steal_processors)[bounded].sum())
         self.stolen_ns += float(told.steal_at_most_ns[bounded].sum())
 
     def __add__(self, other: LeftOut) -> LeftOut:

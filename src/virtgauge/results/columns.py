@@ -61,6 +61,7 @@ class Account(NamedTuple):
     # as in the ledger's ``accounting``
     processors: Column
     steal_ns: Column
+    steal_processors: Column  # of how many of them that is
     guest_steal_ns: Column
     foreign_ns: Column
     waited_ns: Column
@@ -89,7 +90,9 @@ class Account(NamedTuple):
         *numbers, left_out = zip(*rows, strict=True) if rows else ((),) * len(cls._fields)
         # An empty list for each of a million trials would take as much as three columns.
         lists = np.fromiter((one if one or one is None else () for one in left_out), dtype=object, count=len(rows))
-        return cls._make([*(np.array(one, dtype=np.float64) for one in numbers), lists])
+        made = cls._make([*(np.array(one, dtype=np.float64) for one in numbers), lists])
+        own, every = made.steal_processors, made.processors  # of which earlier runs tell alone
+        return made._replace(steal_processors=np.where(np.isnan(own), every, own))
 
     def at(self, places: Integers) -> Account:
         """Of some of the trials."""

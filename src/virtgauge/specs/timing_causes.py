@@ -389,7 +389,7 @@ def steal_shares(context: Context) -> dict[str, tuple[float | None, float | None
                 left_out[place] = _left_out(some)
         inside = (context.facts.get(arm, {}).get("cpu") or {}).get("count") or 1
         for field, steal, processors, (stolen, more) in (
-            ("steal_ns", told.steal_ns, told.processors, left_out.T),
+            ("steal_ns", told.steal_ns, told.steal_processors, left_out.T),
             ("guest_steal_ns", told.guest_steal_ns, np.full(blocks.size, inside), np.zeros((2, 1))),
         ):
             usable = went & ~np.isnan(steal) & (processors > 0) & (told.elapsed_ns > 0)

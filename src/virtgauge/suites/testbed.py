@@ -186,11 +186,11 @@ class Stage:
             of_this_machine=any(one.of_this_machine for one in each) or bool(self.peers),
         )
 
-    def confined_to(self) -> tuple[int, ...] | None:
-        """This machine's CPUs that guests and peers may run on; None where that is not known of one of them."""
-        each = [one.confinement().cpus for one in (*self.guests, *self.peers)]
-        known = [cpus for cpus in each if cpus]
-        return tuple(sorted(set().union(*known))) if known and len(known) == len(each) else None
+    def confined_to(self) -> tuple[int, ...]:
+        """The CPUs that guests and peers of this machine may run on; empty where that is not known of one of them."""
+        here = (one for one in (*self.guests, *self.peers) if one.accounting().of_this_machine)
+        each = [one.confinement().cpus or () for one in here]
+        return tuple(sorted(set[int]().union(*each))) if all(each) else ()
 
     def peers_cpu_ns(self) -> int:
         """CPU time of what the run has made but is not under test here; what is not known counts as none."""
