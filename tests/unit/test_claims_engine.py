@@ -170,18 +170,27 @@ def test_an_order_of_what_may_be_higher_is_decided() -> None:
         assert verdict(test, *changed) is expected
 
 
-def test_of_events_that_most_repetitions_do_not_have_no_difference_is_decided() -> None:
+def test_of_events_no_difference_is_decided_that_the_median_repetition_does_not_have() -> None:
     def outliers(platform: str, shares: Sequence[float]) -> Figure:
         values = dict(enumerate(shares))
         return Figure("cost", {"platform": platform}, measured(values, "share", NOMINAL), values)
 
-    measures = {"cost": {"title": "outliers", "unit": "share"}}
     test = {"relation": "difference", "measure": "cost", "at_least": 0}
     test |= {"of": {"platform": "vm"}, "to": {"platform": "host"}}
-    for shares, expected in (([0.0] * 20, UNDECIDED), ([0.05] * 3 + [0.0] * 17, UNDECIDED), ([0.05] * 20, CONFIRMED)):
-        found = heard(test, [outliers("vm", shares), outliers("host", [0.0] * 20)], measures=measures)
-        assert found.verdict is expected
-        assert ("most repetitions" in found.evidence[0].text) is (expected is UNDECIDED)
+    none, some, all_ = [0.0] * 8, [0.05] * 3 + [0.0] * 5, [0.05] * 8
+    for of_events in (True, False):
+        measures = {"cost": {"title": "outliers", "unit": "share", "of_events": of_events}}
+        open_ = UNDECIDED if of_events else CONTRADICTED  # the interval touches 0: none is not more
+        for ours, theirs, expected in (
+            (none, none, open_),
+            (some, none, UNDECIDED),
+            (none, some, open_),
+            (all_, none, CONFIRMED),
+            (none, all_, CONTRADICTED),
+        ):
+            found = heard(test, [outliers("vm", ours), outliers("host", theirs)], measures=measures)
+            assert found.verdict is expected
+            assert ("median repetition" in found.evidence[0].text) is (of_events and all_ not in (ours, theirs))
 
 
 # -- bounds ------------------------------------------------------------------------------------------

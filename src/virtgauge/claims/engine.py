@@ -194,10 +194,9 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
     of = one if one.arm != other.arm else None
     agrees, sure, why, likely = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=is_ratio)
     text = figures.pair_words(one, other, change, is_ratio=is_ratio) + why
-    of_events = not is_ratio and one.estimate.unit == "share" and not figures.exact
-    if of_events and change.low == change.high == 0:  # such as outliers, of which few trials have any
+    if figures.file.measures[test.measure].of_events and change.point == 0 and 0 in (change.low, change.high):
         agrees = sure = likely = None
-        text += "; most repetitions have as many of both, so that of what is rarer nothing is told"
+        text += "; the median repetition has as many of both, so that of what is rarer nothing is told"
     if short:
         agrees, sure = (False if found is False else None for found in (agrees, sure))
         text += f"; the paper's range of {' and '.join(test.span)} is wider"

@@ -213,6 +213,7 @@ class MeasureWords(_Model):
 
     title: str
     unit: Literal["ns", "us", "Mbit/s", "frames/s", "ratio", "share", "points", "op/s"]
+    of_events: bool = False  # how many there are of what most trials may have none of: a median of 0 says little
 
 
 class Printed(_Model):
