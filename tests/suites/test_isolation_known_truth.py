@@ -89,7 +89,7 @@ def test_a_weight_conserves_work_and_a_limit_does_not(tmp_path):
     cells = measured(tmp_path / "run", design=design)
     assert cell(cells, policy="weight").at("relative_work") == pytest.approx(1)
     assert cell(cells, policy="limit").at("relative_work") == pytest.approx(0.25)
-    assert cell(cells, policy="weight", load="integer").at("relative_work") == pytest.approx(34 / 134)
+    assert cell(cells, policy="weight", load="integer").at("relative_work") == pytest.approx(0.25, rel=0.01)
 
 
 @pytest.mark.parametrize("cores", ["1", "all"])

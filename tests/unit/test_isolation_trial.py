@@ -42,6 +42,8 @@ def test_everybody_has_a_weight_because_weights_count_only_among_those_that_have
         ("limit", 0.5, {"cpu_limit": 0.5, "weight": 100}),
         ("weight", 0.5, {"weight": 100}),
         ("weight", 0.75, {"weight": 300}),
+        ("weight", 0.05, {"weight": 5}),  # the nearest
+        ("reservation", 0.05, {"reservation": 0.05, "weight": 6}),  # no less than was reserved
         ("reservation", 0.2, {"reservation": 0.2, "weight": 25}),
         ("limit+reservation", 0.95, {"cpu_limit": 0.95, "reservation": 0.95, "weight": 1900}),
         ("limit+reservation", 1.0, {"cpu_limit": 1.0, "reservation": 1.0, "weight": 10_000}),

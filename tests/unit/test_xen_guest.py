@@ -148,7 +148,7 @@ async def test_an_answer_of_another_scheduler_is_an_error_that_shows_it() -> Non
     assert await Toolstack(dom0).share("u1") == Share(256, 0)
 
 
-@pytest.mark.parametrize(("weight", "xen"), [(100, 256), (200, 512), (1, 3), (10_000, 25_600)])
+@pytest.mark.parametrize(("weight", "xen"), [(100, 256), (200, 512), (1, 3), (6, 16), (10_000, 25_600)])
 def test_everybodys_weight_is_everybodys(weight: int, xen: int) -> None:
     assert xen_weight(weight) == xen
 

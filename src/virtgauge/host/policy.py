@@ -105,13 +105,14 @@ class PolicyError(Exception):
     """A policy that cannot be applied: the knob, what was asked for, and what the platform said."""
 
 
-def weight_for_share(share: float) -> int:
+def weight_for_share(share: float, *, nearest: bool = False) -> int:
     """The least weight that yields a share of the processors (above 0; 1 is all) beside a plain neighbour, or more.
 
-    Where none does, the largest.
+    Where none does, the largest.  The ``nearest`` one may yield a little less.
     """
     wanted = LARGEST_WEIGHT if share >= 1 else share / (1 - share) * PLAIN_WEIGHT
-    return min(math.ceil(round(wanted, 6)), LARGEST_WEIGHT)
+    whole = round(wanted) if nearest else math.ceil(round(wanted, 6))
+    return min(max(whole, LEAST_WEIGHT), LARGEST_WEIGHT)
 
 
 _RTDS_PERIOD_US = 10_000
@@ -239,7 +240,7 @@ def _xen(policy: Policy, target: Target, to: Commands) -> None:
     name = shlex.quote(target.name)
     credits = {
         # credit2's plain weight is 256
-        "-w": policy.weight and min(policy.weight * 256 // PLAIN_WEIGHT or 1, 65535),
+        "-w": policy.weight and min(-(-policy.weight * 256 // PLAIN_WEIGHT), 65535),
         # of one physical CPU, whatever the number of virtual ones
         "-c": policy.cpu_limit and round(policy.cpu_limit * 100),
     }

@@ -187,7 +187,7 @@ class Toolstack:
 
 def xen_weight(weight: int) -> int:
     """A weight of virtgauge (100 is everybody's) as Xen's (256 is)."""
-    return min(max(round(weight * XEN_WEIGHT / PLAIN_WEIGHT), _LEAST_WEIGHT), _LARGEST_WEIGHT)
+    return min(max(-(-weight * XEN_WEIGHT // PLAIN_WEIGHT), _LEAST_WEIGHT), _LARGEST_WEIGHT)
 
 
 def xen_cap(cpu_limit: float) -> int:

@@ -101,7 +101,7 @@ def given(
     if policy in _LIMITS:
         changes["cpu_limit"] = share * where.capacity
     if policy in _WEIGHS:
-        changes["weight"] = weight_for_share(share)
+        changes["weight"] = weight_for_share(share, nearest=policy not in _RESERVES)
     if policy in _RESERVES:
         changes["reservation"] = share * where.capacity
         notes.append(
