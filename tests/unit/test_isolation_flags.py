@@ -239,13 +239,16 @@ def test_a_block_that_caches_may_serve_is_told_with_their_size():
     assert flags(benchmark="latency", block_bytes=128 * MIB, **cache) == {}
     assert flags(benchmark="latency", block_bytes=64 * MIB) == {}  # of a cache that is not known
     assert "the load's block of 64 MiB" in flags(load_block_bytes=64 * MIB, **cache)["fits-a-cache"][1]
-    assert flags(benchmark="disk-random-read", block_bytes=4096, file_bytes=MIB, **cache) == {}
+    assert flags(benchmark="disk-random-write", block_bytes=4096, file_bytes=MIB, **cache) == {}
 
 
-def test_a_file_that_was_gone_through_more_than_once_is_told():
+def test_a_file_is_told_that_the_disk_may_have_kept():
     fatal, detail = flags(benchmark="disk-sequential-write", file_bytes=400_000)["fits-a-cache"]
     assert not fatal
-    assert detail.startswith("2.5 times the file of 0.38")
+    assert detail == "the file of 0.38147 MiB was written 2.5 times: its device may have kept a part"
+    assert flags(benchmark="disk-sequential-write", file_bytes=MIB) == {}
+    assert "was written just before" in flags(benchmark="disk-random-read", file_bytes=4 * MIB)["fits-a-cache"][1]
+    assert flags(benchmark="disk-sequential-write-flush", file_bytes=400_000) == {}
 
 
 def test_a_page_cache_that_is_not_left_out_is_told():

@@ -253,8 +253,12 @@ class Trial:
             if block_bytes and self.cache_bytes and block_bytes < _CACHES * self.cache_bytes:
                 sizes = f"{block_bytes / _MIB:g} MiB is less than {_CACHES} times the last-level cache"
                 yield f"the {whose}'s block of {sizes} of {self.cache_bytes / _MIB:g} MiB"
-        if self.file_bytes and (rounds := self.answer.units / (self.answer.threads * self.file_bytes)) > 1:
-            yield f"{rounds:.1f} times the file of {self.file_bytes / _MIB:g} MiB: what the device keeps of it counts"
+        if self.file_bytes:
+            rounds = self.answer.units / (self.answer.threads * self.file_bytes)
+            written = f"{rounds:.1f} times" if rounds > 1 else ""
+            how = {"read": "just before", "write": written}.get(self.benchmark.kernel["operation"])
+            if how:
+                yield f"the file of {self.file_bytes / _MIB:g} MiB was written {how}: its device may have kept a part"
 
     @property
     def cached(self) -> str | None:
