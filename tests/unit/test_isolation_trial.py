@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from virtgauge.agent.channel import AgentError
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import DiskLimits, Policy
 from virtgauge.ledger.records import Histogram
@@ -205,11 +204,10 @@ def test_what_an_agent_is_asked_for(tmp_path):
     assert sequential["folder"] == str(tmp_path)
 
 
-def test_blocks_of_so_many_caches_need_a_host_that_tells_their_size(monkeypatch):
+def test_blocks_of_so_many_caches_are_the_papers_where_a_host_does_not_tell_their_size(monkeypatch):
     monkeypatch.setattr(kernel_work, "largest_cache_bytes", lambda: None)
-    with pytest.raises(AgentError, match="4xLLC") as caught:
-        work_of(IsolationSettings(), KINDS["latency"], block="4xLLC", threads=1, folder=None, seed=1)
-    assert caught.value.code == "unsupported"
+    asked = work_of(IsolationSettings(), KINDS["latency"], block="4xLLC", threads=1, folder=None, seed=1)
+    assert asked["block_bytes"] == 64 * 2**20
 
 
 # -- what the host counts --------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import PlainValidator
 
-from virtgauge.agent.channel import AgentError
 from virtgauge.analysis.distribution import gathered
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.answers import decode_histogram, decoded
@@ -21,7 +20,6 @@ from virtgauge.suites.loads import Running
 
 _KIB, _MIB = 2**10, 2**20
 _PS_PER_NS = 1000
-UNKNOWN_CACHE = "a block of {}: this host's kernel does not tell the size of its caches; give it in MiB"
 
 
 def work_of(
@@ -30,8 +28,6 @@ def work_of(
     """The parameters of the agent's kernel for a benchmark or a load, but for what a probe or a load needs besides.
 
     The block is of memory, by its name; the folder on the guest's disk, None where it has none.
-
-    Raises AgentError: ``unsupported``: a block of so many caches, on a host that does not tell the size of one.
     """
     params: dict[str, Any] = {**kind.kernel, "threads": threads, "seed": seed}
     if kind.family == "disk":
@@ -44,10 +40,7 @@ def work_of(
     elif kind.family == "wake":
         params["period_ns"] = settings.wake_period_us * 1000
     elif kind.has_block or kind.family == "cache":
-        size = block_bytes(block, largest_cache_bytes())
-        if size is None:
-            raise AgentError("unsupported", UNKNOWN_CACHE.format(block))
-        params["block_bytes"] = size
+        params["block_bytes"] = block_bytes(block, largest_cache_bytes())
     return params
 
 

@@ -13,7 +13,7 @@ from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.policy import Applied, DiskLimits
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.specs.isolation_formatting import LOADING, TESTED
-from virtgauge.suites.isolation.benchmarks import Kind
+from virtgauge.suites.isolation.benchmarks import ASSUMED_CACHE_BYTES, Kind
 from virtgauge.suites.isolation.by_hand import Look, not_in_force
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
 from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
@@ -107,6 +107,7 @@ class Trial:
     load_block_bytes: int | None = None  # of a load of memory
     file_bytes: int | None = None  # that each thread of a disk benchmark went through
     cache_bytes: int | None = None  # the host's largest cache; None where it is not known
+    cache_assumed: bool = False  # a block is of so many of it all the same
 
     @property
     def capacity_ns(self) -> int:
@@ -226,6 +227,9 @@ class Trial:
             yield Flag("guest-blind", text, fatal=False)
         if self.cached is not None:
             yield Flag("disk-cached", self.cached, fatal=False)
+        if self.cache_assumed:
+            text = f"this host tells the size of no cache: {ASSUMED_CACHE_BYTES / _MIB:g} MiB stand for the largest"
+            yield Flag("cache-unknown", text, fatal=False)
         if texts := [*self._fits_a_cache()]:
             yield Flag("fits-a-cache", "; ".join(texts), fatal=False)
 

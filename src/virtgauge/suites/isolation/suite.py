@@ -24,9 +24,9 @@ from virtgauge.platforms.base import Guest, Platform
 from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.isolation.benchmarks import KINDS, Kind, block_bytes, largest_cache_bytes, uses_disk
+from virtgauge.suites.isolation.benchmarks import KINDS, Kind, largest_cache_bytes, uses_disk
 from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_do
-from virtgauge.suites.isolation.kernel_work import UNKNOWN_CACHE, Answer, LoadResult, work_of
+from virtgauge.suites.isolation.kernel_work import Answer, LoadResult, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
 from virtgauge.suites.isolation.outside import Outside, Span, received, watched
 from virtgauge.suites.isolation.policies import Given, Placement, given, placement
@@ -55,10 +55,8 @@ class IsolationSuite(Suite):
         self._testbeds: dict[str, TestbedSpec] = {}
 
     def missing_prerequisites(self) -> list[str]:
-        cache, s = largest_cache_bytes(), self._settings
-        unknown = [UNKNOWN_CACHE.format(name) for name in sorted(set(s.blocks())) if block_bytes(name, cache) is None]
-        ours = not s.policy_set_by_hand and set(s.policies) != {NOTHING}
-        return [*unknown, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
+        ours = not self._settings.policy_set_by_hand and set(self._settings.policies) != {NOTHING}
+        return refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else []
 
     def cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
@@ -167,6 +165,8 @@ class IsolationSuite(Suite):
             )
         outside = Outside.now(testbed.tested, testbed.loading).since(before)
         has_own_caches = testbed.spec.as_is or testbed.stage.platform.simulated
+        cache_bytes = None if has_own_caches else largest_cache_bytes()
+        named = params["block"] + (settings.block_of_load(params["load"]) or "")
         if testbed.stage.platform.peer is not None:
             outside = dataclasses.replace(outside, ticks=())  # this host is not theirs
         with documented("the result of the probe kernel"):
@@ -194,7 +194,8 @@ class IsolationSuite(Suite):
             looks=looks,
             load_block_bytes=its.get("block_bytes") if load is not None and load.family == "memory" else None,
             file_bytes=None if has_own_caches else work.get("file_bytes"),
-            cache_bytes=None if has_own_caches else largest_cache_bytes(),
+            cache_bytes=cache_bytes,
+            cache_assumed=not has_own_caches and cache_bytes is None and "LLC" in named,
         )
         # Blocks and files are made between the request and the first clock reading, which is no late answer.
         prepared = benchmark.has_block or benchmark.uses_disk

@@ -48,7 +48,7 @@ def testbed_of(settings: IsolationSettings, cores: str, governor: str = AS_IS) -
     """The testbed of a design's cells on such cores."""
     where = placement(cores, settings.host_cpus)
     threads, cache = where.capacity, largest_cache_bytes()
-    largest = max((block_bytes(name, cache) or 0 for name in settings.blocks()), default=0)
+    largest = max((block_bytes(name, cache) for name in settings.blocks()), default=0)
     memory_mib = _OWN_MIB + -(-threads * _BLOCKS * largest // _MIB)
     disk_mib = None
     if settings.uses_disk:
