@@ -249,6 +249,12 @@ def test_a_cache_of_an_unknown_size_is_told_where_a_block_is_of_so_many():
     )
 
 
+def test_two_guests_on_one_core_are_told():
+    fatal, detail = flags(one_core=True)["one-core"]
+    assert not fatal
+    assert "threads of one core" in detail
+
+
 def test_a_file_is_told_that_the_disk_may_have_kept():
     fatal, detail = flags(benchmark="disk-sequential-write", file_bytes=400_000)["fits-a-cache"]
     assert not fatal

@@ -11,8 +11,10 @@ from virtgauge.execution.prepare import check_plan
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.plan.load import load_plan, parse_plan
 from virtgauge.plan.model import DesignScope
+from virtgauge.platforms.local import HostPlatform
 from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Cell
+from virtgauge.suites.isolation import policies
 from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.policies import placement
 from virtgauge.suites.isolation.suite import IsolationSuite
@@ -27,6 +29,7 @@ HAND = "policy_set_by_hand = true"
 @pytest.fixture(autouse=True)
 def four_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(policies, "core_of", str)
 
 
 def refusal(section: str) -> str:
@@ -195,6 +198,35 @@ def test_guests_share_the_last_cpu_or_have_one_each_or_share_all():
     ]
     assert [placement(cores, cpus).shared for cores in ("1", "1-apart", "all")] == [True, False, True]
     assert [placement(cores, cpus).capacity for cores in ("1", "1-apart", "all")] == [1, 1, 4]
+
+
+def test_guests_apart_are_on_different_cores_where_there_are_such(monkeypatch):
+    for core_of, loading in ((lambda cpu: cpu // 2, 1), (lambda cpu: 0, 2)):
+        monkeypatch.setattr(policies, "core_of", core_of)
+        where = placement("1-apart", (0, 1, 2, 3))
+        assert (where.tested, where.loading, where.on_one_core) == ((3,), (loading,), loading == 2)
+
+
+@pytest.mark.parametrize("preset", ["isolation-quick", "isolation-2014", "full:isolation-2014", "paper:isolation"])
+def test_on_one_cpu_the_rest_of_a_preset_is_measured(preset, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr("virtgauge.suites.isolation.suite.available_mib", lambda: None)
+    design = check_plan(*load_plan(preset))
+    said = {(cell.factors["cores"], design.suites[cell.key].refusal(cell, HostPlatform())) for cell in design.cells}
+    (why,) = {why for _, why in said if why is not None}
+    assert "CPU 0 is the only one" in why
+    assert said >= {("1", None), ("1-apart", why)}
+    assert ("1-apart", None) not in said
+    assert why in design.missing_prerequisites()
+
+
+def test_guests_that_the_machine_has_no_memory_for_are_refused_with_the_remedy(monkeypatch):
+    for available, refused in ((None, False), (2 * 768 - 1, True), (2 * 768, False)):
+        monkeypatch.setattr("virtgauge.suites.isolation.suite.available_mib", lambda mib=available: mib)
+        suite = IsolationSuite.create({"benchmarks": ["latency"], "memory_blocks": ["256MiB"], "loads": ["none"]})
+        words = suite.refusal(suite.cells()[0], HostPlatform()) or ""
+        assert ("1535 MiB are available; name smaller memory_blocks" in words) is refused
+        assert (words in suite.missing_prerequisites()) is refused
 
 
 def test_a_block_is_of_a_size_or_of_so_many_of_the_largest_cache(tmp_path):

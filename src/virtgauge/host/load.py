@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from virtgauge.host.cgroup import Hierarchies, group_times_ns, root_cpu_ns
-from virtgauge.host.process import all_pids, cpu_ticks, process_name
+from virtgauge.host.process import all_pids, cpu_ticks, process_name, text_of
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # The step of the counters in /proc/stat, of CPU time
 IN_TICKS = "/proc/stat"  # The method by which busy time comes in ticks
@@ -160,6 +160,12 @@ def _busy_between(before: CpuSnapshot, after: CpuSnapshot) -> int:
         since_ns = used_ns - known_ns if used_ns >= known_ns else used_ns
         total_ns += since_ns if name in before.parts_ns or since_ns <= capacity_ns else 0
     return total_ns
+
+
+def available_mib(root: Path = Path("/")) -> int | None:
+    """Memory that can be taken; None where the kernel does not tell."""
+    lines = (text_of(root / "proc/meminfo") or "").splitlines()
+    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 class WatchedMachine:

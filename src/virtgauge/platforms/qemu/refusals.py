@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from virtgauge.host.load import available_mib
 from virtgauge.host.process import assignable_cpus, isolated_cpus, text_of
 from virtgauge.host.realtime_settings import timer_advance
 from virtgauge.host.rights import AS_ROOT, lacking
@@ -142,7 +143,7 @@ def _of_memory(asked: Asked) -> Said:
         if limit != resource.RLIM_INFINITY and limit < mib << 20 and (lacks := lacking("CAP_IPC_LOCK")):
             yield "memory_locked", f"a process may lock {limit >> 20} MiB{lacks}", f"{AS_ROOT}, or ulimit -l unlimited"
     field = next((name for name in ("memory_locked", "memory_prealloc") if getattr(tuning, name)), None)
-    if field and tuning.hugepages is None and (free := _available_mib(asked.root)) is not None and free < mib:
+    if field and tuning.hugepages is None and (free := available_mib(asked.root)) is not None and free < mib:
         yield field, f"the guest has {mib} MiB, and {free} MiB are available", "set memory_mib to less"
 
 
@@ -203,8 +204,3 @@ def _is_socket(path: Path) -> bool:
 def _number(file: Path) -> int | None:
     text = text_of(file)
     return int(text) if text and text.isdigit() else None
-
-
-def _available_mib(root: Path) -> int | None:
-    lines = (text_of(root / "proc/meminfo") or "").splitlines()
-    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:")), None)

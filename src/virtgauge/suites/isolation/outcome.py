@@ -108,6 +108,7 @@ class Trial:
     file_bytes: int | None = None  # that each thread of a disk benchmark went through
     cache_bytes: int | None = None  # the host's largest cache; None where it is not known
     cache_assumed: bool = False  # a block is of so many of it all the same
+    one_core: bool = False  # both guests, though apart or on several CPUs, are on threads of one core
 
     @property
     def capacity_ns(self) -> int:
@@ -227,6 +228,9 @@ class Trial:
             yield Flag("guest-blind", text, fatal=False)
         if self.cached is not None:
             yield Flag("disk-cached", self.cached, fatal=False)
+        if self.one_core:
+            text = "the CPUs of both guests are threads of one core, which they contend for as well"
+            yield Flag("one-core", text, fatal=False)
         if self.cache_assumed:
             text = f"this host tells the size of no cache: {ASSUMED_CACHE_BYTES / _MIB:g} MiB stand for the largest"
             yield Flag("cache-unknown", text, fatal=False)

@@ -20,7 +20,7 @@ from virtgauge.host.policy import (
     weight_for_share,
 )
 from virtgauge.suites.isolation.benchmarks import Kind
-from virtgauge.suites.testbed import allowed_cpus
+from virtgauge.suites.testbed import allowed_cpus, core_of
 
 Cores = Literal["1", "1-apart", "all"]
 PolicyName = Literal["none", "limit", "reservation", "limit+reservation", "weight", "disk-limit"]
@@ -50,20 +50,25 @@ class Placement:
     def shared(self) -> bool:
         return self.tested == self.loading
 
+    @property
+    def on_one_core(self) -> bool:
+        """Whether all of these CPUs are threads of one core of this machine."""
+        return len({core_of(cpu) for cpu in (*self.tested, *self.loading)}) == 1
+
 
 def placement(cores: str, cpus: Sequence[int]) -> Placement:
-    """Place both guests, by :data:`Cores`, on CPUs that may be used. Raises ValueError: there are not as many.
+    """Place both guests, by :data:`Cores`, on CPUs that may be used.
 
-    The last ones are taken first, because a machine's interrupts are served by the first as a rule.
+    The last ones are taken first, because a machine's interrupts are served by the first as a rule; for ``1-apart``
+    such of different cores, where there are any.  Where there is one CPU alone, both share it also then.
     """
     last = tuple(cpus[-1:])
     if cores == "all":
         return Placement(tuple(cpus), tuple(cpus))
     if cores == "1":
         return Placement(last, last)
-    if len(cpus) < 2:
-        raise ValueError(f"each guest needs a CPU of its own, but there is only CPU {cpus[0]}")
-    return Placement(last, tuple(cpus[-2:-1]))
+    apart = [cpu for cpu in cpus if core_of(cpu) != core_of(last[0])] or cpus[:-1] or cpus
+    return Placement(last, tuple(apart[-1:]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,13 +129,12 @@ class IsolationSettings(Section):
                 f"cpus: this machine has the CPUs {list(allowed_cpus())}, not {missing}; name some of these"
             )
         for cores in self.cores:
-            try:
-                capacity = placement(cores, self.host_cpus).capacity
-            except ValueError as error:
-                raise ValueError(f"cores = {cores!r}: {error}") from error
+            where = placement(cores, self.host_cpus)
+            if cores == "1-apart" and where.shared and self.cpus is not None:
+                raise ValueError(f"cores = {cores!r}: each guest needs a CPU of its own, not only CPU {self.cpus[0]}")
             for policy in self.policies:
                 for share in self.shares:
-                    if (why := refusal(policy, share / 100, capacity, self.disk_full_mb_per_s * 1e6)) is not None:
+                    if (why := refusal(policy, share / 100, where.capacity, self.disk_full_mb_per_s * 1e6)) is not None:
                         raise ValueError(f"shares: {share:g} with the policy {policy!r}: {why}")
         return self
 

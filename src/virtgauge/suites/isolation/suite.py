@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.host.load import available_mib
 from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.host.rights import refusals
 from virtgauge.platforms.base import Guest, Platform
@@ -53,10 +54,25 @@ class IsolationSuite(Suite):
     def __init__(self, settings: IsolationSettings) -> None:
         super().__init__(settings)
         self._testbeds: dict[str, TestbedSpec] = {}
+        self._available_mib = available_mib()
 
     def missing_prerequisites(self) -> list[str]:
-        ours = not self._settings.policy_set_by_hand and set(self._settings.policies) != {NOTHING}
-        return refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else []
+        s = self._settings
+        ours = not s.policy_set_by_hand and set(s.policies) != {NOTHING}
+        specs = [testbed_of(s, cores) for cores in s.cores]
+        lacking = [why for spec in specs if (why := _lacks_cpu(spec) or self._lacks_memory(spec)) is not None]
+        return [*lacking, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
+
+    def refusal(self, cell: Cell, platform: Platform) -> str | None:
+        spec = self._testbeds[cell.testbed]
+        return _lacks_cpu(spec) or (None if platform.simulated else self._lacks_memory(spec))
+
+    def _lacks_memory(self, spec: TestbedSpec) -> str | None:
+        available_mib = self._available_mib
+        if spec.as_is or available_mib is None or 2 * spec.memory_mib <= available_mib:
+            return None
+        told = f"two guests of {spec.memory_mib} MiB, for blocks of memory on {spec.where.capacity} CPUs"
+        return f"{told}: {available_mib} MiB are available; name smaller memory_blocks, or fewer cpus"
 
     def cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
@@ -164,8 +180,8 @@ class IsolationSuite(Suite):
                 "probe", name="kernel", params=work, load=None, on_progress=on_progress
             )
         outside = Outside.now(testbed.tested, testbed.loading).since(before)
-        has_own_caches = testbed.spec.as_is or testbed.stage.platform.simulated
-        cache_bytes = None if has_own_caches else largest_cache_bytes()
+        not_here = testbed.spec.as_is or testbed.stage.platform.simulated
+        cache_bytes = None if not_here else largest_cache_bytes()
         named = params["block"] + (settings.block_of_load(params["load"]) or "")
         if testbed.stage.platform.peer is not None:
             outside = dataclasses.replace(outside, ticks=())  # this host is not theirs
@@ -193,9 +209,10 @@ class IsolationSuite(Suite):
             outside=outside,
             looks=looks,
             load_block_bytes=its.get("block_bytes") if load is not None and load.family == "memory" else None,
-            file_bytes=None if has_own_caches else work.get("file_bytes"),
+            file_bytes=None if not_here else work.get("file_bytes"),
             cache_bytes=cache_bytes,
-            cache_assumed=not has_own_caches and cache_bytes is None and "LLC" in named,
+            one_core=load is not None and not not_here and params["cores"] != "1" and where.on_one_core,
+            cache_assumed=not not_here and cache_bytes is None and "LLC" in named,
         )
         # Blocks and files are made between the request and the first clock reading, which is no late answer.
         prepared = benchmark.has_block or benchmark.uses_disk
@@ -208,6 +225,12 @@ class IsolationSuite(Suite):
             controller_elapsed_ns=None if prepared else reply.finished_ns - reply.sent_ns,
             guest_steal_ns=answer.steal_ns,
         )
+
+
+def _lacks_cpu(spec: TestbedSpec) -> str | None:
+    if spec.cores != "1-apart" or not spec.where.shared:
+        return None
+    return f"cores = '1-apart': each guest needs a CPU of its own, and CPU {spec.where.tested[0]} is the only one here"
 
 
 def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
