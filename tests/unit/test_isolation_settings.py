@@ -189,6 +189,14 @@ def test_a_guest_that_is_given_little_gets_more_time():
     assert limit_s(**disk, shares=[50]) > 256 * MIB / 0.5e6  # only to fill the file
 
 
+def test_a_trial_is_expected_to_take_also_what_its_files_take_to_be_filled():
+    found = cells(
+        benchmarks=["integer", "disk-random-read"], loads=["none", "flush"], policies=["none"], disk_file_mib=95
+    )
+    plain_s, *filled_s = (cell.expected_s for cell in found)
+    assert [one - plain_s for one in filled_s] == pytest.approx([1, 1, 2], rel=0.01)  # at 100 MB/s
+
+
 def test_guests_share_the_last_cpu_or_have_one_each_or_share_all():
     cpus = (0, 1, 2, 3)
     assert [(p.tested, p.loading) for p in (placement(cores, cpus) for cores in ("1", "1-apart", "all"))] == [

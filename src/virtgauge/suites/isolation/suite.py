@@ -42,6 +42,7 @@ _STOP_S = 120.0
 """A guest of a twentieth of a processor takes its time to finish a pass over its block and to check its results."""
 _FILL_BPS, _FILL_BLOCK_S = 10e6, 0.01
 """A disk that is filled slower than so many bytes a second, and so long for each block, is given up."""
+_USUAL_FILL_BPS = 100e6
 
 
 class IsolationSuite(Suite):
@@ -123,7 +124,8 @@ class IsolationSuite(Suite):
         testbed = testbed_of(self._settings, factors["cores"], factors.get("governor", AS_IS))
         self._testbeds[testbed.name] = testbed
         params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
-        expected_s = self._settings.warmup_s + self._settings.seconds + 0.3
+        filled_s = _filled_s(self._settings, params, _USUAL_FILL_BPS)
+        expected_s = self._settings.warmup_s + self._settings.seconds + 0.3 + filled_s
         expected_s += 2 * LOOK_S if self._settings.policy_set_by_hand else 0
         within_s = timeout_s(self._settings, params)
         pair = "pair" if testbed.as_is else ""
@@ -235,15 +237,20 @@ def _lacks_cpu(spec: TestbedSpec) -> str | None:
 
 def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
     """When a trial is given up: generous, for a guest with a small share of the CPUs or of its disk prepares slowly."""
-    share, bps = float(params["share"]), _FILL_BPS
+    filled_s = _filled_s(settings, params, _FILL_BPS, _FILL_BLOCK_S)
+    answer_s = _ANSWER_S + _SHARED_ANSWER_S / float(params["share"])
+    return settings.warmup_s + 2 * settings.seconds + answer_s + filled_s
+
+
+def _filled_s(settings: IsolationSettings, params: Mapping[str, Any], bps: float, block_s: float = 0.0) -> float:
+    """How long it takes to fill the files of a trial, at so many bytes a second and so long for each block."""
     if params["policy"] == "disk-limit":
-        bps = min(bps, share * settings.disk_full_mb_per_s * 1e6)
+        bps = min(bps, float(params["share"]) * settings.disk_full_mb_per_s * 1e6)
     on_disk = uses_disk(params["benchmark"]) + uses_disk(params["load"])
     threads = len(settings.host_cpus) if params["cores"] == "all" else 1
     file_bytes = settings.disk_file_mib * 2**20
     blocks = file_bytes / (min(settings.disk_random_kib, settings.disk_sequential_kib) * 2**10)
-    fill_s = on_disk * threads * (file_bytes / bps + blocks * _FILL_BLOCK_S)
-    return settings.warmup_s + 2 * settings.seconds + _ANSWER_S + _SHARED_ANSWER_S / share + fill_s
+    return float(on_disk * threads * (file_bytes / bps + blocks * block_s))
 
 
 def _work(
