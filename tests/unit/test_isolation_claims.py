@@ -17,6 +17,7 @@ from synthetic import arm_record
 
 from virtgauge import report
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
+from virtgauge.ledger.records import Flag
 from virtgauge.reference import isolation_figures
 from virtgauge.specs.blocks import Value
 
@@ -97,12 +98,34 @@ def test_the_known_truth_is_what_the_verdicts_say(usual: report.Report) -> None:
     assert runc["disk-depends-on-the-other-operation"].verdict is Verdict.CONTRADICTED
 
 
-def test_of_memory_as_the_bottleneck_nothing_is_decided_by_guests_that_use_it_by_turns(tmp_path: Path) -> None:
-    claims = judged(report.build(isolation_ledger(tmp_path / "run", isolation_arms()[:3], DESIGNS[2:3])), "runc")
-    for name in ("memory-falls-to-80", "memory-is-the-bottleneck", "memory-isolation-worse-as-bottleneck"):
+def test_of_memory_nothing_is_decided_by_guests_that_use_it_by_turns(tmp_path: Path) -> None:
+    by_turns, limited = DESIGNS[2], "memory-more-efficient-beside-a-limited-guest"
+    claims = judged(report.build(isolation_ledger(tmp_path / "run", isolation_arms()[:3], [by_turns])), "runc")
+    for name in ("memory-falls-to-80", "memory-is-the-bottleneck", "memory-isolation-worse-as-bottleneck", limited):
         assert claims[name].verdict is Verdict.UNTESTABLE
-        assert claims[name].evidence[0].text.endswith(", a core each")
-    assert claims["memory-more-efficient-beside-a-limited-guest"].verdict is not Verdict.UNTESTABLE
+        placed = "all cores" if name == limited else "a core each or all cores"
+        assert claims[name].evidence[0].text.endswith(f", {placed}")
+    on_all = dataclasses.replace(by_turns, cores=("all",))
+    claims = judged(report.build(isolation_ledger(tmp_path / "all", isolation_arms()[:3], [on_all])), "runc")
+    assert claims[limited].verdict is not Verdict.UNTESTABLE
+
+
+@pytest.mark.parametrize(("flag", "said"), [("fits-a-cache", "a cache may hold"), ("one-core", "on one core")])
+def test_of_memory_nothing_is_decided_by_caches_and_by_guests_on_one_core(tmp_path: Path, flag: str, said: str) -> None:
+    flags = [Flag(flag, "", fatal=False)]
+    ledger = isolation_ledger(tmp_path / "run", isolation_arms()[:3], DESIGNS[:2], flags=flags)
+    claims = judged(report.build(ledger), "runc")
+    assert claims["memory-falls-to-80"].verdict is Verdict.UNTESTABLE
+    assert said in claims["memory-falls-to-80"].evidence[0].text
+    assert claims["cpu-limit-honoured-alone"].verdict is Verdict.CONFIRMED
+
+
+def test_where_memory_is_no_bottleneck_what_is_said_of_it_is_not_contradicted(tmp_path: Path) -> None:
+    arms = [isolation_arms()[0], IsolationArm(arm_record("vm", "qemu", "VM"), contention=0.01)]
+    claims = judged(report.build(isolation_ledger(tmp_path / "run", arms, DESIGNS[1:2])), "vm")
+    bottleneck = claims["memory-is-the-bottleneck"]
+    assert bottleneck.verdict is Verdict.UNDECIDED
+    assert "fill its channels" in bottleneck.evidence[0].text
 
 
 def test_a_fall_to_80_per_cent_is_not_contradicted_by_better_isolation(tmp_path: Path) -> None:

@@ -59,6 +59,10 @@ def _with_likely(one: Evidence) -> Evidence:
     return dataclasses.replace(one, text=one.text + words)
 
 
+def _left_open(one: Evidence, why: str) -> Evidence:
+    return dataclasses.replace(one, text=one.text + why, agrees=None, needs=math.inf, likely=None)
+
+
 def _bounds(claim: Claim, figures: Figures) -> str:
     """``Bounds: 1.5× to 2.5× (ours).``; those that mean no more than a difference are left out."""
     said = []
@@ -83,6 +87,9 @@ def _hear(test: model.Test, figures: Figures, claim: Claim, absent: Iterable[tup
         yield from significance(test, figures, [one for one in claim.tests if isinstance(one, model.Significance)])
         return
     found = list(_RELATIONS[type(test)](test, figures))
+    if test.premise and not figures.exact:
+        told = f"; {test.premise}"
+        found = [_left_open(one, told) if one.agrees is False else one for one in found]
     known = any(one.measured for one in found)
     # What must hold of most figures, or of any, is told by those that there are.
     complete = known and isinstance(test, model.Bound | model.Compared) and test.which in ("most", "any")

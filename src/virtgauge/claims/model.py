@@ -52,6 +52,7 @@ class CellTest(_Model):
     measure: str  # of the figures, one of the file's
     cells: Cells = Field(default_factory=dict)  # levels that the figures have
     whose: Literal["paper", "ours"] = "paper"  # the bounds are: the paper's words, or ours where it names none
+    premise: str = ""  # of the conclusion, which is not tested: a run's figures that disagree may lack it, and are open
 
 
 class BoundedTest(CellTest):

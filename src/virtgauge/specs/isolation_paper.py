@@ -159,6 +159,8 @@ def _published_rows(figure: IsolationFigure, due: Callable[[float, str], float])
 
 # -- in the terms of the claims --------------------------------------------------------------------------
 
+_UNFIT = {"fits-a-cache": "whose block a cache may hold", "one-core": "of guests on one core"}
+"""Flags of trials of memory that tell nothing of it, or of guests that contend for it, and what they say."""
 _NOTHING_LOST = 0.001  # A loss that cannot be told from none
 _CLOCK_CHANGED = 0.03
 """Relative: a smaller change of the clock within a trial is taken for none, as by the suite's flag."""
@@ -181,6 +183,8 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
     # Of a governor without a reference nothing is known but what the others do.
     saving = {_governor(cell): known.get(_governor(cell), any(known.values())) for cell in cells}
     cases = {*saving.values()} or {False}
+    of_memory = [cell for cell in cells if words.about(cell) is Resource.MEMORY]
+    unfit = context.table.flags(of_memory, arm.name, counted=True).keys() & _UNFIT.keys()
 
     def missing_reason(measure: str, at: Cells) -> str:
         wanted = at.get("energy_saving")
@@ -200,8 +204,11 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
         loads = named.get("beside", "").split(" or ")
         others = " or ".join("no load" if load == "none" else f"{load} load" for load in loads)
         told = f"{named.get('resource', '')} beside {others}, {named['policy']} on the {named['on']} guest"
-        placed = f", {words.cores_words(cores)}" if isinstance(cores := at.get("cores"), str) else ""
-        return f"not measured: {told}{where}{placed}"
+        cores = at.get("cores", ())
+        levels = cores if isinstance(cores, tuple) else (str(cores),)
+        placed = f", {' or '.join(map(words.cores_words, levels))}" if levels else ""
+        left_out = " or ".join(_UNFIT[flag] for flag in sorted(unfit)) if named.get("resource") == "memory" else ""
+        return f"not measured: {told}{where}{placed}{left_out and f'; trials {left_out} decide nothing'}"
 
     figures = [one for cell in cells for one in _of_cell(context, cell, arm, saving[_governor(cell)])]
     return Figures(claim_file("isolation"), figures, context.table.claims_confidence, missing_reason)
@@ -215,6 +222,8 @@ def _governor(cell: Cell) -> str:
 def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iterator[Figure]:
     resource, loads, factors = paper_benchmark(cell), paper_loads(cell.factors["load"]), cell.factors
     if resource is None or not loads or factors["intensity"] not in words.FULL_TIME:
+        return
+    if resource == "memory" and context.table.flags([cell], arm.name, counted=True).keys() & _UNFIT.keys():
         return
     share = float(factors["share"]) / 100
     # Without a policy no guest has it and no share is declared: such a figure is of whichever is meant.
