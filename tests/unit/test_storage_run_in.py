@@ -63,5 +63,6 @@ def test_a_server_on_java_runs_in_before_its_first_trial_alone(name: str, before
                 client.asked.append("measured")
 
     asyncio.run(twice())
+    assert testbed.has_run_in is bool(before)
     trial = ["prepare 0", "measured", "drop"]
     assert client.asked == [*before, *trial, *trial]

@@ -1,6 +1,7 @@
 """Slices of a timing trial joined are what one piece would have told."""
 
 import asyncio
+import dataclasses
 import math
 import re
 import threading
@@ -128,6 +129,18 @@ async def test_a_slice_asks_for_no_more_time_than_the_trial_has_left():
     trial.keep(await trial.measure(0.3))
     await trial.measure(5.0)
     assert [params["max_ns"] for params in agent.asked] == [300_000_000, 900_000_000]
+
+
+async def test_a_clock_is_read_for_its_least_time_in_all_slices_together():
+    params = CELL.params | {"least_ns": 250_000_000}
+    agent = Agent(np.full(1000, 1), np.full(10, 1), np.full(10, 1))
+    trial = TimingTrial(dataclasses.replace(CELL, params=params), agent, None, lambda _: None)
+    shares = []
+    while trial.done < 1:
+        trial.keep(await trial.measure(0.1))
+        shares.append(trial.done)
+    assert shares == [0.4, 0.8, 1.02]
+    assert [(one["samples"], one["least_ns"]) for one in agent.asked] == [(1000, 250e6), (1, 150e6), (1, 50e6)]
 
 
 async def test_hptime_learns_once_in_a_trial_though_the_first_slice_is_left_out():

@@ -133,7 +133,7 @@ def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nomi
     if not above.any() and not below.any():
         return Estimate.missing("ratio", "nothing was seen in either: both are 0 in every repetition", above.size)
     if min(above.min(), below.min()) <= 0:
-        some = f"{int(np.sum((above <= 0) | (below <= 0)))} of {above.size} repetitions have another"
+        some = f"{int(np.sum((above <= 0) | (below <= 0)))} of {above.size} repetitions have one of 0 or less"
         return Estimate.missing("ratio", f"a ratio needs positive figures, and {some}; see the difference", above.size)
     logs = np.log(above) - np.log(below)
     if np.abs(logs).max() > FARTHEST:

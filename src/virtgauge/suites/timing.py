@@ -299,13 +299,17 @@ class TimingTrial(Sliced):
         self._cell, self._channel, self._beside, self._on_progress = cell, channel, beside, on_progress
         self._kept: list[Measurement] = []
         self._wanted, self._max_ns = int(cell.params.get("samples", 0)), int(cell.params["max_ns"])
+        self._least_ns = int(cell.params.get("least_ns", 0))
         self._n = self._elapsed_ns = 0
         self._begun = False  # whether hptime has learnt beside it, in a slice that was kept or not
         self.file_load: dict[str, Any] | None = None  # what the file load beside it came to, once it was stopped
 
     @property
     def done(self) -> float:
-        return max(self._n / self._wanted if self._wanted else 0.0, self._elapsed_ns / self._max_ns)
+        taken = self._n / self._wanted if self._wanted else 0.0
+        if self._least_ns:
+            taken = min(taken, self._elapsed_ns / self._least_ns)
+        return max(taken, self._elapsed_ns / self._max_ns)
 
     async def measure(self, seconds: float | None) -> Measurement:
         seed = random.getrandbits(63)  # which raw values are kept and how sleeps are dephased: no part of the design
@@ -313,7 +317,9 @@ class TimingTrial(Sliced):
         limit_ns = left_ns if seconds is None else min(left_ns, int(seconds * 1e9))
         params = dict(self._cell.params) | {"max_ns": limit_ns}
         if self._wanted:
-            params |= {"samples": self._wanted - self._n, "seed": seed}
+            params |= {"samples": max(self._wanted - self._n, 1), "seed": seed}
+        if self._least_ns:
+            params["least_ns"] = max(self._least_ns - self._elapsed_ns, 0)
         if self._begun and self._cell.probe == "sleep_lateness":
             params["continued"] = True
         self._begun = True

@@ -35,7 +35,7 @@ from virtgauge.suites.storage.knee import measure_knee
 from virtgauge.suites.storage.laboratories import set_up_testbed
 from virtgauge.suites.storage.laboratory import NoTestbed, StorageTestbed, TestbedSpec, found
 from virtgauge.suites.storage.settings import READS, StorageSettings
-from virtgauge.suites.storage.trial import PREPARE_S, measure_load, preload_of, values_of
+from virtgauge.suites.storage.trial import PREPARE_S, RUN_IN_S, measure_load, preload_of, values_of
 from virtgauge.suites.testbed import Stage, Testbed
 
 AS_CONFIGURED = "as-configured"
@@ -111,6 +111,8 @@ class StorageSuite(Suite):
         self._testbeds[testbed.name] = testbed
         measures = s.knee_steps + 1 if operation == "knee" else 1
         expected_s = 0.5 + 2 * s.disk_probe_s + 2 * s.calibration_s + measures * (s.warmup_s + s.seconds)
+        if testbed.existing is None and database(where["database"]).on_java:  # by the first of a server's cells
+            expected_s += RUN_IN_S / (len(s.operations) * len(s.clients) * len(s.index))
         # Generous: of what hangs, an operation's own time-out tells sooner.
         each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + LONGER_S + _EACH_CELL_S
         timeout_s = PREPARE_S + measures * each_s + s.crash_after_s

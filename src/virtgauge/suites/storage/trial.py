@@ -33,7 +33,7 @@ from virtgauge.suites.storage.settings import READS, StorageSettings
 _STEP_MS = 1000
 _FEWER = 0.9  # Some of the flushes may have been counted before the first acknowledgement
 PREPARE_S = 900.0  # The longest that preloading may take on the host
-_RUN_IN_S = 30.0
+RUN_IN_S = 30.0
 """Of load before a server on Java is measured: Cassandra was at 0.5 of its later rate in the first trial, of some 8 s,
 then at 0.7, 0.9 and 0.95, and steady from the fifth on."""
 _LEFT_SHARE = 0.1  # What earlier tables left may be so much of what the files grew by
@@ -293,14 +293,14 @@ async def _run_in(
     """
     if testbed.has_run_in or target.product is None or not target.product.on_java:
         return
-    testbed.has_run_in = True
     data, clients, some = data_of(settings, params), max(settings.clients), settings.values
     await target.client.prepare(data, index=True, drop=target.may_drop, preload=some, within_s=PREPARE_S)
     for written, read in ((1, some), (some, 1)):
         kinds = ("write", written), ("read", read)
         streams = [Stream(kind, values, clients, {"kind": "closed"}, preload=some) for kind, values in kinds]
-        await target.client.measure(data, streams, warmup_s=0.0, seconds=_RUN_IN_S / 2)
+        await target.client.measure(data, streams, warmup_s=0.0, seconds=RUN_IN_S / 2)
     await target.client.drop()
+    testbed.has_run_in = True
 
 
 async def stored_bytes(testbed: StorageTestbed, target: Target, writers: int) -> dict[str, Any]:
