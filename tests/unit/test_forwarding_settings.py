@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from virtgauge.analysis.forwarding import frames_for, wire_frames_per_s
@@ -91,6 +93,20 @@ def test_at_the_speed_of_the_medium_the_lightest_router_carries_enough_frames_fo
     for one in of_j:
         carried = wire_frames_per_s(max(one.frame_bytes), 1e9) * min(map(min, one.shares().values()))
         assert carried * one.duration_sum_s >= frames_for(PARTIAL_DROP)
+
+
+@pytest.mark.parametrize("name", ["paper:forwarding", "forwarding-2016"])
+def test_between_near_loads_latencies_of_unlike_platforms_can_be_read_at_the_same_one(name):
+    """From 4 to 100 % of the throughput, for a platform that carries 1 Gbit/s and one that carries 40 Mbit/s."""
+    plan, _ = load_plan(name)
+    first, design = map(_plain, plan.suite["forwarding"][:2])
+    loads = first["latency_loads"]
+    assert loads[0] <= 4 and loads[-1] == 100
+    assert all(low < high <= 1.5 * low for low, high in itertools.pairwise(loads))
+    (cell,) = ForwardingSuite.create(first).cells()
+    assert cell.key in {one.key for one in ForwardingSuite.create(design).cells()}, "it takes no search of its own"
+    differing = {key for key in first.keys() | design.keys() if first.get(key) != design.get(key)}
+    assert differing == {"k", "frame_bytes", "latency_loads"}
 
 
 def _plain(design):
