@@ -12,6 +12,8 @@ from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.plan.load import load_plan, parse_plan
 from virtgauge.plan.model import DesignScope
 from virtgauge.platforms.local import HostPlatform
+from virtgauge.platforms.qemu.platform import QemuPlatform
+from virtgauge.platforms.qemu.tuning import Tuning
 from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Cell
 from virtgauge.suites.isolation import policies
@@ -228,13 +230,27 @@ def test_on_one_cpu_the_rest_of_a_preset_is_measured(preset, monkeypatch):
     assert why in design.missing_prerequisites()
 
 
-def test_guests_that_the_machine_has_no_memory_for_are_refused_with_the_remedy(monkeypatch):
-    for available, refused in ((None, False), (2 * 768 - 1, True), (2 * 768, False)):
+@pytest.mark.parametrize(
+    ("own", "remedy"), [({}, "name smaller memory_blocks"), ({"memory_mib": 768}, "set memory_mib to less")]
+)
+def test_cells_that_fill_memory_which_the_machine_lacks_are_refused_with_the_remedy(monkeypatch, own, remedy):
+    design = {
+        "benchmarks": ["integer", "latency"],
+        "memory_blocks": ["256MiB"],
+        "loads": ["none", "memory-write-integer"],
+    }
+    preallocated = QemuPlatform(QemuPlatform.Settings(tuning=Tuning(memory_prealloc=True)))
+    for available, lacks in ((None, False), (2 * 768 - 1, True), (2 * 768, False)):
         monkeypatch.setattr("virtgauge.suites.isolation.suite.available_mib", lambda mib=available: mib)
-        suite = IsolationSuite.create({"benchmarks": ["latency"], "memory_blocks": ["256MiB"], "loads": ["none"]})
-        words = suite.refusal(suite.cells()[0], HostPlatform()) or ""
-        assert ("1535 MiB are available; name smaller memory_blocks" in words) is refused
-        assert (words in suite.missing_prerequisites()) is refused
+        suite = IsolationSuite.create(design | own)
+        for cell in suite.cells():
+            has_block = cell.factors["benchmark"] == "latency" or cell.factors["load"] != NOTHING
+            for platform, fills in ((HostPlatform(), has_block), (preallocated, True)):
+                words = suite.refusal(cell, platform) or ""
+                assert (f"1535 MiB are available; {remedy}" in words) is (lacks and fills)
+                assert (words in suite.missing_prerequisites()) is (lacks and fills)
+    suite = IsolationSuite.create(design | {"benchmarks": ["integer"], "loads": ["none"], "memory_mib": 2**24})
+    assert not any("MiB are available" in words for words in suite.missing_prerequisites())
 
 
 def test_a_block_is_of_a_size_or_of_so_many_of_the_largest_cache(tmp_path):

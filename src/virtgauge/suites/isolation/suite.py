@@ -60,20 +60,30 @@ class IsolationSuite(Suite):
     def missing_prerequisites(self) -> list[str]:
         s = self._settings
         ours = not s.policy_set_by_hand and set(s.policies) != {NOTHING}
-        specs = [testbed_of(s, cores) for cores in s.cores]
-        lacking = [why for spec in specs if (why := _lacks_cpu(spec) or self._lacks_memory(spec)) is not None]
+        lacking = dict.fromkeys(why for cell in self.cells() if (why := self._lacking(cell)) is not None)
         return [*lacking, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
 
     def refusal(self, cell: Cell, platform: Platform) -> str | None:
-        spec = self._testbeds[cell.testbed]
-        return _lacks_cpu(spec) or (None if platform.simulated else self._lacks_memory(spec))
+        if platform.simulated:
+            return _lacks_cpu(self._testbeds[cell.testbed])
+        return self._lacking(cell, fills_memory=platform.fills_memory)
 
-    def _lacks_memory(self, spec: TestbedSpec) -> str | None:
-        available_mib = self._available_mib
-        if spec.as_is or available_mib is None or 2 * spec.memory_mib <= available_mib:
+    def _lacking(self, cell: Cell, *, fills_memory: bool = False) -> str | None:
+        """What this machine lacks for a cell; memory only where blocks, or the platform, take all that guests have."""
+        spec, available_mib = self._testbeds[cell.testbed], self._available_mib
+        if (why := _lacks_cpu(spec)) is not None or spec.as_is or not (fills_memory or self._blocks(cell.params)):
+            return why
+        if available_mib is None or 2 * spec.memory_mib <= available_mib:
             return None
-        told = f"two guests of {spec.memory_mib} MiB, for blocks of memory on {spec.where.capacity} CPUs"
-        return f"{told}: {available_mib} MiB are available; name smaller memory_blocks, or fewer cpus"
+        told, remedy = f"two guests of {spec.memory_mib} MiB", "set memory_mib to less"
+        if self._settings.memory_mib is None:
+            told += f", for blocks of memory on {spec.where.capacity} CPUs"
+            remedy = "name smaller memory_blocks, or fewer cpus"
+        return f"{told}: {available_mib} MiB are available; {remedy}"
+
+    def _blocks(self, params: Mapping[str, Any]) -> str:
+        """The blocks of memory of both guests; empty where neither has one."""
+        return str(params["block"]) + (self._settings.block_of_load(params["load"]) or "")
 
     def cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
@@ -184,7 +194,6 @@ class IsolationSuite(Suite):
         outside = Outside.now(testbed.tested, testbed.loading).since(before)
         not_here = testbed.spec.as_is or testbed.stage.platform.simulated
         cache_bytes = None if not_here else largest_cache_bytes()
-        named = params["block"] + (settings.block_of_load(params["load"]) or "")
         if testbed.stage.platform.peer is not None:
             outside = dataclasses.replace(outside, ticks=())  # this host is not theirs
         with documented("the result of the probe kernel"):
@@ -214,7 +223,7 @@ class IsolationSuite(Suite):
             file_bytes=None if not_here else work.get("file_bytes"),
             cache_bytes=cache_bytes,
             one_core=load is not None and not not_here and params["cores"] != "1" and where.on_one_core,
-            cache_assumed=not not_here and cache_bytes is None and "LLC" in named,
+            cache_assumed=not not_here and cache_bytes is None and "LLC" in self._blocks(params),
         )
         # Blocks and files are made between the request and the first clock reading, which is no late answer.
         prepared = benchmark.has_block or benchmark.uses_disk
