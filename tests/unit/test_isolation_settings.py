@@ -302,6 +302,7 @@ def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():
         for load, on in (("none", "tested"), ("integer", "tested"), ("integer", "loading")):
             shares = {float(one["share"]) for one in figure_1 if (one["load"], one["on"]) == (load, on)}
             assert {5, 50, 95, 100} <= shares
+    assert {one["cores"] for one in paper if one["block"] and one["on"] == "loading"} == {"1-apart", "all"}
 
 
 @pytest.mark.parametrize("preset", ["isolation-quick", "isolation-2014", "paper:isolation"])
