@@ -117,6 +117,9 @@ def test_of_memory_nothing_is_decided_by_caches_and_by_guests_on_one_core(tmp_pa
     claims = judged(report.build(ledger), "runc")
     assert claims["memory-falls-to-80"].verdict is Verdict.UNTESTABLE
     assert said in claims["memory-falls-to-80"].evidence[0].text
+    on_all = claims["memory-more-efficient-beside-a-limited-guest"]  # of which there are no trials at all
+    assert on_all.verdict is Verdict.UNTESTABLE
+    assert said not in on_all.evidence[0].text
     assert claims["cpu-limit-honoured-alone"].verdict is Verdict.CONFIRMED
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from virtgauge.claims.figures import Figure, Figures
@@ -183,8 +184,14 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
     # Of a governor without a reference nothing is known but what the others do.
     saving = {_governor(cell): known.get(_governor(cell), any(known.values())) for cell in cells}
     cases = {*saving.values()} or {False}
-    of_memory = [cell for cell in cells if words.about(cell) is Resource.MEMORY]
-    unfit = context.table.flags(of_memory, arm.name, counted=True).keys() & _UNFIT.keys()
+    found = [
+        (one, unfit)
+        for cell in cells
+        for unfit in (_unfit(context, cell, arm),)
+        for one in _of_cell(context, cell, arm, saving[_governor(cell)])
+    ]
+    file, confidence = claim_file("isolation"), context.table.claims_confidence
+    left_out = {flag: Figures(file, [one for one, unfit in found if flag in unfit], confidence) for flag in _UNFIT}
 
     def missing_reason(measure: str, at: Cells) -> str:
         wanted = at.get("energy_saving")
@@ -207,11 +214,17 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
         cores = at.get("cores", ())
         levels = cores if isinstance(cores, tuple) else (str(cores),)
         placed = f", {' or '.join(map(words.cores_words, levels))}" if levels else ""
-        left_out = " or ".join(_UNFIT[flag] for flag in sorted(unfit)) if named.get("resource") == "memory" else ""
-        return f"not measured: {told}{where}{placed}{left_out and f'; trials {left_out} decide nothing'}"
+        unfit = " or ".join(_UNFIT[flag] for flag, figures in left_out.items() if figures.select(measure, at))
+        return f"not measured: {told}{where}{placed}{unfit and f'; trials {unfit} decide nothing'}"
 
-    figures = [one for cell in cells for one in _of_cell(context, cell, arm, saving[_governor(cell)])]
-    return Figures(claim_file("isolation"), figures, context.table.claims_confidence, missing_reason)
+    return Figures(file, [one for one, unfit in found if not unfit], confidence, missing_reason)
+
+
+def _unfit(context: Context, cell: Cell, arm: ArmRecord) -> AbstractSet[str]:
+    """The flags for which a cell of memory decides nothing; empty where it does, and of other cells."""
+    if words.about(cell) is not Resource.MEMORY:
+        return frozenset()
+    return context.table.flags([cell], arm.name, counted=True).keys() & _UNFIT.keys()
 
 
 def _governor(cell: Cell) -> str:
@@ -222,8 +235,6 @@ def _governor(cell: Cell) -> str:
 def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iterator[Figure]:
     resource, loads, factors = paper_benchmark(cell), paper_loads(cell.factors["load"]), cell.factors
     if resource is None or not loads or factors["intensity"] not in words.FULL_TIME:
-        return
-    if resource == "memory" and context.table.flags([cell], arm.name, counted=True).keys() & _UNFIT.keys():
         return
     share = float(factors["share"]) / 100
     # Without a policy no guest has it and no share is declared: such a figure is of whichever is meant.
