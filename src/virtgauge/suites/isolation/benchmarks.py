@@ -126,7 +126,7 @@ def is_a_block(text: str) -> str:
 
 
 def block_bytes(name: str, cache_bytes: int | None) -> int:
-    """The size of a block (:func:`is_a_block`) beside the largest cache; None where that is not known."""
+    """The size of a block (:func:`is_a_block`) beside the largest cache; 16 MiB stand for one that is not known."""
     if (size := _SIZE.fullmatch(name)) is not None:
         return int(size[1]) * _UNITS[size[2][0]]
     caches = _CACHES.fullmatch(name)
