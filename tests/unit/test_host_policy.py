@@ -164,7 +164,9 @@ def test_every_hypervisor_is_told_the_same_in_its_own_words() -> None:
     assert said[Hypervisor.VIRTUALBOX].lines[0].endswith("--cpu-execution-cap=50")
     assert any("reservation" in part for part in said[Hypervisor.VIRTUALBOX].missing)
     assert said[Hypervisor.XEN].lines[0].endswith("-w 512 -c 50")
-    assert commands(Policy(weight=6), Hypervisor.XEN, target).lines[0].endswith("-w 16")  # no smaller a part
+    assert commands(Policy(weight=6), Hypervisor.XEN, target).lines[0].endswith("-w 15")
+    reserving = Policy(weight=6, reservation=0.05)
+    assert commands(reserving, Hypervisor.XEN, target).lines[0].endswith("-w 16")  # no smaller a part
     assert "-p 10000 -b 5000" in said[Hypervisor.XEN].lines[1]
     for hypervisor, words in said.items():
         assert words.read_back, hypervisor

@@ -148,9 +148,12 @@ async def test_an_answer_of_another_scheduler_is_an_error_that_shows_it() -> Non
     assert await Toolstack(dom0).share("u1") == Share(256, 0)
 
 
-@pytest.mark.parametrize(("weight", "xen"), [(100, 256), (200, 512), (1, 3), (6, 16), (10_000, 25_600)])
-def test_everybodys_weight_is_everybodys(weight: int, xen: int) -> None:
-    assert xen_weight(weight) == xen
+@pytest.mark.parametrize(
+    ("weight", "nearest", "reserving"),
+    [(100, 256, 256), (200, 512, 512), (1, 3, 3), (6, 15, 16), (10_000, 25_600, 25_600)],
+)
+def test_everybodys_weight_is_everybodys(weight: int, nearest: int, reserving: int) -> None:
+    assert (xen_weight(weight), xen_weight(weight, reserves=True)) == (nearest, reserving)
 
 
 @pytest.mark.parametrize(("limit", "cap"), [(0.4, 40), (2.0, 200), (0.01, 1), (0.005, 1)])

@@ -238,9 +238,9 @@ def _virtualbox(policy: Policy, target: Target, to: Commands) -> None:
 
 def _xen(policy: Policy, target: Target, to: Commands) -> None:
     name = shlex.quote(target.name)
+    weight = (policy.weight or 0) * 256 / PLAIN_WEIGHT  # credit2's plain weight is 256
     credits = {
-        # credit2's plain weight is 256
-        "-w": policy.weight and min(-(-policy.weight * 256 // PLAIN_WEIGHT), 65535),
+        "-w": policy.weight and (math.ceil(weight) if policy.reservation else round(weight)),
         # of one physical CPU, whatever the number of virtual ones
         "-c": policy.cpu_limit and round(policy.cpu_limit * 100),
     }

@@ -99,7 +99,8 @@ class XenGuest(LaunchedGuest):
     async def _apply(self, policy: Policy) -> Applied:
         name, in_force, no_effect = self.config.name, dict[str, str](), list[str]()
         cap = 0 if policy.cpu_limit is None else self._possible_cap(policy.cpu_limit, no_effect)
-        share = Share(XEN_WEIGHT if policy.weight is None else xen_weight(policy.weight), cap)
+        reserves = policy.reservation is not None
+        share = Share(XEN_WEIGHT if policy.weight is None else xen_weight(policy.weight, reserves=reserves), cap)
         await self._xl.set_share(name, share)
         self._cap = share.cap or None
         notes = list[str]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,9 +186,10 @@ class Toolstack:
             self._dom0.run_now(["xl", "destroy", name])
 
 
-def xen_weight(weight: int) -> int:
-    """A weight of virtgauge (100 is everybody's) as Xen's (256 is)."""
-    return min(max(-(-weight * XEN_WEIGHT // PLAIN_WEIGHT), _LEAST_WEIGHT), _LARGEST_WEIGHT)
+def xen_weight(weight: int, *, reserves: bool = False) -> int:
+    """A weight of virtgauge (100 is everybody's) as Xen's (256 is): the nearest, or no less where it ``reserves``."""
+    exact = weight * XEN_WEIGHT / PLAIN_WEIGHT
+    return min(max(math.ceil(exact) if reserves else round(exact), _LEAST_WEIGHT), _LARGEST_WEIGHT)
 
 
 def xen_cap(cpu_limit: float) -> int:
