@@ -288,8 +288,8 @@ def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuP
         connect(lab, lab, [Nic(port=past[0], mac=_PAST_MAC)], first=int(past[1].removeprefix("eth")))
     switch.add_bridge("br0", [TRANSMIT_PORT, *past[:1], *(router.ingress.port for router in routers)])
     switch.add_bridge("br1", [RECEIVE_PORT, *past[1:], *(router.egress.port for router in routers)])
-    if past:
-        switch.add_rules([Rule(TRANSMIT_PORT, RECEIVE_MAC, past[0]), Rule(past[1], RECEIVE_MAC, RECEIVE_PORT)])
     for rules in zip(*(router.rules for router in routers), strict=True):
         switch.add_rules(rules)
+    if past:
+        switch.add_rules([Rule(TRANSMIT_PORT, RECEIVE_MAC, past[0]), Rule(past[1], RECEIVE_MAC, RECEIVE_PORT)])
     return switch
