@@ -131,16 +131,24 @@ async def test_a_slice_asks_for_no_more_time_than_the_trial_has_left():
     assert [params["max_ns"] for params in agent.asked] == [300_000_000, 900_000_000]
 
 
-async def test_a_clock_is_read_for_its_least_time_in_all_slices_together():
+@pytest.mark.parametrize(
+    ("read", "shares", "asked"),
+    [
+        ((1000, 10, 10), [0.4, 0.8, 1.02], [(1000, 250e6), (1, 150e6), (1, 50e6)]),
+        ((600, 200, 100, 100), [0.4, 0.8, 0.9, 1.0], [(1000, 250e6), (400, 150e6), (200, 50e6), (100, 1)]),
+    ],
+    ids=["fast", "slow"],
+)
+async def test_a_clock_is_read_as_often_and_for_as_long_as_asked_in_all_slices_together(read, shares, asked):
     params = CELL.params | {"least_ns": 250_000_000}
-    agent = Agent(np.full(1000, 1), np.full(10, 1), np.full(10, 1))
+    agent = Agent(*(np.full(n, 1) for n in read))
     trial = TimingTrial(dataclasses.replace(CELL, params=params), agent, None, lambda _: None)
-    shares = []
+    found = []
     while trial.done < 1:
         trial.keep(await trial.measure(0.1))
-        shares.append(trial.done)
-    assert shares == [0.4, 0.8, 1.02]
-    assert [(one["samples"], one["least_ns"]) for one in agent.asked] == [(1000, 250e6), (1, 150e6), (1, 50e6)]
+        found.append(trial.done)
+    assert found == shares
+    assert [(one["samples"], one["least_ns"]) for one in agent.asked] == asked
 
 
 async def test_hptime_learns_once_in_a_trial_though_the_first_slice_is_left_out():

@@ -319,7 +319,7 @@ class TimingTrial(Sliced):
         if self._wanted:
             params |= {"samples": max(self._wanted - self._n, 1), "seed": seed}
         if self._least_ns:
-            params["least_ns"] = max(self._least_ns - self._elapsed_ns, 0)
+            params["least_ns"] = max(self._least_ns - self._elapsed_ns, 1)
         if self._begun and self._cell.probe == "sleep_lateness":
             params["continued"] = True
         self._begun = True
