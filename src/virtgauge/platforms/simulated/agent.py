@@ -166,7 +166,8 @@ class SimulatedAgent:
         factor = self._guest_factors[name] * (self._settings.load_factor if loaded else 1.0)
         for setting in ("policy", "class", "idle_states"):
             factor *= self._settings.setting_factors.get(params.get(setting), 1.0)
-        n, elapsed_ns = (cycles_of(params) if cycles else int(params["samples"])), 0
+        n = cycles_of(params) if cycles else int(params["samples"])
+        elapsed_ns = _least_ns(params)
         values = self._settings.truth[name].draw(min(n, _MOST_SAMPLES), factor, self._random)
         if self._machine is not None:
             values, elapsed_ns = self._lengthened(self._machine, values, params, loaded)
@@ -188,6 +189,9 @@ class SimulatedAgent:
         lasting_ns = int(params.get("target_ns", 0)) + values / 1000
         lengthened_ns = machine.work(lasting_ns, float(params["max_ns"]))
         elapsed_ns = machine.snapshot().taken_at - before_ns
+        if (rest_ns := _least_ns(params) - elapsed_ns) > 0:
+            machine.pass_time(rest_ns)
+            elapsed_ns += rest_ns
         return values[: len(lengthened_ns)] + np.rint(lengthened_ns * 1000).astype(np.int64), elapsed_ns
 
     def _start_load(self, name: str, params: Mapping[str, Any]) -> int:
@@ -221,3 +225,8 @@ def _clocks(off: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
     now = time.monotonic_ns() + off.get("clock-ahead", 0)
     raw_ns = now + off.get("clock-drift", 0)
     return {"monotonic_ns": now, "monotonic_raw_ns": raw_ns, "tsc_ns": None, "bracket_ns": 0}
+
+
+def _least_ns(params: Mapping[str, Any]) -> int:
+    """For how long a trial goes on at least; what it reads once it has its samples would say the same again."""
+    return min(int(params.get("least_ns", 0)), int(params["max_ns"]))
