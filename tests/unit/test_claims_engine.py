@@ -57,6 +57,18 @@ def verdict(test: Mapping[str, Any], *figures: Figure) -> Verdict:
     return heard(test, figures).verdict
 
 
+VM_TO_HOST = {"measure": "cost", "of": {"platform": "vm"}, "to": {"platform": "host"}}
+
+
+def vm_and_host(limited: str) -> list[Figure]:
+    """200 of a virtual machine and 100 of its host; ``one``, the ``other`` or ``both`` may be higher."""
+    figures = {"one": figure(200, platform="vm"), "other": figure(100, platform="host")}
+    return [
+        dataclasses.replace(found, may_be_higher=LIMITED if limited in (name, "both") else "")
+        for name, found in figures.items()
+    ]
+
+
 YES, NO, OPEN, NOTHING = Evidence("", True), Evidence("", False), Evidence("", None), Evidence.none("")
 
 
@@ -97,11 +109,7 @@ def test_a_verdict_needs_every_figure(evidence: list[Evidence], expected: Verdic
 def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
     limited: str, bound: Mapping[str, float], expected: Verdict
 ) -> None:
-    figures = {"one": figure(200, platform="vm"), "other": figure(100, platform="host")}
-    for name in figures.keys() if limited == "both" else {limited}:
-        figures[name] = dataclasses.replace(figures[name], may_be_higher=LIMITED)
-    of = {"of": {"platform": "vm"}, "to": {"platform": "host"}}
-    found = heard({"relation": "ratio", "measure": "cost", **of, **bound}, [*figures.values()])
+    found = heard(VM_TO_HOST | {"relation": "ratio"} | bound, vm_and_host(limited))
     assert found.verdict is expected
     # no repetition would find another limit, and so none is asked for
     assert [one.needs for one in found.evidence] == [math.inf if expected is UNDECIDED else 0]
@@ -149,11 +157,7 @@ def test_the_others_of_an_extreme_keep_no_upper_bound_where_they_may_be_higher(w
 def test_a_difference_of_what_may_be_higher_is_open_to_that_side(
     limited: str, bound: Mapping[str, float], expected: Verdict
 ) -> None:
-    figures = {"one": figure(200, platform="vm"), "other": figure(100, platform="host")}
-    for name in figures.keys() if limited == "both" else {limited}:
-        figures[name] = dataclasses.replace(figures[name], may_be_higher=LIMITED)
-    of = {"of": {"platform": "vm"}, "to": {"platform": "host"}}
-    assert verdict({"relation": "difference", "measure": "cost", **of, **bound}, *figures.values()) is expected
+    assert verdict(VM_TO_HOST | {"relation": "difference"} | bound, *vm_and_host(limited)) is expected
 
 
 def test_the_middle_of_several_may_be_higher_where_any_may() -> None:

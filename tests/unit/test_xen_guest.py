@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from xen_hosts import PLAIN, SHARES, NotedDom0
 
-from virtgauge.host.policy import DiskLimits, Policy, PolicyError
+from virtgauge.host.policy import DiskLimits, Policy, PolicyError, xen_weight
 from virtgauge.platforms.xen.platform import XenGuest
-from virtgauge.platforms.xen.toolstack import Share, Toolstack, xen_cap, xen_weight
+from virtgauge.platforms.xen.toolstack import Share, Toolstack, xen_cap
 
 FOUR = (0, 1, 2, 3)
 

@@ -7,6 +7,7 @@ digits).  A quantile here is the smallest value that at least a share q of all v
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -15,7 +16,6 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special  # and not scipy.stats, which takes over a second to import
 
 TAIL_SAMPLES = 10
 """How many values must lie beyond a quantile before it is reported: fewer, and it says more of the luck of the
@@ -79,8 +79,13 @@ class Distribution:
         Of their order statistics the largest that is not above it (W. J. Conover 1999, "Practical Nonparametric
         Statistics", section 3.2); a hundred values tell so of the quantile at 0.999 what ten thousand tell as a point.
         """
-        at_most = special.bdtr(np.arange(self.n), self.n, share)  # of drawing so many or fewer that are not above it
-        return self.quantile(max(int(np.searchsorted(at_most, 1 - confidence)), 1) / self.n)
+        from scipy import special  # here, for every command imports this module
+
+        def at_most(rank: int) -> float:  # the probability of drawing so many or fewer that are not above it
+            return float(special.bdtr(rank, self.n, share))
+
+        rank = bisect.bisect_left(range(self.n), 1 - confidence, key=at_most)
+        return self.quantile(max(rank, 1) / self.n)
 
     @functools.cached_property
     def median(self) -> float:
@@ -109,15 +114,16 @@ class Distribution:
         # Two values say nothing by their own gap alone, unless one is zero, which a clock that stands still tells.
         return float(gaps[at]) if sure.sum() >= min(gaps.size, 2) and (whole | ~sure).all() else 0.0
 
-    def _interpolated(self, share: float) -> float:
-        """A quantile, with the values of a coarse clock spread evenly over half a step to either side."""
-        value = self.quantile(share)
+    def _interpolated(self, shares: Sequence[float]) -> npt.NDArray[np.float64]:
+        """Quantiles, with the values of a coarse clock spread evenly over half a step to either side."""
+        found = self.quantiles(shares)
         if not self.step:
-            return value
-        low, high = value - self.step / 2, value + self.step / 2
-        below = self.values <= low
-        inside = ~below & (self.values <= high)
-        return low + self.step * (share * self.n - float(self.counts[below].sum())) / float(self.counts[inside].sum())
+            return found
+        upto = np.append(0.0, np.cumsum(self.counts.astype(np.int64)))
+        low, high = found - self.step / 2, found + self.step / 2
+        below, until = (upto[np.searchsorted(self.values, end, side="right")] for end in (low, high))
+        within: npt.NDArray[np.float64] = (np.asarray(shares) * self.n - below) / (until - below)
+        return low + self.step * within
 
     @property
     def interpolated_median(self) -> float:
@@ -127,12 +133,13 @@ class Distribution:
         median says 10 of every cost between 5 and 15 (the median of grouped data).  Where no :attr:`step` is known,
         this is :attr:`median`.
         """
-        return self._interpolated(0.5)
+        return float(self._interpolated([0.5])[0]) if self.step else self.median
 
     @property
     def half_iqr(self) -> float:
         """Half the interquartile range, which Kirova et al. 2019 (section 2.3) call the MAD; interpolated likewise."""
-        return (self._interpolated(0.75) - self._interpolated(0.25)) / 2
+        low, high = self._interpolated([0.25, 0.75])
+        return float(high - low) / 2
 
     @property
     def mad(self) -> float:

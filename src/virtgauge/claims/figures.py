@@ -130,7 +130,7 @@ class Figures:
             by_level = self.once(functools.partial(self._places, name, measure), "places", name, measure)
             if name not in cells and by_level.keys() == {None}:
                 continue  # figures of this measure do not have the factor
-            fitting = (some for own, some in by_level.items() if _fits(own, level, which == "each"))
+            fitting = (some for own, some in by_level.items() if fits(own, level, which == "each"))
             places.intersection_update(itertools.chain.from_iterable(fitting))
         found = [figures[place] for place in sorted(places)]
         for name, level in wanted.items():
@@ -335,10 +335,10 @@ def chance_of_line(figures: int, level: float) -> float:
     return t**2 / (t**2 + figures - 2)
 
 
-def _fits(level: Level | None, wanted: Level, narrower: bool) -> bool:
+def fits(level: Level | None, wanted: Level, narrower: bool = False) -> bool:
     """Whether a level is meant.  What is said of each of a range is also said of a part of it."""
     if isinstance(level, tuple):
-        return any(_fits(one, wanted, narrower) for one in level)
+        return any(fits(one, wanted, narrower) for one in level)
     if isinstance(wanted, Range):
         if level is None or (isinstance(level, bool) and math.isfinite(wanted.at_least)):
             return False

@@ -43,7 +43,6 @@ class Reading:
     guest_ns: int | None
     peers_ns: int
     controller_ns: int
-    confined_to: tuple[int, ...]  # CPUs of whose steal the machine's counter tells; empty where of all
 
     @classmethod
     def take(cls, testbed: Testbed, confined_to: tuple[int, ...]) -> Reading:
@@ -51,12 +50,12 @@ class Reading:
         stage = testbed.stage
         guest_ns, peers_ns = stage.accounting().cpu_ns, stage.peers_cpu_ns()
         controller_ns = stage.machine.controller_ns()
-        return cls(stage.machine.snapshot().of_cpus(confined_to), guest_ns, peers_ns, controller_ns, confined_to)
+        return cls(stage.machine.snapshot().of_cpus(confined_to), guest_ns, peers_ns, controller_ns)
 
     def until_now(self, testbed: Testbed) -> tuple[MachineUsage, CpuSnapshot]:
         """Who used the machine since, and its counters now."""
         stage = testbed.stage
-        now = stage.machine.snapshot().of_cpus(self.confined_to)
+        now = stage.machine.snapshot().of_cpus(self.machine.stolen_from)
         controller_ns = stage.machine.controller_ns() - self.controller_ns
         accounting = stage.accounting()
         guest_ns = None if accounting.cpu_ns is None or self.guest_ns is None else accounting.cpu_ns - self.guest_ns
@@ -188,8 +187,7 @@ class Takes:
 
     def _leave_out(self, usage: MachineUsage, flags: Sequence[Flag]) -> None:
         reason = flags[0].name
-        some = usage.load.stolen_from if reason == "steal" else ()
-        share = usage.share((usage.load.steal_ns if reason == "steal" else usage.foreign_ns) or 0, some)
+        share = usage.stolen_share if reason == "steal" else usage.foreign_share
         self.left_out.append({"reason": reason, "share": share, "elapsed_ns": usage.load.elapsed_ns})
 
     def _patient(self, further_ns: int) -> bool:

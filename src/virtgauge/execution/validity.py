@@ -53,14 +53,23 @@ class MachineUsage:
             return None
         return self.load.foreign_ns(self.guest_ns + self.peers_ns + self.controller_ns)
 
+    @property
+    def foreign_share(self) -> float:
+        """CPU time of others as a share of what the judged CPUs could give during the trial."""
+        return self._share(self.foreign_ns or 0)
+
+    @property
+    def stolen_share(self) -> float:
+        """The same of what the hypervisor took, of the CPUs that this was counted of."""
+        return self._share(self.load.steal_ns or 0, self.load.stolen_from)
+
     def judged_cpus(self, some: Sequence[int] = ()) -> int:
         """CPUs of which limits are shares: of all, or of some, up to eight, else as many as the testbed keeps busy."""
         own_ns = (self.guest_ns or 0) + self.peers_ns
         used = math.ceil(own_ns / self.load.elapsed_ns) if self.load.elapsed_ns else 0
         return min(len(some) or self.load.cpus, max(used, _JUDGED_CPUS))
 
-    def share(self, cpu_ns: int, some: Sequence[int] = ()) -> float:
-        """CPU time as a share of what those CPUs could give during the trial."""
+    def _share(self, cpu_ns: int, some: Sequence[int] = ()) -> float:
         capacity_ns = self.load.elapsed_ns * self.judged_cpus(some)
         return cpu_ns / capacity_ns if capacity_ns else 0.0
 
@@ -89,8 +98,8 @@ def machine_flags(usage: MachineUsage, limits: ValidityLimits, *, of_slice: bool
         return []
     flags = []
     foreign, steal, some = usage.foreign_ns or 0, usage.load.steal_ns or 0, usage.load.stolen_from
-    if foreign > foreign_floor_ns(usage.load) and usage.share(foreign) > limits.foreign_load:
-        text = _share_text("other processes used", usage, foreign, limits.foreign_load)
+    if foreign > foreign_floor_ns(usage.load) and usage.foreign_share > limits.foreign_load:
+        text = _share_text("other processes used", usage, usage.foreign_share, limits.foreign_load)
         if usage.kernel_work_hidden:
             text += ", not applied: a PID namespace hides the kernel's threads, which work for the guest"
         flags.append(Flag("foreign-load", text, fatal=not usage.kernel_work_hidden))
@@ -100,8 +109,8 @@ def machine_flags(usage: MachineUsage, limits: ValidityLimits, *, of_slice: bool
         if steal > accepted_ns and limits.steal < 1:
             text = f"the hypervisor took {steal / 1e6:g} ms in {usage.load.elapsed_ns / 1e6:.0f} ms"
             flags.append(Flag("steal", f"{text}; the limit is {accepted_ns / 1e6:g} ms"))
-    elif steal > _STEAL_FLOOR_NS and usage.share(steal, some) > limits.steal:
-        flags.append(Flag("steal", _share_text("the hypervisor took", usage, steal, limits.steal, some)))
+    elif steal > _STEAL_FLOOR_NS and usage.stolen_share > limits.steal:
+        flags.append(Flag("steal", _share_text("the hypervisor took", usage, usage.stolen_share, limits.steal, some)))
     return flags
 
 
@@ -137,9 +146,9 @@ def clock_flags(
     return flags
 
 
-def _share_text(what: str, usage: MachineUsage, taken_ns: int, limit: float, some: Sequence[int] = ()) -> str:
+def _share_text(what: str, usage: MachineUsage, share: float, limit: float, some: Sequence[int] = ()) -> str:
     judged = usage.judged_cpus(some)
     of = "the machine's CPU time" if judged == usage.load.cpus else f"the time of {judged} CPUs"
     if judged == len(some):
         of = f"the time of CPU {', '.join(map(str, some))}, to which it is confined"
-    return f"{what} {usage.share(taken_ns, some):.1%} of {of}; the limit is {limit:.1%}"
+    return f"{what} {share:.1%} of {of}; the limit is {limit:.1%}"

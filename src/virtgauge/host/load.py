@@ -54,6 +54,7 @@ class CpuSnapshot:
         hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
         # proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice; user includes guest
         fields = [int(field) for field in lines[0].split()[1:]]
+        each = [line.split() for line in lines[1:] if line.startswith("cpu")]
         fields += [0] * (7 - len(fields))
         parts_ns: dict[str, int] = {}
         if (exact := root_cpu_ns(hierarchies)) is not None:
@@ -66,13 +67,11 @@ class CpuSnapshot:
             busy_ns=busy_ns,
             steal_ns=fields[7] * TICK_NS if len(fields) > 7 else None,
             taken_at=taken_at,
-            cpus=sum(1 for line in lines if line.startswith("cpu")) - 1,
+            cpus=len(each),
             method=method,
             parts_ns=parts_ns,
             steal_of_each={
-                int(words[0].removeprefix("cpu")): int(words[8]) * TICK_NS
-                for line in lines[1:]
-                if line.startswith("cpu") and len(words := line.split()) > 8
+                int(words[0].removeprefix("cpu")): int(words[8]) * TICK_NS for words in each if len(words) > 8
             },
         )
 

@@ -115,6 +115,14 @@ def weight_for_share(share: float, *, nearest: bool = False) -> int:
     return min(max(whole, LEAST_WEIGHT), LARGEST_WEIGHT)
 
 
+def xen_weight(weight: int, *, reserves: bool = False) -> int:
+    """A weight of virtgauge (100 is everybody's) as Xen's (256 is): the nearest, or no less where it ``reserves``."""
+    exact = weight * XEN_WEIGHT / PLAIN_WEIGHT
+    return min(max(math.ceil(exact) if reserves else round(exact), _LEAST_XEN_WEIGHT), _LARGEST_XEN_WEIGHT)
+
+
+XEN_WEIGHT = 256  # Of everybody under credit2, where a weight of virtgauge is 100
+_LEAST_XEN_WEIGHT, _LARGEST_XEN_WEIGHT = 1, 65_535
 _RTDS_PERIOD_US = 10_000
 _HYPER_V_IOPS_BYTES = 8192  # Hyper-V counts a disk's operations in units of 8 KiB; ESXi in whole operations
 
@@ -238,9 +246,8 @@ def _virtualbox(policy: Policy, target: Target, to: Commands) -> None:
 
 def _xen(policy: Policy, target: Target, to: Commands) -> None:
     name = shlex.quote(target.name)
-    weight = (policy.weight or 0) * 256 / PLAIN_WEIGHT  # credit2's plain weight is 256
     credits = {
-        "-w": policy.weight and (math.ceil(weight) if policy.reservation else round(weight)),
+        "-w": policy.weight and xen_weight(policy.weight, reserves=policy.reservation is not None),
         # of one physical CPU, whatever the number of virtual ones
         "-c": policy.cpu_limit and round(policy.cpu_limit * 100),
     }

@@ -87,6 +87,7 @@ class ResultTable:
         self._selected: dict[_Figures, tuple[Integers, Column]] = {}
         self._by_block: dict[_Figures, Blocks] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
+        self._flagged: dict[tuple[Cell, str, frozenset[str]], list[int]] = {}
         self._pooled: dict[tuple[str, Cell, str], Pooled | None] = {}
 
     @classmethod
@@ -257,16 +258,17 @@ class ResultTable:
             identical = (self.aa_ratio(measure, one) for one in {cell, there[0]})
             aa = max(identical, key=lambda one: aa_band(one) or math.inf)
             found = compare(own, other, aa, measure.quantity.unit, self.confidence)
-            lower, higher = (cell, arm), there
-            if found.judgement is Judgement.HIGHER:
-                lower, higher = higher, lower
-            reason = "the lower figure is a lower bound" if self.may_be_higher(measure, *lower) else ""
-            if self.may_be_lower(measure, *higher):
-                reason = "the higher figure leaves out trials in which it was below all that was tried"
-            if found.distinguishable and reason:
+            if found.distinguishable and (reason := self._open_side(measure, (cell, arm), there, found.judgement)):
                 found = dataclasses.replace(found, judgement=Judgement.INCONCLUSIVE, reason=reason)
             self._comparisons[key] = found
         return self._comparisons[key]
+
+    def _open_side(self, measure: Measure, own: tuple[Cell, str], other: tuple[Cell, str], shown: Judgement) -> str:
+        """Why two figures may differ less than shown; empty where they do not."""
+        lower, higher = (other, own) if shown is Judgement.HIGHER else (own, other)
+        if self.may_be_lower(measure, *higher):
+            return "the higher figure leaves out trials in which it was below all that was tried"
+        return "the lower figure is a lower bound" if self.may_be_higher(measure, *lower) else ""
 
     def may_be_higher(self, measure: Measure, cell: Cell, arm: str, *, every: bool = False) -> bool:
         """Whether a figure is a lower bound, as it is of half of its trials or more; of ``every`` trial's, of one."""
@@ -342,7 +344,7 @@ class ResultTable:
         """Of some trials, and how many values each has."""
         told = self._statistics_of(source.histogram, {source.name})
         found, n = (told[name][rows] for name in (source.name, "n"))
-        return np.where(n < source.least, np.nan, found), n
+        return np.where(n < source.least, np.nan, found) if source.least else found, n
 
     def _across(self, measure: Measure, source: Across) -> Column:
         column, blocks = self._empty(), self.trials.block[self.trials.counted]
@@ -522,14 +524,14 @@ class ResultTable:
                     counts.update(list(dict.fromkeys(flag.name for flag in self.endings[number][0])))
         return dict(counts.most_common())
 
-    def flagged(self, cell: Cell, arm: str, names: AbstractSet[str]) -> list[int]:
+    def flagged(self, cell: Cell, arm: str, names: frozenset[str]) -> list[int]:
         """The blocks whose trial that counts has one of these flags."""
-        trials = self.numbers(cell, arm).items() if names else ()
-        return [
-            block
-            for block, number in trials
-            if not names.isdisjoint(flag.name for flag in self.endings.get(number, ((), None))[0])
-        ]
+        key = cell, arm, names
+        if names and key not in self._flagged:
+            rows = self.trials.counted[self.trials.counted_at(cell, arm)]
+            tried = zip(self.trials.block[rows].tolist(), self._tried(rows), strict=True)
+            self._flagged[key] = [at for at, one in tried if not names.isdisjoint(flag.name for flag in one.flags)]
+        return self._flagged.get(key, [])
 
     def statuses(self, arm: str) -> dict[str, int]:
         """How many trials of an arm ended in each way, by the name of the status."""
@@ -546,8 +548,8 @@ class ResultTable:
             return why
         if isinstance(measure.source, Statistic):
             return f"too few values for {measure.source.name}, or none"
-        flags, _ = self.endings.get(int(self.trials.number[rows[0]]), ((), None))
-        why = next((f": {flag.detail}" for flag in flags if flag.name in measure.below_by), "")
+        (last,) = self._tried(rows)
+        why = next((f": {flag.detail}" for flag in last.flags if flag.name in measure.below_by), "")
         return f"the result has no {measure.name}{why}"
 
     def ending(self, cell: Cell, arm: str) -> str:

@@ -129,8 +129,12 @@ def total(context: Context, name: str, cells: Sequence[Cell], arm: str) -> float
 
 def estimated(context: Context, cell: Cell, arm: str) -> bool:
     """Whether most of the valid trials could pace what the path carries, and were answered."""
-    without = sum(total(context, name, [cell], arm) for name in ("refused", "no_answer"))
-    return 2 * without < len(context.table.numbers(cell, arm))
+    return not _half(context, cell, arm, "refused", "no_answer")
+
+
+def _half(context: Context, cell: Cell, arm: str, *names: str) -> bool:
+    """Whether half of the valid trials or more are counted under these names."""
+    return 2 * sum(total(context, name, [cell], arm) for name in names) >= len(context.table.numbers(cell, arm))
 
 
 def at_least(context: Context, cell: Cell, arm: str) -> str:
@@ -248,9 +252,7 @@ def _accuracy(context: Context, arm: str, estimators: tuple[str, ...], cells: Se
     return Accuracy(
         *(arm, estimators, context.level(cells[0], "timing"), context.level(cells[0], "through")),
         cells=len(errors),
-        refused=sum(
-            2 * total(context, "refused", [cell], arm) >= len(context.table.numbers(cell, arm)) for cell in cells
-        ),
+        refused=sum(_half(context, cell, arm, "refused") for cell in cells),
         off=_median(context, errors),
         no_truth=not any(_of(context, "truth", cells, arm).values()),
         covered=round(sum(held)),

@@ -133,7 +133,8 @@ class Context:
         compare = self.table.differed if asked.by_difference else self.table.compared
         beside = compared and arm != self.table.reference and self.table.has(asked, cell, arm)
         found = self.estimate(asked, cell, arm)
-        bounded = found.point is not None and self.table.may_be_higher(asked, cell, arm)
+        if not note and found.point is not None and self.table.may_be_higher(asked, cell, arm):
+            note = "at least that"
         return self.of(
             asked.name,
             self.place(cell, arm),
@@ -142,7 +143,7 @@ class Context:
             compared=compare(asked, cell, arm) if beside else None,
             better=asked.better,
             rank=rank,
-            note=note or ("at least that" if bounded else ""),
+            note=note,
             hint=hint,
         )
 

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from virtgauge.claims.figures import LIMITED, Figure, Figures
-from virtgauge.claims.model import Cells, Level, Range, claim_file
+from virtgauge.claims.figures import LIMITED, Figure, Figures, fits
+from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
@@ -26,6 +26,7 @@ from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load
 
 _INTERFACES: dict[str, insights.Interfaces] = {"full emulation": "emulated", "virtio": "paravirtual"}
 _QUANTITIES = {"us": DURATION, "Mbit/s": BIT_RATE, "ratio": RATIO}
+_Curve = Callable[[Cell, str], Mapping[int, Sequence[tuple[float, float]]]]
 _NEAR = 0.1  # A load of ours within a tenth of the paper's is taken for it
 _SAME_MBPS = (5.0, 10.0, 20.0, 40.0)  # Loads at which latencies of platforms of other throughputs are compared
 _APART = 1.5
@@ -309,16 +310,17 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
     arms = [arm for arm in context.usable_arms if interfaces_of(arm) is not None]
     cells = [cell for cell in context.where({"vector": two_level}) if jain_of(context, cell) is not None]
     throughput, found, silent = context.spec.measure("ndr_bits"), list[Figure](), list[Mapping[str, Level | None]]()
+    curve = functools.cache(functools.partial(_curve, context))
     for cell, arm in itertools.product(cells, arms):
         if context.table.may_be_lower(throughput, cell, arm.name):
             levels = {"frame_bytes": _size(context, cell), "jain": _jain(context, cell)}
             silent.append({"platform": str(interfaces_of(arm)), **levels})
         else:
-            found += _claimed(context, cell, arm)
+            found += _claimed(context, cell, arm, curve)
 
     def missing_reason(measure: str, cells: Cells) -> str:
         words = insights.INTERFACES.get(cells.get("platform"), "")  # type: ignore[call-overload]
-        if _any_of(silent, cells) and not _any_of([{**one.facts, **one.levels} for one in found], cells):
+        if _any_of([one.get for one in silent], cells) and not _any_of([one.level for one in found], cells):
             lost = "the lowest load lost frames in more than a tenth of the results"
             return (f"with {words} " if words else "") + f"{lost}, so that the others do not stand for all"
         if cells.get("own_processor") and found and not any(one.facts["own_processor"] for one in found):
@@ -333,21 +335,18 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
     return check_claims("forwarding", {"": figures})
 
 
-def _any_of(places: Iterable[Mapping[str, Level | None]], asked: Cells) -> bool:
+def _any_of(places: Iterable[Callable[[str], Level | None]], asked: Cells) -> bool:
     """Whether a place is of the platform, frame size and fairness that are asked for, where they are."""
     wanted = [(name, asked[name]) for name in ("platform", "frame_bytes", "jain") if name in asked]
-    return any(
-        all(level.includes(one[name]) if isinstance(level, Range) else level == one[name] for name, level in wanted)
-        for one in places
-    )
+    return any(all(fits(level(name), its) for name, its in wanted) for level in places)
 
 
-def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
+def _claimed(context: Context, cell: Cell, arm: ArmRecord, curve: _Curve) -> Iterator[Figure]:
     told, throughput = insights.results(context).told[cell, arm.name], context.spec.measure("ndr_bits")
     levels: dict[str, Level] = {
         "design": context.level(cell, "design"),
         "settings": f"{arm.kind} {sorted(insights.settings_of(arm).items(), key=str)}",
-        "frame_bytes": float(context.level(cell, "frame_bytes")),
+        "frame_bytes": _size(context, cell),
         "jain": _jain(context, cell),
     }
     facts: dict[str, Level] = {
@@ -364,7 +363,7 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
         limited = LIMITED * context.table.may_be_higher(latency, cell, arm.name)
         yield from figure("latency_us", {**levels, "load": percent}, values, may_be_higher=limited)
     for mbps in _SAME_MBPS:
-        values = functools.partial(_at_rate, context, cell, mbps)
+        values = functools.partial(_at_rate, curve, cell, mbps)
         yield from figure("latency_at_rate_us", {**levels, "at_mbps": mbps}, values)
 
 
@@ -372,16 +371,21 @@ def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: 
     return {block: factor * value for block, value in context.table.values(measure, cell, arm).items()}
 
 
-def _at_rate(context: Context, cell: Cell, mbps: float, arm: str) -> dict[int, float]:
-    """L_tot in µs at a load, by block: between the loads beside it that were measured, in logarithms."""
+def _curve(context: Context, cell: Cell, arm: str) -> dict[int, list[tuple[float, float]]]:
+    """By block the loads (Mbit/s) up to the throughput, ascending, with L_tot (µs) at each."""
     found: dict[int, list[tuple[float, float]]] = {}
     for entry in (at_load(percent) for percent in loads(context, [cell]) if percent <= 100):
         offered = _scaled(context, entry["offered"], cell, 1e-6, arm)
         for block, latency in _scaled(context, entry["latency"], cell, 1e-3, arm).items():
             found.setdefault(block, []).append((offered[block], latency))
+    return {block: sorted(points) for block, points in found.items()}
+
+
+def _at_rate(curve: _Curve, cell: Cell, mbps: float, arm: str) -> dict[int, float]:
+    """L_tot in µs at a load, by block: between the loads beside it that were measured, in logarithms."""
     between: dict[int, float] = {}
-    for block, points in found.items():
-        for (low, one), (high, other) in itertools.pairwise(sorted(points)):
+    for block, points in curve(cell, arm).items():
+        for (low, one), (high, other) in itertools.pairwise(points):
             if low <= mbps <= high <= _APART * low * (1 + 1e-9):
                 part = math.log(mbps / low) / math.log(high / low)
                 between[block] = one ** (1 - part) * other**part

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from virtgauge.claims.figures import Figure, Figures
-from virtgauge.claims.model import Cells, Level, claim_file
+from virtgauge.claims.figures import Figure, Figures, fits
+from virtgauge.claims.model import Cells, CellTest, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
@@ -137,16 +138,21 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return _least_tail(context, cell, arm)
         return context.values(f"{cell.probe}.{_STATISTICS[measure]}", cell, arm)
 
+    tests = itertools.chain.from_iterable(claim.tests for claim in claim_file("timing").claim)
+    tails = [test.cells for test in tests if isinstance(test, CellTest) and test.measure == _TAIL]
     figures: list[Figure] = []
     for place in sorted(cells, key=lambda place: (_ORDER.index(place[1]), _ORDER.index(place[3]))):
         table, function, name, load = place
         asked = [*_STATISTICS, *([_CPU_SHARE] if table == "sleep_miss" else [])]
         for measure in asked if name in judged else ():
             arm, of = judged[name], functools.partial(values, table, function, load, measure)
-            if at_least := (table, measure) == ("sleep_miss", _TAIL) and not of(name):
-                of = functools.partial(values, table, function, load, _LEAST_TAIL)
             own = paper_platform(arm)
             levels: dict[str, Level] = {"table": table, "function": function, "load": load, "platform": own or name}
+            asked_for = measure == _TAIL and any(
+                all(fits(level, at[factor]) for factor, level in levels.items() if factor in at) for at in tails
+            )
+            if at_least := asked_for and table == "sleep_miss" and not of(name):
+                of = functools.partial(values, table, function, load, _LEAST_TAIL)
             plain = not arm.is_virtual and (arm.kind != "oci" or arm.settings.get("runtime") in _PLAIN_RUNTIMES)
             facts: dict[str, Level] = {
                 "of_the_paper": own is not None,

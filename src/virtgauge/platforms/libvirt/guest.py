@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
-from virtgauge.host.policy import PLAIN_WEIGHT, Applied, Policy, PolicyError
+from virtgauge.host.policy import PLAIN_WEIGHT, XEN_WEIGHT, Applied, Policy, PolicyError
 from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Confinement
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, waited
 
 _PLAIN_SHARES = 1024  # Of cgroup v1; where libvirt's daemon has cgroup v2, its plain weight is 100, as ours
-_PLAIN_XEN_WEIGHT = 256
 _TUNES = {
     "read_bps": "read_bytes_sec",
     "write_bps": "write_bytes_sec",
@@ -132,7 +131,7 @@ class DomainPolicy:
     def _found_weight(self) -> int:
         if self._scheduler is None:
             return PLAIN_WEIGHT
-        plain = _PLAIN_XEN_WEIGHT if self._scheduler.weight == "weight" else _PLAIN_SHARES
+        plain = XEN_WEIGHT if self._scheduler.weight == "weight" else _PLAIN_SHARES
         return int(self._knobs().get(self._scheduler.weight) or plain)
 
     def _knobs(self) -> dict[str, int]:

@@ -101,8 +101,7 @@ class QemuPlatform(AcceleratedPlatform):
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
         super().__init__(self.settings.accelerator)
-        tuning = self.settings.tuning
-        self.fills_memory = tuning.hugepages is None and bool(tuning.memory_locked or tuning.memory_prealloc)
+        self.fills_memory = self.settings.tuning.filled_by is not None
         self._without: tuple[str, ...] | None = None
         """Features of the host's processor that KVM refuses to its guests; None until a probe has told."""
         self._hung = 0

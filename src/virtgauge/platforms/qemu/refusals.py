@@ -142,8 +142,7 @@ def _of_memory(asked: Asked) -> Said:
         limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         if limit != resource.RLIM_INFINITY and limit < mib << 20 and (lacks := lacking("CAP_IPC_LOCK")):
             yield "memory_locked", f"a process may lock {limit >> 20} MiB{lacks}", f"{AS_ROOT}, or ulimit -l unlimited"
-    field = next((name for name in ("memory_locked", "memory_prealloc") if getattr(tuning, name)), None)
-    if field and tuning.hugepages is None and (free := available_mib(asked.root)) is not None and free < mib:
+    if (field := tuning.filled_by) and (free := available_mib(asked.root)) is not None and free < mib:
         yield field, f"the guest has {mib} MiB, and {free} MiB are available", "set memory_mib to less"
 
 

@@ -140,6 +140,12 @@ class Tuning(Section):
         return self.vcpu_scheduling not in (None, "other")
 
     @property
+    def filled_by(self) -> str | None:
+        """The field by which a guest takes all its memory at launch, and not of pages that were reserved."""
+        names = () if self.hugepages is not None else ("memory_locked", "memory_prealloc")
+        return next((name for name in names if getattr(self, name)), None)
+
+    @property
     def of_nics(self) -> list[str]:
         """Fields about interfaces, as far as they are given."""
         names = {"nic_backend", "vhost", "vhost_user", "nic_queues", "nic_mergeable", "nic_tx"}

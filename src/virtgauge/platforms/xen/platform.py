@@ -16,7 +16,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import is_xen_host
-from virtgauge.host.policy import Applied, Policy, PolicyError
+from virtgauge.host.policy import XEN_WEIGHT, Applied, Policy, PolicyError, xen_weight
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
@@ -29,7 +29,6 @@ from virtgauge.platforms.disk_image import NO_FOLDERS
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.xen.dom0 import Dom0, XenError
 from virtgauge.platforms.xen.toolstack import (
-    XEN_WEIGHT,
     DomainConfig,
     GuestType,
     Share,
@@ -38,7 +37,6 @@ from virtgauge.platforms.xen.toolstack import (
     Vif,
     facts,
     xen_cap,
-    xen_weight,
 )
 
 

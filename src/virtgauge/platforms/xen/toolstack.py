@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from virtgauge.host.policy import PLAIN_WEIGHT
 from virtgauge.platforms.xen.dom0 import Dom0, XenError
 
 # The configuration of a domain, as ``xl create`` reads it (xl.cfg(5), xl-network-configuration(5)).
@@ -127,10 +125,6 @@ def _lines(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
             yield found.groups()
 
 
-XEN_WEIGHT = 256  # Of everybody, where a weight of virtgauge is 100
-_LEAST_WEIGHT, _LARGEST_WEIGHT = 1, 65_535
-
-
 class Toolstack:
     """``xl`` in a dom0, about one domain as a rule."""
 
@@ -184,12 +178,6 @@ class Toolstack:
         """End a domain at once; one that is gone is no error."""
         with contextlib.suppress(XenError):
             self._dom0.run_now(["xl", "destroy", name])
-
-
-def xen_weight(weight: int, *, reserves: bool = False) -> int:
-    """A weight of virtgauge (100 is everybody's) as Xen's (256 is): the nearest, or no less where it ``reserves``."""
-    exact = weight * XEN_WEIGHT / PLAIN_WEIGHT
-    return min(max(math.ceil(exact) if reserves else round(exact), _LEAST_WEIGHT), _LARGEST_WEIGHT)
 
 
 def xen_cap(cpu_limit: float) -> int:

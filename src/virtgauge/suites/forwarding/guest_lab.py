@@ -38,7 +38,7 @@ _READY_S = 60.0
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # A guest may use up to two of them in a span that begins in the middle of one
 _BEYOND = 1.5  # Times what is allowed is beyond what slices and rounding explain
 LOOP_END = "loop"
-_PAST = "past", "eth99"
+_PAST_PORT, _PAST_NUMBER = "past", 99
 """A link from br0 to br1 past all guests, by which Open vSwitch itself is measured.  A Linux bridge's work is its
 sender's: without a guest one processor does all of it, with one another takes half."""
 _TRANSMIT_MAC, LOOP_MAC, _PAST_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03", "02:76:67:00:00:04"
@@ -141,10 +141,13 @@ class GuestLab(ForwardingLab):
         self._routers = [Router.of(number) for number in range(settings.guests)]
         paths = [Path(_TRANSMIT_MAC, router.ingress.mac, SOURCE, DESTINATION) for router in self._routers]
         loop = [Path(LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
-        super().__init__(stage, tested("eth0", "eth1", paths), tested("eth2", LOOP_END, loop, drain_ns=LOOP_DRAIN_NS))
         past = [Path(_TRANSMIT_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
-        if settings.switch == "openvswitch":
-            self._past = tested("eth0", "eth1", past, drain_ns=LOOP_DRAIN_NS)
+        super().__init__(
+            stage,
+            tested("eth0", "eth1", paths),
+            tested("eth2", LOOP_END, loop, drain_ns=LOOP_DRAIN_NS),
+            tested("eth0", "eth1", past, drain_ns=LOOP_DRAIN_NS) if settings.switch == "openvswitch" else None,
+        )
         self.cpus, self.switch, self.namespace = cpus, switch, lab
         self._sent = self._arrived = 0
         self.own_processors = cpus.has_one_for_each(settings)
@@ -283,13 +286,14 @@ def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuP
     )
     stage.at_end(switch.close)
     routers = [Router.of(number) for number in range(settings.guests)]
-    past = _PAST if settings.switch == "openvswitch" else ()
-    if past:
-        connect(lab, lab, [Nic(port=past[0], mac=_PAST_MAC)], first=int(past[1].removeprefix("eth")))
-    switch.add_bridge("br0", [TRANSMIT_PORT, *past[:1], *(router.ingress.port for router in routers)])
-    switch.add_bridge("br1", [RECEIVE_PORT, *past[1:], *(router.egress.port for router in routers)])
+    way_in, way_out = [TRANSMIT_PORT], [RECEIVE_PORT]
+    if settings.switch == "openvswitch":
+        connect(lab, lab, [Nic(port=_PAST_PORT, mac=_PAST_MAC)], first=_PAST_NUMBER)
+        way_in, way_out = [*way_in, _PAST_PORT], [*way_out, f"eth{_PAST_NUMBER}"]
+    switch.add_bridge("br0", [*way_in, *(router.ingress.port for router in routers)])
+    switch.add_bridge("br1", [*way_out, *(router.egress.port for router in routers)])
     for rules in zip(*(router.rules for router in routers), strict=True):
         switch.add_rules(rules)
-    if past:
-        switch.add_rules([Rule(TRANSMIT_PORT, RECEIVE_MAC, past[0]), Rule(past[1], RECEIVE_MAC, RECEIVE_PORT)])
+    if settings.switch == "openvswitch":
+        switch.add_rules([Rule(way_in[0], RECEIVE_MAC, way_in[1]), Rule(way_out[1], RECEIVE_MAC, way_out[0])])
     return switch

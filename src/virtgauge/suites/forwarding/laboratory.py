@@ -40,28 +40,36 @@ class TesterCalibration:
 
 
 async def calibrate(loop: Offer, highest_pps: float, duration_s: float) -> TesterCalibration:
-    """Find the tester's limit on the bare loop, coming from above."""
+    """Find the tester's limit on the bare loop, and its own latency at half of that."""
+    limit_pps, port = await _limit(loop, highest_pps, duration_s)
+    if limit_pps is None:
+        return TesterCalibration(None, port)
+    half = await loop(limit_pps / 2, duration_s)
+    latency = merged([flow.latency for flow in half.flows if flow.latency is not None])
+    return TesterCalibration(
+        limit_pps=limit_pps,
+        port=port,
+        latency_mean_ns=latency.mean / 1000 if latency else None,
+        latency_max_ns=latency.maximum / 1000 if latency else None,
+        late_share=half.late / half.sent if half.sent else None,
+    )
+
+
+async def _limit(offer: Offer, highest_pps: float, duration_s: float) -> tuple[float | None, str]:
+    """The highest rate that passes whole, coming from above, or None where not even the lowest does; and the port."""
     rate = highest_pps
     # A short trial far beyond the limit stretches, and so tells the rate at which it was really sent.
-    first = await loop(rate, _FIRST_TRIAL_S)
+    first = await offer(rate, _FIRST_TRIAL_S)
     if not first.passes(0.0):
         rate = min(rate, first.received_pps)
     for _ in range(_MOST_STEPS):
         if rate * duration_s < 1:
             break
-        trial = await loop(rate, duration_s)
+        trial = await offer(rate, duration_s)
         if trial.passes(0.0):
-            half = await loop(rate / 2, duration_s)
-            latency = merged([flow.latency for flow in half.flows if flow.latency is not None])
-            return TesterCalibration(
-                limit_pps=rate,
-                port=trial.port,
-                latency_mean_ns=latency.mean / 1000 if latency else None,
-                latency_max_ns=latency.maximum / 1000 if latency else None,
-                late_share=half.late / half.sent if half.sent else None,
-            )
+            return rate, trial.port
         rate = min(rate, max(trial.received_pps, rate / 2)) * _BACK_OFF
-    return TesterCalibration(None, first.port)
+    return None, first.port
 
 
 class ForwardingLab(Testbed, abc.ABC):
@@ -71,11 +79,11 @@ class ForwardingLab(Testbed, abc.ABC):
     # why the guests' CPU limit is not in force, in words; None where it is, as far as seen, or there is none
     unbound: str | None = None
 
-    def __init__(self, stage: Stage, tester: Tester, loop: Tester) -> None:
+    def __init__(self, stage: Stage, tester: Tester, loop: Tester, past: Tester | None = None) -> None:
         super().__init__(stage)
         self._tester = dataclasses.replace(tester, drain_ns=round(tester.drain_ns * self.timeout_factor))
         self._loop = loop  # the same tester on a bare loop to itself: what it can do
-        self._past: Tester | None = None  # the same past all guests, through the switches alone
+        self._past = past  # the same past all guests, through the switches alone
         self.flows = len(tester.paths)
         self._calibrations: dict[int, TesterCalibration] = {}
 
@@ -104,8 +112,8 @@ class ForwardingLab(Testbed, abc.ABC):
             found = await calibrate(functools.partial(offer, self._loop), highest_pps, duration_s)
             if self._past is not None and found.limit_pps is not None:
                 await offer(self._past, *_WARM_UP)
-                switches = await calibrate(functools.partial(offer, self._past), found.limit_pps, duration_s)
-                found = dataclasses.replace(found, switch_pps=switches.limit_pps)
+                switch_pps, _ = await _limit(functools.partial(offer, self._past), found.limit_pps, duration_s)
+                found = dataclasses.replace(found, switch_pps=switch_pps)
             self._calibrations[frame_bytes] = found
         return self._calibrations[frame_bytes]
 

@@ -67,8 +67,9 @@ def placement(cores: str, cpus: Sequence[int]) -> Placement:
         return Placement(tuple(cpus), tuple(cpus))
     if cores == "1":
         return Placement(last, last)
-    apart = [cpu for cpu in cpus if core_of(cpu) != core_of(last[0])] or cpus[:-1] or cpus
-    return Placement(last, tuple(apart[-1:]))
+    core = core_of(last[0])
+    apart = next((cpu for cpu in reversed(cpus) if core_of(cpu) != core), cpus[-2:][0])
+    return Placement(last, (apart,))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -88,6 +88,8 @@ class IsolationSuite(Suite):
     def cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
         for (benchmark, block, cores), governor in itertools.product(self._benchmarks(), self._settings.governors):
+            testbed = testbed_of(self._settings, cores, governor)
+            self._testbeds[testbed.name] = testbed
             levels: list[tuple[str, int, str, str, float]] = []
             if not self._bound_by_hand:
                 levels.append((NOTHING, 0, NOTHING, NOTHING, 100.0))
@@ -109,7 +111,7 @@ class IsolationSuite(Suite):
                     "share": f"{share:g}",
                     **({} if governor == AS_IS else {"governor": governor}),
                 }
-                cell = self._cell(factors)
+                cell = self._cell(factors, testbed)
                 found.setdefault(cell.key, cell)
         return list(found.values())
 
@@ -130,9 +132,7 @@ class IsolationSuite(Suite):
                 if policy != "disk-limit" or uses_disk(does):
                     yield policy, on, share
 
-    def _cell(self, factors: dict[str, str]) -> Cell:
-        testbed = testbed_of(self._settings, factors["cores"], factors.get("governor", AS_IS))
-        self._testbeds[testbed.name] = testbed
+    def _cell(self, factors: dict[str, str], testbed: TestbedSpec) -> Cell:
         params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
         filled_s = _filled_s(self._settings, params, _USUAL_FILL_BPS)
         expected_s = self._settings.warmup_s + self._settings.seconds + 0.3 + filled_s
