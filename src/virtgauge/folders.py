@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
+import time
 from pathlib import Path
+
+_LEFT_ALONE_S = 3600.0  # Long enough that a guest has opened what it boots from
 
 
 def cache_root() -> Path:
@@ -48,3 +52,28 @@ def _is_firm(folder: os.stat_result) -> bool:
     """Whether what is in a folder can be renamed by root and this user alone."""
     own = folder.st_uid in (0, os.geteuid())
     return own and (not folder.st_mode & 0o022 or bool(folder.st_mode & stat.S_ISVTX))
+
+
+def is_kept(target: Path) -> bool:
+    """Whether a file is in the cache; if so it counts as used just now (:func:`forget_unused`)."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(target)
+        return True
+    return False
+
+
+def forget_unused(folder: Path, pattern: str, most: int) -> None:
+    """Remove files of the cache but the ``most`` that were used last, and those that may be in use just now.
+
+    Another run may have found a file, and not yet opened it: what was used within an hour stays.
+    """
+    used = {path: found.st_mtime for path in folder.glob(pattern) if (found := _stat(path)) is not None}
+    for path in sorted(used, key=used.__getitem__)[:-most]:
+        if time.time() - used[path] > _LEFT_ALONE_S:
+            path.unlink(missing_ok=True)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    with contextlib.suppress(FileNotFoundError):  # another run has removed it
+        return path.stat()
+    return None

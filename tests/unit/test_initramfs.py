@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ import pytest
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.platforms.boot_files import build_initramfs
 from virtgauge.provision.kernel import ModuleError, module_closure
+
+LONG_AGO = time.time() - 86_400
 
 
 def module(folder: Path, name: str, depends: str) -> Path:
@@ -120,10 +124,41 @@ def test_the_cache_is_used_until_something_changes(tmp_path: Path, agent: AgentB
     assert all(not path.name.startswith(".partial") for path in cache.iterdir())
 
 
-def test_the_cache_does_not_grow_with_every_build(tmp_path: Path, agent: AgentBinary) -> None:
-    cache = tmp_path / "cache"
-    for build in range(20):
+def built(agent: AgentBinary, cache: Path, builds: int) -> list[Path]:
+    """The archives of so many agents, one after another, which nobody has used since."""
+    made = []
+    for build in range(builds):
         agent.path.write_bytes(b"agent %d" % build)
-        latest = build_initramfs(agent, [], cache)
-        assert latest.is_file()
-    assert len(list(cache.iterdir())) <= 9
+        made.append(build_initramfs(agent, [], cache))
+        assert made[-1].is_file()
+        os.utime(made[-1], (LONG_AGO + build, LONG_AGO + build))
+    return made
+
+
+def test_the_cache_does_not_grow_with_every_build(tmp_path: Path, agent: AgentBinary) -> None:
+    made = built(agent, tmp_path / "cache", 20)
+    assert {path for path in made if path.exists()} == set(made[-8:])
+
+
+def test_what_another_run_has_just_found_in_the_cache_is_not_removed_before_it_boots(
+    tmp_path: Path, agent: AgentBinary
+) -> None:
+    cache = tmp_path / "cache"
+    made = built(agent, cache, 8)
+    agent.path.write_bytes(b"agent 0")
+    assert build_initramfs(agent, [], cache) == made[0]  # the one that was made first, and is about to be booted
+    agent.path.write_bytes(b"agent of another run")
+    build_initramfs(agent, [], cache)
+    assert [path.exists() for path in made] == [True, False, *[True] * 6]
+
+
+def test_whatever_was_used_within_the_hour_stays(tmp_path: Path, agent: AgentBinary) -> None:
+    cache = tmp_path / "cache"
+    made = built(agent, cache, 12)[-8:]
+    now = time.time()
+    for path in made:
+        os.utime(path, (now - 1800, now - 1800))
+    for build in range(4):
+        agent.path.write_bytes(b"agent %d of another run" % build)
+        build_initramfs(agent, [], cache)
+    assert all(path.exists() for path in made)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.folders import cache_root, write_whole
+from virtgauge.folders import cache_root, forget_unused, is_kept, write_whole
 from virtgauge.image.contents import root_archive
 from virtgauge.platforms.base import GuestSpec, LaunchError, stage
 from virtgauge.provision.kernel import ModuleError, module_closure, module_name
@@ -33,7 +33,7 @@ _DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 """Of a data disk.  ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
 _ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
-_KEPT = 8
+_KEPT = 8  # Every build of the agent makes another one
 _ALIGNED = 4  # Where the kernel looks for the beginning of an archive that is not compressed
 
 
@@ -50,11 +50,9 @@ def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path, un
     first = b"" if under is None else under.read_bytes()
     archive = first + b"\0" * (-len(first) % _ALIGNED) + root_archive(agent, modules, {})
     target = cache / f"{hashlib.sha256(archive).hexdigest()[:32]}.cpio"
-    if not target.is_file():
+    if not is_kept(target):
         write_whole(target, archive)
-        # every build of the agent makes another one: keep the latest few
-        for stale in sorted(cache.glob("*.cpio"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
-            stale.unlink(missing_ok=True)
+        forget_unused(cache, "*.cpio", _KEPT)
     return target
 
 

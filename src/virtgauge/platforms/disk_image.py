@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.errors import UnavailableError
-from virtgauge.folders import cache_root
+from virtgauge.folders import cache_root, forget_unused, is_kept
 from virtgauge.host.mounts import unmount_disk_image
 from virtgauge.host.process import child_setup, ran
 from virtgauge.host.rights import lacking
@@ -76,11 +76,9 @@ class OwnDiskImage(OwnKernel):
                 )
             name = hashlib.sha256(os.fsencode(self.image_key)).hexdigest()[:32]
             target = cache_root() / "disk-images" / f"{name}.raw"
-            if not target.is_file():
+            if not is_kept(target):
                 await _convert(image, target)
-                with contextlib.suppress(FileNotFoundError):  # another run has removed it
-                    for older in sorted(target.parent.glob("*.raw"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
-                        older.unlink()
+                forget_unused(target.parent, "*.raw", _KEPT)
             return target
         except OSError as error:
             told = f"disk_image: {error.filename}: {error.strerror}"
