@@ -132,6 +132,9 @@ class LostScheduler:
             return True
         return False
 
+    def workers_are_back(self):
+        return all((self.folder / f"{name}.log").read_text().count("is connected to") == 2 for name in HOSTS)
+
     def kill_scheduler(self):
         self.scheduler.send_signal(signal.SIGKILL)
         self.scheduler.wait()
@@ -207,6 +210,7 @@ def test_a_scheduler_that_stays_away_ends_the_run_as_incomplete_and_it_can_be_re
 
     with_them = datetime.datetime.now(datetime.UTC).isoformat()
     lost.start_scheduler()
+    wait_until("both workers", lost.workers_are_back)  # which look for it every few seconds: the plan's 2 s are fewer
     again = lost.command("resume", lost.folder / "run")
     out, err = again.communicate(timeout=120)
     assert again.returncode == ExitCode.OK, out + err
