@@ -6,13 +6,18 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
+from forwarding_results import add_result, paper_arms, result
 from judged import DURATION, run_of
+from synthetic import manifest
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.requirements import resolve
 from virtgauge.decisions.verdicts import Judge, Verdict
-from virtgauge.ledger.records import BLOCKS_PER_HOST, HostRecord
+from virtgauge.ledger.records import BLOCKS_PER_HOST, Flag, HostRecord
+from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Requirement
+from virtgauge.results.table import ResultTable
 
 
 def verdict(by_host: dict[str, float], *, as_fleet: bool) -> Verdict:
@@ -52,3 +57,30 @@ def test_one_host_that_fails_is_named() -> None:
 def test_pooled_hosts_would_have_hidden_it() -> None:
     """What judging each host is for: over all of them the median passes."""
     assert verdict({"a": 50, "b": 150, "c": 50}, as_fleet=False).outcome is not Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("limited", "factors", "outcomes"),
+    [
+        ("a", (0.5, 1.0, 1.0), (Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.PASS)),
+        ("a", (0.5, 0.5, 1.0), (Outcome.INCONCLUSIVE, Outcome.FAIL, Outcome.PASS)),
+        ("bc", (0.5, 1.0, 1.0), (Outcome.FAIL, Outcome.PASS, Outcome.PASS)),
+    ],
+)
+def test_what_limits_one_host_says_nothing_of_another(
+    tmp_path: Path, limited: str, factors: tuple[float, ...], outcomes: tuple[Outcome, ...]
+) -> None:
+    """On an NDR of at least 0.8, where the testers of some hosts are what limits it."""
+    arm = paper_arms()[0]
+    hosts = [HostRecord(name, index, {}, {}, (arm.record.name,)) for index, name in enumerate("abc")]
+    ledger = Ledger.create(tmp_path / "run", manifest([arm.record], hosts=tuple(hosts)))
+    for host, factor in zip(hosts, factors, strict=True):
+        flags = (Flag("generator-limited", "why", fatal=False),) if host.name in limited else ()
+        for repetition in range(9):  # a host that fails needs the confidence for three
+            told = result(arm, 12, 64, factor * (1 + repetition / 1000))
+            add_result(ledger, arm.record, "k=12", 64, host.index * BLOCKS_PER_HOST + repetition, told, flags)
+    least = 0.8 * result(arm, 12, 64, 1.0)["throughput_pps"]
+    required = Requirement(suite="forwarding", measure="ndr", unit="frames/s", at_least=least)
+    requirements = resolve([required], None, [arm.record.name], 0.95, "test")
+    (found,) = Judge(requirements, ResultTable(ledger), any_time_valid=False).verdicts()
+    assert tuple(cell.outcome for cell in found.cells) == outcomes

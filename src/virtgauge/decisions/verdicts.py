@@ -142,7 +142,7 @@ class Judge:
             numbers = table.numbers(cell, table.reference)
             trials += tuple(numbers[block] for block in figures)
         decision = self._decision(requirement, cell, arm, host, figures, cells)
-        silence = self._bounded(requirement, cell, arm, decision)
+        silence = self._bounded(requirement, cell, arm, host, decision)
         if silence is None and decision.outcome is not Outcome.FAIL:
             silence = self._silence(requirement, cell, arm, host, figures)
         guard = silence or self._guard(requirement, cell, host, decision)
@@ -223,7 +223,9 @@ class Judge:
             return f"{found} beside the reference, whose own may be missing or zero"
         return f"{found}: {measure.lacking or 'what a trial tells does not say'}"
 
-    def _bounded(self, of: BoundRequirement, cell: Cell, arm: str, decision: Decision) -> str | None:
+    def _bounded(
+        self, of: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, decision: Decision
+    ) -> str | None:
         """Why a figure that may be higher does not decide; None where it does all the same."""
         if decision.outcome is Outcome.INCONCLUSIVE:
             return None
@@ -234,7 +236,9 @@ class Judge:
         arms = [arm] if if_higher is not None else []
         arms += [self._table.reference] if of.relative and if_lower is not None else []
         every = of.required.of == "every"
-        if not any(self._table.may_be_higher(of.measure, cell, one, every=every) for one in arms):
+        table = self._table
+        own = {one: _of_host(table.numbers(cell, one), host) for one in arms}
+        if not any(table.may_be_higher(of.measure, cell, one, own[one], every=every) for one in arms):
             return None
         whose = "one of the figures" if of.relative else "the figure"
         return f"{whose} is a lower bound, for what limited it is not what is tested: more repetitions would not help"

@@ -9,7 +9,7 @@ import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -270,10 +270,16 @@ class ResultTable:
             return "the higher figure leaves out trials in which it was below all that was tried"
         return "the lower figure is a lower bound" if self.may_be_higher(measure, *lower) else ""
 
-    def may_be_higher(self, measure: Measure, cell: Cell, arm: str, *, every: bool = False) -> bool:
-        """Whether a figure is a lower bound, as it is of half of its trials or more; of ``every`` trial's, of one."""
-        found = self.flagged(cell, arm, measure.bounded_by)
-        return bool(found) and (every or 2 * len(found) >= len(self.numbers(cell, arm)))
+    def may_be_higher(
+        self, measure: Measure, cell: Cell, arm: str, among: Container[int] | None = None, *, every: bool = False
+    ) -> bool:
+        """Whether a figure is a lower bound, as it is of half of its trials or more; of ``every`` trial's, of one.
+
+        Of all repetitions, or of those ``among`` some blocks.
+        """
+        valid = [block for block in self.numbers(cell, arm) if among is None or block in among]
+        found = set(self.flagged(cell, arm, measure.bounded_by)).intersection(valid)
+        return bool(found) and (every or 2 * len(found) >= len(valid))
 
     def may_be_lower(self, measure: Measure, cell: Cell, arm: str) -> bool:
         """Whether a figure leaves out more than a tenth of its trials, for it was below all that was tried."""
