@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from virtgauge.suites.storage.databases import database
+from virtgauge.suites.storage.laboratories import ServedTestbed
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.storage.trial import filled
 
@@ -66,3 +67,11 @@ def test_a_server_on_java_runs_in_before_its_first_trial_alone(name: str, before
     assert testbed.has_run_in is bool(before)
     trial = ["prepare 0", "measured", "drop"]
     assert client.asked == [*before, *trial, *trial]
+
+
+def test_a_server_that_was_started_again_after_a_crash_has_to_run_in_again() -> None:
+    testbed = object.__new__(ServedTestbed)
+    testbed.has_run_in = True
+    testbed._client, testbed._process = None, SimpleNamespace(start=nothing)  # type: ignore[assignment]
+    asyncio.run(testbed.restart("server"))
+    assert not testbed.has_run_in

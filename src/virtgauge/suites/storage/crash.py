@@ -80,7 +80,9 @@ def _flags(target: Target, what: str, audited: Mapping[str, Any]) -> list[Flag]:
     if wrong := audited["wrong_rows"]:
         flags.append(Flag("wrong-answer", f"{wrong} rows are there with other values than were written"))
     missing, profile = audited["missing_rows"], target.profile
-    if missing and profile is not None and what == "server" and profile.survives_kill:
-        text = f"{missing} of {audited['acknowledged_rows']} acknowledged rows are missing after the server was killed"
+    survives = profile is not None and (profile.survives_kill if what == "server" else profile.flushes_each_write)
+    if missing and profile is not None and survives:
+        ended = "the server was killed" if what == "server" else "the machine's power was cut"
+        text = f"{missing} of {audited['acknowledged_rows']} acknowledged rows are missing after {ended}"
         flags.append(Flag("durability", f"{text}, which {profile.name} should survive", fatal=False))
     return flags

@@ -154,6 +154,7 @@ class GuestTestbed(StorageTestbed):
             raise StoreError("unsupported", error.message) from error
 
     async def restart(self, what: str) -> None:
+        await super().restart(what)
         if what == "machine":  # a second guest on the same disk
             crashed = self.stage.guests.pop(0)
             used_ns = crashed.accounting().cpu_ns or 0

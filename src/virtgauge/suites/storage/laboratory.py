@@ -152,6 +152,7 @@ class StorageTestbed(Testbed, abc.ABC):
 
     async def restart(self, what: str) -> None:
         """Start on the same data again what :meth:`crash` has ended. Raises StoreError, LaunchError."""
+        self.has_run_in = False
 
     async def explain(self, error: StoreError) -> StoreError:
         """A failure of the client, with what became of the server."""
