@@ -56,10 +56,13 @@ def _is_firm(folder: os.stat_result) -> bool:
 
 def is_kept(target: Path) -> bool:
     """Whether a file is in the cache; if so it counts as used just now (:func:`forget_unused`)."""
-    with contextlib.suppress(FileNotFoundError):
+    try:
         os.utime(target)
-        return True
-    return False
+    except FileNotFoundError:
+        return False
+    except OSError:  # a cache that can only be read: nobody removes anything there either
+        return target.is_file()
+    return True
 
 
 def forget_unused(folder: Path, pattern: str, most: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -150,6 +151,18 @@ def test_what_another_run_has_just_found_in_the_cache_is_not_removed_before_it_b
     agent.path.write_bytes(b"agent of another run")
     build_initramfs(agent, [], cache)
     assert [path.exists() for path in made] == [True, False, *[True] * 6]
+
+
+def test_a_cache_that_can_only_be_read_is_used(
+    tmp_path: Path, agent: AgentBinary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (made,) = built(agent, tmp_path / "cache", 1)
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert build_initramfs(agent, [], tmp_path / "cache") == made
 
 
 def test_whatever_was_used_within_the_hour_stays(tmp_path: Path, agent: AgentBinary) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,8 @@ async def test_a_qcow2_is_converted_once_for_its_content(
     again = await settings.raw_image()
     assert again is not None
     assert again.read_bytes() == b"\7" * 512 + bytes(SIZE - 512)
+    for days, older in enumerate((again, first), start=1):
+        os.utime(older, (time.time() - days * 86_400,) * 2)
     for number in range(3):
         await OwnDiskImage(disk_image=shutil.copy(qcow2, tmp_path / f"copy{number}")).raw_image()
     assert len(list(cache.iterdir())) == 4, "the last ones"
