@@ -135,7 +135,7 @@ def isolation_ledger(
     *,
     blocks: int = 6,
     spread: float = 0.005,
-    fields: Mapping[str, Any] | None = None,
+    fields: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda factors: {},
     flags: Sequence[Flag] = (),
     wake_ups: int = 5000,
     refused: Callable[[str, Mapping[str, str]], str | None] = lambda arm, factors: None,
@@ -148,7 +148,7 @@ def isolation_ledger(
         designs: of the plan.
         blocks: independent repetitions.
         spread: log standard deviation of a repetition's rates.
-        fields: of every result, to set.
+        fields: of the result of a cell with these factors, to set.
         flags: of every trial; a fatal one makes it invalid.
         wake_ups: timed in a trial of the benchmark ``wake``.
         refused: why an arm cannot run the cell of these factors; None when it can.
@@ -165,7 +165,7 @@ def isolation_ledger(
             for factors in cells.values():
                 reason = refused(arm.record.name, factors)
                 result, histograms = ({}, {}) if reason else outcome(arm, factors, random, spread, wake_ups)
-                result |= {} if reason else dict(fields or {})
+                result |= {} if reason else fields(factors)
                 ledger.add_trial(_trial(arm.record, factors, block, result, flags, reason), histograms, {})
     ledger.add_event("completed", "")
     return ledger

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import isolation_results
 import pytest
-from isolation_reports import rows_of
-from isolation_results import Design, IsolationArm, isolation_arms, isolation_ledger
+from isolation_reports import HOST, built, rows_of
+from isolation_results import Design, IsolationArm, isolation_arms
 from shown import shown
 from synthetic import arm_record
 
@@ -24,6 +23,8 @@ from virtgauge.specs.blocks import Value
 pytestmark = pytest.mark.slow
 
 BOTH = "limit+reservation"
+VM = IsolationArm(arm_record("vm", "qemu", "VM"))
+SAVES_ENERGY = {"frequency": {"before_hz": 0.8e9, "after_hz": 3.2e9}}
 
 
 # -- the paper's own figures -------------------------------------------------------------------------
@@ -60,7 +61,7 @@ DESIGNS = (
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
     arms = [dataclasses.replace(arm, contention=arm.contention / 2) for arm in isolation_arms()]
-    return report.build(isolation_ledger(tmp_path_factory.mktemp("claims") / "run", arms, DESIGNS))
+    return built(tmp_path_factory.mktemp("claims"), *DESIGNS, arms=arms)
 
 
 def judged(found: report.Report, arm: str) -> dict[str, CheckedClaim]:
@@ -100,21 +101,20 @@ def test_the_known_truth_is_what_the_verdicts_say(usual: report.Report) -> None:
 
 def test_of_memory_nothing_is_decided_by_guests_that_use_it_by_turns(tmp_path: Path) -> None:
     by_turns, limited = DESIGNS[2], "memory-more-efficient-beside-a-limited-guest"
-    claims = judged(report.build(isolation_ledger(tmp_path / "run", isolation_arms()[:3], [by_turns])), "runc")
+    claims = judged(built(tmp_path / "by turns", by_turns), "runc")
     for name in ("memory-falls-to-80", "memory-is-the-bottleneck", "memory-isolation-worse-as-bottleneck", limited):
         assert claims[name].verdict is Verdict.UNTESTABLE
         placed = "all cores" if name == limited else "a core each or all cores"
         assert claims[name].evidence[0].text.endswith(f", {placed}")
     on_all = dataclasses.replace(by_turns, cores=("all",))
-    claims = judged(report.build(isolation_ledger(tmp_path / "all", isolation_arms()[:3], [on_all])), "runc")
+    claims = judged(built(tmp_path / "all", on_all), "runc")
     assert claims[limited].verdict is not Verdict.UNTESTABLE
 
 
 @pytest.mark.parametrize(("flag", "said"), [("fits-a-cache", "a cache may hold"), ("one-core", "on one core")])
 def test_of_memory_nothing_is_decided_by_caches_and_by_guests_on_one_core(tmp_path: Path, flag: str, said: str) -> None:
     flags = [Flag(flag, "", fatal=False)]
-    ledger = isolation_ledger(tmp_path / "run", isolation_arms()[:3], DESIGNS[:2], flags=flags)
-    claims = judged(report.build(ledger), "runc")
+    claims = judged(built(tmp_path, *DESIGNS[:2], flags=flags), "runc")
     assert claims["memory-falls-to-80"].verdict is Verdict.UNTESTABLE
     assert said in claims["memory-falls-to-80"].evidence[0].text
     on_all = claims["memory-more-efficient-beside-a-limited-guest"]  # of which there are no trials at all
@@ -123,9 +123,16 @@ def test_of_memory_nothing_is_decided_by_caches_and_by_guests_on_one_core(tmp_pa
     assert claims["cpu-limit-honoured-alone"].verdict is Verdict.CONFIRMED
 
 
+def test_a_policy_that_was_not_in_force_decides_nothing(tmp_path: Path) -> None:
+    """As limits of guests that libvirt starts in VirtualBox."""
+    flags = [Flag("policy-no-effect", "tested: cpu_limit: VirtualBox has no such setting here", fatal=False)]
+    checked = judged(built(tmp_path, *DESIGNS[:2], flags=flags), "runc")
+    assert {one.verdict for one in checked.values()} == {Verdict.UNTESTABLE}
+    assert "whose policy was not in force" in checked["cpu-limit-honoured-alone"].evidence[0].text
+
+
 def test_where_memory_is_no_bottleneck_what_is_said_of_it_is_not_contradicted(tmp_path: Path) -> None:
-    arms = [isolation_arms()[0], IsolationArm(arm_record("vm", "qemu", "VM"), contention=0.01)]
-    claims = judged(report.build(isolation_ledger(tmp_path / "run", arms, DESIGNS[1:2])), "vm")
+    claims = judged(built(tmp_path, DESIGNS[1], arms=(HOST, dataclasses.replace(VM, contention=0.01))), "vm")
     bottleneck = claims["memory-is-the-bottleneck"]
     assert bottleneck.verdict is Verdict.UNDECIDED
     assert "fill its channels" in bottleneck.evidence[0].text
@@ -133,8 +140,7 @@ def test_where_memory_is_no_bottleneck_what_is_said_of_it_is_not_contradicted(tm
 
 def test_a_fall_to_80_per_cent_is_not_contradicted_by_better_isolation(tmp_path: Path) -> None:
     """Of which a neighbour's writes leave more than 90 %."""
-    arms = [isolation_arms()[0], IsolationArm(arm_record("vm", "qemu", "VM"), contention=0.2)]
-    claims = judged(report.build(isolation_ledger(tmp_path / "run", arms, DESIGNS[1:2])), "vm")
+    claims = judged(built(tmp_path, DESIGNS[1], arms=(HOST, dataclasses.replace(VM, contention=0.2))), "vm")
     assert claims["memory-falls-to-80"].verdict is Verdict.CONFIRMED
 
 
@@ -146,11 +152,8 @@ def test_energy_saving_is_not_judged_where_the_clock_stays(usual: report.Report)
 
 
 def test_a_processor_that_changes_its_clock_is_the_papers_other_case(tmp_path: Path) -> None:
-    arms = [IsolationArm(arm_record("host", "host", "Host", "reference")), IsolationArm(arm_record("vm", "qemu", "VM"))]
-    designs = [Design(loads=("none",), shares=(50, 95), policies=("none", BOTH))]
-    frequency = {"frequency": {"before_hz": 0.8e9, "after_hz": 3.2e9}}
-    found = report.build(isolation_ledger(tmp_path / "run", arms, designs, fields=frequency))
-    claims = judged(found, "vm")
+    limited = Design(loads=("none",), shares=(50, 95), policies=("none", BOTH))
+    claims = judged(built(tmp_path, limited, arms=(HOST, VM), fields=lambda factors: SAVES_ENERGY), "vm")
     # The share is honoured in spite of it: no clock of the paper's AMD.
     assert claims["energy-saving-below-70"].verdict is Verdict.CONTRADICTED
     assert claims["energy-saving-slows-a-limited-guest"].verdict is Verdict.CONTRADICTED
@@ -171,20 +174,13 @@ class Governed(Design):
     ("other", "expected"), [({}, Verdict.CONFIRMED), ({"frequency": None}, Verdict.UNTESTABLE)], ids=["known", "not"]
 )
 def test_of_two_governors_the_one_that_changes_the_clock_is_the_papers_other_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any], expected: Verdict
+    tmp_path: Path, other: dict[str, Any], expected: Verdict
 ) -> None:
     """And so is one of which it is not known."""
-    known = isolation_results.outcome
-
-    def outcome(arm: IsolationArm, factors: Mapping[str, str], *rest: Any) -> Any:
-        result, histograms = known(arm, factors, *rest)
-        slow = {"frequency": {"before_hz": 0.8e9, "after_hz": 3.2e9}}
-        return result | (slow if factors["governor"] == "powersave" else other), histograms
-
-    monkeypatch.setattr(isolation_results, "outcome", outcome)
-    arms = [IsolationArm(arm_record("host", "host", "Host", "reference")), IsolationArm(arm_record("vm", "qemu", "VM"))]
-    designs = [Governed(loads=("none",), shares=(50, 95), policies=("none", BOTH))]
-    claims = judged(report.build(isolation_ledger(tmp_path / "run", arms, designs)), "vm")
+    fields = {"powersave": SAVES_ENERGY, "performance": other}
+    limited = Governed(loads=("none",), shares=(50, 95), policies=("none", BOTH))
+    found = built(tmp_path, limited, arms=(HOST, VM), fields=lambda factors: fields[factors["governor"]])
+    claims = judged(found, "vm")
     without, saving = claims["cpu-limit-honoured-alone"], claims["energy-saving-below-70"]
     assert (without.verdict, saving.verdict) == (expected, Verdict.CONTRADICTED)
     if not other:
@@ -193,7 +189,7 @@ def test_of_two_governors_the_one_that_changes_the_clock_is_the_papers_other_cas
 
 
 def test_what_was_not_measured_is_not_testable_and_says_so(tmp_path: Path) -> None:
-    found = report.build(isolation_ledger(tmp_path / "run", isolation_arms()[:1], blocks=2))
+    found = built(tmp_path, Design(), arms=(HOST,), blocks=2)
     claims = judged(found, "host")
     disk = claims["no-disk-isolation"]
     assert disk.verdict is Verdict.UNTESTABLE

@@ -325,7 +325,7 @@ def test_nothing_of_a_run_becomes_markup_on_the_page(tmp_path: Path) -> None:
     note = {"tested": {"declared": {EVIL: EVIL}, "in_force": {EVIL: EVIL}, "no_effect": [EVIL], "notes": [EVIL]}}
     fields = {"policy_applied": note, "value_unit": EVIL}
     flags = (Flag(EVIL, EVIL, fatal=False),)
-    result = built(tmp_path, Design(), arms=(HOST, evil), blocks=2, fields=fields, flags=flags)
+    result = built(tmp_path, Design(), arms=(HOST, evil), blocks=2, fields=lambda factors: fields, flags=flags)
     assert EVIL not in report.render_html(result)
     odd = built(tmp_path / "odd", Design(benchmarks=(EVIL,), loads=("none", EVIL)), arms=(HOST,), blocks=1)
     assert EVIL not in report.render_html(odd)

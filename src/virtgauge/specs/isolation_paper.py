@@ -160,8 +160,13 @@ def _published_rows(figure: IsolationFigure, due: Callable[[float, str], float])
 
 # -- in the terms of the claims --------------------------------------------------------------------------
 
-_UNFIT = {"fits-a-cache": "whose block a cache may hold", "one-core": "of guests on one core"}
-"""Flags of trials of memory that tell nothing of it, or of guests that contend for it, and what they say."""
+_UNFIT = {
+    "policy-no-effect": "whose policy was not in force",
+    "fits-a-cache": "whose block a cache may hold",
+    "one-core": "of guests on one core",
+}
+"""Flags of trials that tell nothing of a policy, of memory, or of guests that contend for it, and what they say."""
+_OF_MEMORY = frozenset({"fits-a-cache", "one-core"})
 _NOTHING_LOST = 0.001  # A loss that cannot be told from none
 _CLOCK_CHANGED = 0.03
 """Relative: a smaller change of the clock within a trial is taken for none, as by the suite's flag."""
@@ -221,10 +226,9 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
 
 
 def _unfit(context: Context, cell: Cell, arm: ArmRecord) -> AbstractSet[str]:
-    """The flags for which a cell of memory decides nothing; empty where it does, and of other cells."""
-    if words.about(cell) is not Resource.MEMORY:
-        return frozenset()
-    return context.table.flags([cell], arm.name, counted=True).keys() & _UNFIT.keys()
+    """The flags for which a cell decides nothing; empty where it does."""
+    found = context.table.flags([cell], arm.name, counted=True).keys() & _UNFIT.keys()
+    return found if words.about(cell) is Resource.MEMORY else found - _OF_MEMORY
 
 
 def _governor(cell: Cell) -> str:
