@@ -65,6 +65,12 @@ def test_plan_check_counts_the_design(invoke, tmp_path):
     )
 
 
+def test_plan_check_counts_what_run_would_measure_of_some_platforms(invoke, tmp_path):
+    (tmp_path / "p.toml").write_text(plan_of(simulated("a"), simulated("b"), simulated("c"), repetitions=5).to_toml())
+    told = invoke("plan", "check", tmp_path / "p.toml", "--platform", "c").stdout
+    assert "2 platforms × 2 cells × 5 repetitions = 20 trials" in told
+
+
 def test_plan_check_names_what_says_why_a_platform_is_left_out(invoke, tmp_path, private_state, any_agent):
     file = tmp_path / "p.toml"
     file.write_text(plan_of(simulated("a"), simulated("b", seed=2, usable=False)).to_toml())
@@ -75,9 +81,10 @@ def test_plan_check_names_what_says_why_a_platform_is_left_out(invoke, tmp_path,
 
 
 def test_an_unknown_platform_option_is_refused_with_the_known_ones(invoke):
-    result = invoke("run", "quick", "--platform", "vmware")
-    assert isinstance(result.exception, UsageError)
-    assert "use one of host, runc, gvisor, qemu-microvm" in str(result.exception)
+    for command in (["run"], ["plan", "check"]):
+        result = invoke(*command, "quick", "--platform", "vmware")
+        assert isinstance(result.exception, UsageError)
+        assert "use one of host, runc, gvisor, qemu-microvm" in str(result.exception)
 
 
 def test_json_is_one_document_on_standard_output(invoke, finished_run):

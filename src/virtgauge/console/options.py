@@ -27,6 +27,9 @@ Minutes = Annotated[
         min=0.1, max=100_000, help="Fit the plan into this time; what is left out of it is named.", show_default=False
     ),
 ]
+Platforms = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only these platforms, and the reference. May be repeated.")
+]
 Full = Annotated[bool, typer.Option("--full", help="The exhaustive form of a preset (full:NAME): hours to days.")]
 
 

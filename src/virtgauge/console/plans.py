@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import Full, Minutes
+from virtgauge.console.options import Full, Minutes, Platforms
 from virtgauge.errors import UnavailableError, UsageError, nearest, printable
 
 app = typer.Typer(name="plan", help="List, show and check plans.", no_args_is_help=True)
@@ -40,19 +40,26 @@ def show(
     print(printable(text, lines=True), end="")
 
 
-@app.command("check", epilog="Example: virtgauge plan check paper:storage --minutes 30")
+@app.command("check", epilog="Example: virtgauge plan check paper:storage --minutes 30 --platform uml")
 def check(
-    plan: Annotated[str, typer.Argument(help="Preset or plan file.")], minutes: Minutes = None, full: Full = False
+    plan: Annotated[str, typer.Argument(help="Preset or plan file.")],
+    minutes: Minutes = None,
+    full: Full = False,
+    platform: Platforms = None,
 ) -> None:
     """Check a plan without measuring: all that is wrong with it, or the size of its design and how long it takes here.
 
     Platforms are probed, for those that cannot be used take no time.
     """
+    from virtgauge.console.runs import overridden
     from virtgauge.execution.fitting import duration_of, fitted
     from virtgauge.execution.prepare import check_plan, load_checked, probe_arms
     from virtgauge.plan.load import full_form
 
     loaded, source, design = load_checked(full_form(plan) if full else plan)
+    if platform:
+        loaded = overridden(loaded, source, None, None, platform)
+        design = check_plan(loaded, source)
     trials = design.trials_of_a_repetition(loaded) * loaded.repetitions
     at_most = "at most " if design.depends_on_emulation else ""
     print(

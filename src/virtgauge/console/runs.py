@@ -18,6 +18,7 @@ from virtgauge.console.options import (
     JUnit,
     Minutes,
     NewRunFolder,
+    Platforms,
     Progress,
     Quiet,
     RunFolder,
@@ -60,9 +61,7 @@ def run(
     minutes: Minutes = None,
     full: Full = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's, or of a drawn one.")] = None,
-    platform: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only these platforms, and the reference. May be repeated.")
-    ] = None,
+    platform: Platforms = None,
     allow_drop: Annotated[
         bool,
         typer.Option("--allow-drop", help="A table that existing servers of the plan have already may be dropped."),

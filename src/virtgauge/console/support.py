@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import NewRunFolder, OutFile, run_folder, whole_file, writable_file
+from virtgauge.console.options import NewRunFolder, OutFile, Platforms, run_folder, whole_file, writable_file
 from virtgauge.console.runs import NoProvision, overridden
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, printable
 
@@ -38,9 +38,7 @@ def self_check(
     ] = Path("virtgauge-self-check.json"),
     out: NewRunFolder = None,
     minutes: Annotated[float, typer.Option(min=1, max=600, help="Of measuring; what takes longer is left out.")] = 10,
-    platform: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only these platforms, and the host. May be repeated.")
-    ] = None,
+    platform: Platforms = None,
     no_provision: NoProvision = False,
 ) -> None:
     """Try every platform of this machine with every suite, and write what worked to one file, to be sent to others.
