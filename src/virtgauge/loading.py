@@ -27,7 +27,7 @@ RUNS = Path("runs")  # where `virtgauge run` makes the folders of runs that are 
 
 # What an estimate says beside the reference, and what it says of the figure itself
 _COMPARED = [one.name for one in dataclasses.fields(tidy.Estimate) if one.default is None]
-_FIGURE = ["value", "low", "high", "confidence", "n", "method"]
+_FIGURE = ["value", "low", "high", "confidence", "n", "method", "at_least"]
 
 _TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}  # all else is text
 

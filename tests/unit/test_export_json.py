@@ -1,5 +1,6 @@
 """The JSON form: its schema, its tables, and that other tools read it as the documentation says."""
 
+import itertools
 import json
 import re
 import shutil
@@ -10,8 +11,10 @@ import duckdb
 import jsonschema
 import pytest
 from exported_runs import SUITES, exported, run_of_every_suite
+from forwarding_results import add_result, forwarding_ledger, paper_arms, result
 
 from virtgauge.exchange import Format, tidy
+from virtgauge.ledger.records import Flag
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import find_measure
@@ -47,6 +50,16 @@ def test_a_run_of_every_suite_is_valid(document, validator):
     assert {cell["suite"] for cell in document["cells"]} == SUITES.keys() | {"imported"}
     assert all(document[name] for name in ("rows", "estimates", "arms", "measures", "claims"))
     validator.validate(document)
+
+
+def test_a_figure_that_something_else_limited_is_a_lower_bound(tmp_path):
+    runc, virtio, _ = paper_arms()
+    ledger = forwarding_ledger(tmp_path / "run", [runc, virtio], blocks=0)
+    for block, arm in itertools.product(range(6), (runc, virtio)):
+        flags = (Flag("generator-limited", "why", fatal=False),) if arm is runc and block < 3 else ()
+        add_result(ledger, arm.record, "k=12", 64, block, result(arm, 12, 64, 1 + block / 1000), flags)
+    found = tidy.estimates(ResultTable(ledger), [find_measure("forwarding", "ndr")])
+    assert {one.arm: one.at_least for one in found} == {runc.record.name: True, virtio.record.name: False}
 
 
 @pytest.mark.parametrize(

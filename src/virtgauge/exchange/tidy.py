@@ -124,6 +124,7 @@ class Row(_Record):
 class Estimate(_Record):
     """A measure of an arm in a cell: the median over ``n`` repetitions with its interval.
 
+    ``at_least``: it is a lower bound, because something else than what was measured limited half of them or more.
     ``confidence`` is the one that the interval has.  A figure or interval that is missing is null, and ``method`` says
     why.  The rest compares it with the reference's, pair by pair, and is null for the reference itself: ``ratio`` is
     arm / reference, ``difference`` arm − reference; ratios within 1 / ``band`` to ``band`` also occur between identical
@@ -140,6 +141,7 @@ class Estimate(_Record):
     confidence: float | None
     n: int
     method: str
+    at_least: bool
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
@@ -302,6 +304,7 @@ def estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Esti
                 if not table.tried(cell, arm.name):
                     continue
                 one, compared = table.estimate(of, cell, arm.name), {}
+                at_least = one.point is not None and table.may_be_higher(of, cell, arm.name)
                 if arm.name != table.reference and one.point is not None:
                     found = table.compared(of, cell, arm.name)
                     judged = table.differed(of, cell, arm.name) if of.by_difference else found
@@ -319,7 +322,7 @@ def estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Esti
                     }
                 yield Estimate(
                     of.full_name, cells[cell], arm.name, one.point, one.low, one.high, one.unit, one.confidence,
-                    one.n, one.method, **compared,  # type: ignore[arg-type]
+                    one.n, one.method, at_least, **compared,  # type: ignore[arg-type]
                 )  # fmt: skip
 
 
