@@ -24,6 +24,8 @@ from typing import Any
 from bandwidth_path import ShapedPath, shaped_path
 from benchmark import BenchmarkError, Outcome, figure, main, progress, spread
 
+from virtgauge.suites.bandwidth.settings import BandwidthSettings
+
 CAPACITIES_MBPS = (300, 1000)
 SHARES = (0.0, 0.5, 0.8)
 _ESTIMATORS = ("yaz-original", "kite2")
@@ -111,7 +113,7 @@ def _outcome(values: dict[str, Any], arguments: argparse.Namespace) -> Outcome:
             "Medians (and ranges); errors are signed, and the truth is the shaper's rate less the cross traffic that "
             "was counted during each estimate, as full IP packets (1500 of the 1514 B that the shaper counts).",
             f"Sender's clock and sleep: {arguments.timing}; {arguments.traffic} cross traffic of 1500 B; a bucket of "
-            "48.4 µs and two packets at least.",
+            f"{BandwidthSettings().burst_us:g} µs and two packets at least.",
             "Frames are routed by a processor of their own, but on a machine of two beside cross traffic of 1 Gbit/s "
             "paths; there the senders' own calls do it, and the estimators refuse what they then cannot pace.",
             "Seconds are the estimate's own, without the calibration before it, of about two seconds.",

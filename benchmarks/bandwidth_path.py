@@ -146,7 +146,7 @@ class ShapedPath:
 
 @contextlib.contextmanager
 def shaped_path(capacity_bps: float, crossed: bool = True) -> Iterator[ShapedPath]:
-    """Make the path, with the bucket that the suite has by default, and a queue of 10 ms and 64 packets at least.
+    """Make the path, with the bucket and the queue that the suite has by default.
 
     Args:
         capacity_bps: as the shaper counts.
@@ -154,7 +154,8 @@ def shaped_path(capacity_bps: float, crossed: bool = True) -> Iterator[ShapedPat
             their senders.
     """
     path = ShapedPath(f"vgbw-{os.getpid()}", capacity_bps)
-    bucket = Bucket.of("tbf", capacity_bps, BandwidthSettings.model_fields["burst_us"].default, 10)
+    usual = BandwidthSettings()
+    bucket = Bucket.of("tbf", capacity_bps, usual.burst_us, usual.queue_ms)
     with contextlib.ExitStack() as stack:
         for end in ("router", "sender", "receiver", "others"):
             _said("ip", "netns", "add", f"{path.name}-{end}")

@@ -134,7 +134,7 @@ async def test_a_path_that_is_not_full_lets_everything_pass():
     async with path(
         "host", capacities_mbps=[34_000], cross_mbps=[0], estimates=1, capacity_s=0.1, highest_mbps=1200
     ) as laid:
-        for _ in range(5):
+        for _ in range(TRIES):
             outcome = await laid.measure()
             assert outcome.result["capacity"]["measured_mbps"] is None
             assert outcome.result["truth_mbps"] == pytest.approx(34_000 * IP, rel=1e-3)

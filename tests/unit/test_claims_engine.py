@@ -40,10 +40,16 @@ def claim_file(*tests: Mapping[str, Any], **more: Any) -> ClaimFile:
 
 
 def figure(
-    value: float, noise: Sequence[float] = SMALL, measure: str = "cost", arm: str = "", **levels: Level
+    value: float,
+    noise: Sequence[float] = SMALL,
+    measure: str = "cost",
+    arm: str = "",
+    may_be_higher: str = "",
+    **levels: Level,
 ) -> Figure:
     values = {block: value * one for block, one in enumerate(noise)}
-    return Figure(measure, levels, measured(values, "ns", NOMINAL), values, arm=arm, label=arm)
+    found = measured(values, "ns", NOMINAL)
+    return Figure(measure, levels, found, values, arm=arm, label=arm, may_be_higher=may_be_higher)
 
 
 def heard(
@@ -62,10 +68,10 @@ VM_TO_HOST = {"measure": "cost", "of": {"platform": "vm"}, "to": {"platform": "h
 
 def vm_and_host(limited: str) -> list[Figure]:
     """200 of a virtual machine and 100 of its host; ``one``, the ``other`` or ``both`` may be higher."""
-    figures = {"one": figure(200, platform="vm"), "other": figure(100, platform="host")}
+    told = [("one", 200, "vm"), ("other", 100, "host")]
     return [
-        dataclasses.replace(found, may_be_higher=LIMITED if limited in (name, "both") else "")
-        for name, found in figures.items()
+        figure(value, may_be_higher=LIMITED if limited in (name, "both") else "", platform=platform)
+        for name, value, platform in told
     ]
 
 
@@ -121,15 +127,14 @@ def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
 )
 @pytest.mark.parametrize("others", [0, 2])
 def test_what_may_be_higher_keeps_no_upper_bound(bound: Mapping[str, float], expected: Verdict, others: int) -> None:
-    figures = [figure(100 + n, load=str(n)) for n in range(1 + others)]
-    figures = [dataclasses.replace(one, may_be_higher=LIMITED) for one in figures]
+    figures = [figure(100 + n, load=str(n), may_be_higher=LIMITED) for n in range(1 + others)]
     found = heard({"relation": "bound", "measure": "cost", **bound}, figures)
     assert found.verdict is expected
     assert "cost: above " in found.evidence[0].text
 
 
 def test_a_bound_that_few_repetitions_tell_is_no_point_and_says_why_it_decides_nothing() -> None:
-    few = dataclasses.replace(figure(100, SMALL[:1]), may_be_higher="trials are short")
+    few = figure(100, SMALL[:1], may_be_higher="trials are short")
     (evidence,) = heard({"relation": "bound", "measure": "cost", "at_most": 120}, [few]).evidence
     assert "cost: at least 99" in evidence.text
     assert evidence.text.endswith("; trials are short")
@@ -137,7 +142,7 @@ def test_a_bound_that_few_repetitions_tell_is_no_point_and_says_why_it_decides_n
 
 @pytest.mark.parametrize("which", ["lowest", "highest"])
 def test_the_others_of_an_extreme_keep_no_upper_bound_where_they_may_be_higher(which: str) -> None:
-    limited = dataclasses.replace(figure(90, load="1"), may_be_higher=LIMITED)
+    limited = figure(90, load="1", may_be_higher=LIMITED)
     test = {"relation": "bound", "measure": "cost", "which": which, "at_most": 120}
     assert verdict(test, figure(100, load="0")) is CONFIRMED
     expected = UNDECIDED if which == "highest" else CONFIRMED
@@ -161,7 +166,7 @@ def test_a_difference_of_what_may_be_higher_is_open_to_that_side(
 
 
 def test_the_middle_of_several_may_be_higher_where_any_may() -> None:
-    figures = [figure(100, at=30), dataclasses.replace(figure(100, at=50), may_be_higher=LIMITED)]
+    figures = [figure(100, at=30), figure(100, at=50, may_be_higher=LIMITED)]
     test = {"relation": "bound", "measure": "cost", "cells": {"at": {"at_least": 20, "pick": "median"}}, "at_most": 120}
     assert [verdict(test, *some) for some in (figures[:1], figures)] == [CONFIRMED, UNDECIDED]
 

@@ -66,6 +66,7 @@ def found_flags(
     frequencies_hz=(3e9, 3e9),
     buffered=False,
     benchmark="integer",
+    block_bytes=None,
     **blocks: Any,
 ) -> list[Flag]:
     before, after = frequencies_hz
@@ -89,7 +90,7 @@ def found_flags(
         spec=TestbedSpec("1", Placement((0,), (0,)), memory_mib=256, disk_mib=None),
         benchmark=KINDS[benchmark],
         load=None,
-        block_bytes=blocks.pop("block_bytes", None),
+        block_bytes=block_bytes,
         seed=1,
         slice_ns=SECOND,
         disk=None,

@@ -13,13 +13,17 @@ from synthetic import arm_record
 from virtgauge import report
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
 from virtgauge.ledger.records import Flag
+from virtgauge.ledger.store import Ledger
 
 pytestmark = pytest.mark.slow
 
 
 def claims_of(folder: Path, arms: list[RouterArm] | None = None, **design) -> dict[str, CheckedClaim]:
-    built = report.build(forwarding_ledger(folder / "run", arms, **design))
-    return {claim.paper.name: claim.run[0].checked for claim in built.suite("forwarding").claims}
+    return claims_in(forwarding_ledger(folder / "run", arms, **design))
+
+
+def claims_in(ledger: Ledger) -> dict[str, CheckedClaim]:
+    return {claim.paper.name: claim.run[0].checked for claim in report.build(ledger).suite("forwarding").claims}
 
 
 def test_platforms_that_behave_as_the_paper_says_confirm_it(tmp_path: Path) -> None:
@@ -109,7 +113,7 @@ def test_figures_that_do_not_stand_for_all_are_named_as_what_is_missing(
         flags = (Flag("no-throughput", "", fatal=False),) if fails else ()
         told = result(arm, 12, size, 1 + block / 1000, **none)
         add_result(ledger, arm.record, "k=12", size, block, told, flags)
-    found = {one.paper.name: one.run[0].checked for one in report.build(ledger).suite("forwarding").claims}
+    found = claims_in(ledger)
     assert found[name].verdict is Verdict.UNTESTABLE
     said = "with para-virtual interfaces the lowest load lost frames in more than a tenth of the results"
     assert found[name].evidence[0].text.startswith(said)
