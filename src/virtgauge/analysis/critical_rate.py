@@ -1,6 +1,6 @@
 """The load at which a device loses a given, tiny share of its frames, from trials none of which may show a loss.
 
-The question and the models are those of PLRsearch (draft-ietf-bmwg-plrsearch, sections 4 and 5; FD.io CSIT): the mean
+The question and the models are those of PLRsearch (draft-vpolak-bmwg-plrsearch, sections 4 and 5; FD.io CSIT): the mean
 number of frames lost a second rises with the load as one of two shapes, each with a maximum receive rate and a spread;
 lost frames are counts with that mean; what is not known has a posterior distribution, which is sampled.  Theirs
 chooses its loads by the posterior; ours takes the trials as they are.  A shape is the mean of what is beyond a capacity
