@@ -14,6 +14,7 @@ from virtgauge.plan.model import DesignScope
 from virtgauge.platforms.local import HostPlatform
 from virtgauge.platforms.qemu.platform import QemuPlatform
 from virtgauge.platforms.qemu.tuning import Tuning
+from virtgauge.platforms.uml import UmlPlatform
 from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Cell
 from virtgauge.suites.isolation import policies
@@ -251,6 +252,17 @@ def test_cells_that_fill_memory_which_the_machine_lacks_are_refused_with_the_rem
                 assert (words in suite.missing_prerequisites()) is (lacks and fills)
     suite = IsolationSuite.create(design | {"benchmarks": ["integer"], "loads": ["none"], "memory_mib": 2**24})
     assert not any("MiB are available" in words for words in suite.missing_prerequisites())
+
+
+def test_a_guest_that_cannot_have_as_many_processors_is_not_launched_for_a_cell_of_all():
+    """It would fail to launch, and after three times nothing more would be measured of the platform."""
+    suite = IsolationSuite.create({"benchmarks": ["integer"], "loads": ["none"], "cores": ["1", "1-apart", "all"]})
+    told = {cell.factors["cores"]: suite.refusal(cell, UmlPlatform()) for cell in suite.cells()}
+    assert told == {
+        "1": None,
+        "1-apart": None,
+        "all": "cores = 'all': 4 virtual processors, of which User Mode Linux has 1",
+    }
 
 
 def test_a_block_is_of_a_size_or_of_so_many_of_the_largest_cache(tmp_path):

@@ -338,6 +338,7 @@ class Platform(abc.ABC):
     is_host: ClassVar[bool] = False  # its guests are this machine itself, nothing around them
     is_virtual: bool = False  # its guests have a kernel of their own, which needs memory and processors of its own
     fills_memory: bool = False  # its guests take all of their memory from this machine when they are launched
+    most_vcpus: ClassVar[int | None] = None  # that a guest can have; None where it has as many as are asked for
     simulated: ClassVar[bool] = False  # its guests are invented, so that nothing has to be built around them
     # how many times longer than on the host something may take in its guests before it is given up
     timeout_factor: ClassVar[float] = 5.0

@@ -151,6 +151,7 @@ class UmlPlatform(BootedPlatform):
 
     kind: ClassVar[str] = "uml"
     is_virtual: bool = True
+    most_vcpus: ClassVar[int | None] = 1
     timeout_factor = 10.0
 
     class Settings(OwnDiskImage):

@@ -64,8 +64,12 @@ class IsolationSuite(Suite):
         return [*lacking, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
 
     def refusal(self, cell: Cell, platform: Platform) -> str | None:
+        spec, most = self._testbeds[cell.testbed], platform.most_vcpus
         if platform.simulated:
-            return _lacks_cpu(self._testbeds[cell.testbed])
+            return _lacks_cpu(spec)
+        if most is not None and spec.where.capacity > most:
+            wanted = f"{spec.where.capacity} virtual processors"
+            return f"cores = '{spec.cores}': {wanted}, of which {platform.label} has {most}"
         return self._lacking(cell, fills_memory=platform.fills_memory)
 
     def _lacking(self, cell: Cell, *, fills_memory: bool = False) -> str | None:
