@@ -177,6 +177,8 @@ pub struct Client<'a> {
     youngest: i64,
     /// Statements begun.
     begun: u64,
+    /// Whether none of them has failed.
+    whole: bool,
     tally: Tally,
     answer: Vec<Reading>,
     batch: Vec<Vec<Reading>>,
@@ -211,6 +213,7 @@ impl<'a> Client<'a> {
             waiter: Waiter::new(),
             youngest: i64::MIN,
             begun: 0,
+            whole: true,
             tally: Tally::default(),
             answer: Vec::new(),
             batch: Vec::new(),
@@ -240,6 +243,7 @@ impl<'a> Client<'a> {
                 }
             };
             let failed = done.is_err();
+            self.whole &= !failed;
             if let Err(failure) = done
                 && !self.goes_on_after(failure)
             {
@@ -308,6 +312,10 @@ impl<'a> Client<'a> {
         let session = self.session.as_mut().expect("a client without a session does not go on");
         let tally = &mut self.tally;
         let mut noted = Ok(());
+        // What is noted is how many were acknowledged before any that was not, in whatever order answers come.
+        let notes = common.acknowledged.as_ref().filter(|_| self.whole);
+        let mut done = vec![false; if notes.is_some() { depth } else { 0 }];
+        let mut reached = 0;
         let sent = now();
         let mut answered = sent;
         let mut acknowledged = |number: usize| {
@@ -315,8 +323,13 @@ impl<'a> Client<'a> {
             if tally.count(&common.span, intended.get(number).copied(), sent, answered) {
                 tally.late_rows += late.get(number).copied().unwrap_or(0);
             }
-            if let (Some(file), Ok(())) = (&common.acknowledged, &noted) {
-                noted = file.note(writer.place, first + number as u64 + 1, answered);
+            if let (Some(file), Ok(())) = (notes, &noted) {
+                done[number] = true;
+                let before = reached;
+                reached += done[reached..].iter().take_while(|done| **done).count();
+                if reached > before {
+                    noted = file.note(writer.place, first + reached as u64, answered);
+                }
             }
         };
         if depth == 1 {

@@ -93,7 +93,7 @@ pub trait Session: Send {
     fn window(&mut self, sensor: Uuid, from: i64, to: i64) -> Result<Window, Failure>;
 
     /// Sends all these writes before it waits for the first acknowledgement; `acknowledged(i)` is called as write `i`
-    /// is acknowledged.  Without pipelining, one after another.
+    /// is acknowledged, in whatever order and whatever became of others.  Without pipelining, one after another.
     fn write_pipelined(
         &mut self,
         writes: &[(Uuid, &[Reading])],

@@ -23,8 +23,8 @@ pub(super) struct CassandraSession {
     newest: Vec<u8>,
     window: Vec<u8>,
     page_rows: i32,
-    /// Which of the writes of a pipeline have been answered, and whether they are done: they are not answered in order.
-    answered: Vec<Option<bool>>,
+    /// Which of the writes of a pipeline have been answered: they are not answered in order.
+    answered: Vec<bool>,
 }
 
 impl CassandraSession {
@@ -153,8 +153,8 @@ impl Session for CassandraSession {
         }
         self.connection.send()?;
         self.answered.clear();
-        self.answered.resize(writes.len(), None);
-        let (mut next, mut outcome) = (0, Ok(()));
+        self.answered.resize(writes.len(), false);
+        let mut outcome = Ok(());
         for _ in writes {
             let (stream, opcode, body) = self.connection.answer()?;
             let number = usize::try_from(stream).unwrap_or(usize::MAX);
@@ -164,15 +164,13 @@ impl Session for CassandraSession {
                 _ => Err(malformed("no result")),
             };
             match self.answered.get_mut(number) {
-                Some(answered @ None) => *answered = Some(done.is_ok()),
+                Some(answered @ false) => *answered = true,
                 _ => return Err(malformed("an answer to what was not asked")),
             }
-            outcome = outcome.and(done);
-            // Whoever notes how many were acknowledged relies on all before the last one.
-            while self.answered.get(next) == Some(&Some(true)) {
-                acknowledged(next);
-                next += 1;
+            if done.is_ok() {
+                acknowledged(number);
             }
+            outcome = outcome.and(done);
         }
         outcome
     }

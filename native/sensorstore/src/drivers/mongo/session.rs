@@ -212,12 +212,14 @@ impl Session for MongoSession {
         let mut result = Ok(());
         for (number, (_, readings)) in writes.iter().enumerate() {
             // Each answer is taken, since otherwise it would be the answer to what is asked next.
-            if self.concern.acknowledged() {
-                result = result.and(self.acknowledged(self.requests[number], readings.len()));
-            }
-            if result.is_ok() {
+            let done = match self.concern.acknowledged() {
+                true => self.acknowledged(self.requests[number], readings.len()),
+                false => Ok(()),
+            };
+            if done.is_ok() {
                 acknowledged(number);
             }
+            result = result.and(done);
         }
         result
     }
