@@ -15,7 +15,7 @@ CEILINGS = {
     "failure": 0,
     "flushlab": 67,
     "fuzz": 5,
-    "hptime": 20,
+    "hptime": 21,
     "hptime-bench": 4,
     "hptime-c": 5,
     "hptime-preload": 56,

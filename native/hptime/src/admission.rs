@@ -16,8 +16,18 @@ const READS: usize = 1024;
 /// The kernel's own list: it takes the counter off when its watchdog or the check at boot finds the processors apart.
 const CLOCKSOURCES: &CStr = c"/sys/devices/system/clocksource/clocksource0/available_clocksource";
 
-/// Checks this machine.  Allocates nothing and takes no lock: the first reading may happen anywhere.
+/// Checks this machine.  Allocates nothing, takes no lock and keeps `errno`: the first reading may happen anywhere.
 pub(crate) fn check() -> Result<(), Fallback> {
+    // SAFETY: errno is the calling thread's own.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let found = checked();
+        *libc::__errno_location() = errno;
+        found
+    }
+}
+
+fn checked() -> Result<(), Fallback> {
     arch::permitted()?;
     if !arch::invariant() {
         return Err(Fallback::NotInvariant);

@@ -118,6 +118,17 @@ fn the_kernels_sleep_never_spins() {
 }
 
 #[test]
+fn the_kernels_sleep_does_not_spin_either_where_the_clock_is_behind_the_kernels() {
+    let machine = machine(vec![5_000]);
+    let clock = Clock::on(&machine);
+    clock.settle();
+    machine.with(|machine| machine.monotonic += 50_000.0);
+    let wake = Sleeper::new(&clock).by(Rule::Os).sleep_for(1_000_000).unwrap();
+    assert_eq!((wake.cause, wake.spin_ns), (Cause::LateWake, 0));
+    assert!((-45_200..-44_800).contains(&wake.lateness_ns), "{wake:?}");
+}
+
+#[test]
 fn a_signal_ends_the_sleep_only_where_it_is_asked_to() {
     let machine = machine(vec![20_000]);
     let clock = Clock::on(&machine);

@@ -147,7 +147,9 @@ impl Trial {
             let (receiver_loss, rx_cpu_ns) = joined(receiving)?;
             let transmit_counters = Counters::read(&settings.transmit)?.since(&transmit_before);
             let receive_counters = Counters::read(&settings.receive)?.since(&receive_before);
-            let backlog_dropped = interface::backlog_dropped().zip(backlog_before).map(|(now, then)| now - then);
+            // Counters of processors that went offline meanwhile are not among the later ones.
+            let backlog_now = interface::backlog_dropped();
+            let backlog_dropped = backlog_now.zip(backlog_before).and_then(|(now, then)| now.checked_sub(then));
             Ok((
                 transmission,
                 tx_cpu_ns,

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::{Measured, Probe, Trial};
 use crate::distribution::{Distribution, Summary};
 use crate::failure::{Code, Failure};
+use crate::loads::gate::Gate;
 use crate::usage::UsageStart;
 use crate::work::{Asked, Made, needed};
 
@@ -92,26 +93,36 @@ impl Probe for KernelResult {
 
 /// Has every thread run its kernel, and looks after the controller's wishes meanwhile.
 fn worked(made: Vec<Made>, extent: Extent, trial: &mut Trial) -> Result<Vec<Work>, Failure> {
-    let stopped = AtomicBool::new(false);
+    let (gate, stopped) = (Gate::default(), AtomicBool::new(false));
     let expected_ns = extent.warmup_ns + extent.duration_ns;
-    let started_ns = OsClock::Monotonic.now_ns();
     thread::scope(|scope| {
         let threads: Vec<_> = made
             .into_iter()
             .map(|mut made| {
-                let stopped = &stopped;
-                thread::Builder::new()
-                    .name("kernel".into())
-                    .spawn_scoped(scope, move || timed::run(&mut *made.kernel, extent, stopped))
+                let (gate, stopped) = (&gate, &stopped);
+                thread::Builder::new().name("kernel".into()).spawn_scoped(scope, move || {
+                    gate.pass();
+                    timed::run(&mut *made.kernel, extent, stopped)
+                })
             })
             .collect();
+        // A guest with a small share is stopped between one thread's start and the next.
+        if threads.iter().all(Result::is_ok) {
+            gate.open_after(threads.len());
+        } else {
+            stopped.store(true, Ordering::Relaxed);
+            gate.stop();
+        }
+        let started_ns = OsClock::Monotonic.now_ns();
         let mut wanted = Ok(());
         while wanted.is_ok() && threads.iter().flatten().any(|thread| !thread.is_finished()) {
             thread::sleep(LOOK);
             let now_ns = OsClock::Monotonic.now_ns();
             wanted = trial.still_wanted((now_ns - started_ns) as f64 / expected_ns as f64, now_ns);
         }
-        stopped.store(wanted.is_err(), Ordering::Relaxed);
+        if wanted.is_err() {
+            stopped.store(true, Ordering::Relaxed);
+        }
         let mut works = Vec::with_capacity(threads.len());
         for thread in threads {
             let thread = thread.map_err(|error| Failure::os("starting a thread", &error))?;

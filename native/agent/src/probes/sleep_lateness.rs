@@ -216,8 +216,8 @@ impl Probe for SleepLateness {
         for _ in 0..WARM_UP {
             sample(counter, sleep, target_ns.min(LONGEST_WARM_UP_NS));
         }
-        trial.started_ns = OsClock::Monotonic.now_ns();
         let usage_start = UsageStart::now();
+        trial.started_ns = OsClock::Monotonic.now_ns();
         loop {
             // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
             spin(random.below(spin_bound_ns + 1));

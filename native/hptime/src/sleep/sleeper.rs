@@ -95,7 +95,7 @@ impl<'c, S: Source> Sleeper<'c, S> {
     #[inline(always)]
     fn run(&self, deadline: u64, now: u64) -> Wake {
         let mut wake = self.approach(deadline, now);
-        if wake.lateness_ns < 0 && wake.cause != Cause::Interrupted {
+        if wake.lateness_ns < 0 && wake.cause != Cause::Interrupted && self.rule != Rule::Os {
             let end = self.arrive(deadline);
             let late = (end as i64).wrapping_sub(deadline as i64);
             wake.spin_ns += late.saturating_sub(wake.lateness_ns).max(0) as u64;
