@@ -11,7 +11,10 @@ percentile interval of a small sample is too narrow, so the tail share α/2 is r
 The bootstrap distribution of a median needs no random resampling: it lives on the sample's own order statistics with
 known weights (B. Efron 1979, "Bootstrap Methods: Another Look at the Jackknife", Annals of Statistics 7(1), section
 3).  It is computed exactly, which is the limit of infinitely many resamples: no seed, no Monte-Carlo error, and
-thousands of estimates in a second.
+thousands of estimates in a second.  Of an odd number the ends are order statistics, which hold the median with a
+confidence that is known whatever the values; where that is less than the nominal one (93.5 % of 11 at 95 %), the ends
+lie as far towards the next ones as T. P. Hettmansperger & S. J. Sheather (1986), "Confidence Intervals Based on
+Interpolated Order Statistics", Statistics & Probability Letters 4(2): 75-79, have it.
 
 With very few repetitions no method can reach a high confidence: the widest interval, from the smallest to the
 largest value, holds the true median with 1 − 2·0.5ⁿ (n = 3: 75 %; n = 5: 93.75 %).  Then that interval is given *with
@@ -148,10 +151,26 @@ def median_estimate(values: Sequence[float] | Values, unit: str, nominal: float)
 
 def _end(ordered: Values, nominal: float, step: int) -> float:
     """The median* at which those from the first value on reach the tail's share; ``step`` is −1 from the largest."""
+    if len(ordered) % 2:
+        place, outer = _odd_end(len(ordered), nominal)
+        end = float(ordered[place])
+        return end + outer * (float(ordered[place - 1]) - end) if outer else end
     i, j, weight, share = _near_end(len(ordered), nominal)
     doubled = ordered[i] + ordered[j]
     order = doubled.argsort()[::step]
     return float(doubled[order[weight[order].cumsum().searchsorted(share)]]) / 2
+
+
+@functools.cache
+def _odd_end(n: int, nominal: float) -> tuple[int, float]:
+    """Of an odd number the place of the end, and the weight of the next value outwards, by which it is moved there."""
+    i, _, weight, share = _near_end(n, nominal)
+    place = int(i[weight.cumsum().searchsorted(share)])
+    outer, own = 1 - 2 * special.bdtr([place - 1, place], n, 0.5)
+    if own >= nominal or not place:
+        return place, 0.0
+    part = (outer - nominal) / (outer - own)
+    return place, float(1 - (n - place) * part / (place + (n - 2 * place) * part))
 
 
 @functools.cache
