@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,17 @@ from virtgauge.plan.requirements import Requirement
 from virtgauge.report.requirements import margin_text, more_text
 
 
-def verdict(figures: int, silent: int, value: float, *, end: str = "at_most") -> Verdict:
-    """On "at most 100 ns" after so many repetitions with a figure, and so many without."""
+def verdict(
+    figures: int, silent: int, value: float, *, end: str = "at_most", failed: Collection[int] = (), of: str = "median"
+) -> Verdict:
+    """On "at most 100 ns" after so many repetitions with a figure, and so many without; some failed at first."""
     durations = {block: value + 0.01 * block if block < figures else None for block in range(figures + silent)}
-    required = Requirement(suite="bandwidth", measure=DURATION.name, unit="ns", **{end: 100})
+    required = Requirement.model_validate(
+        {"suite": "bandwidth", "measure": DURATION.name, "unit": "ns", "of": of, end: 100}
+    )
     requirements = resolve([required], None, ["host"], 0.95, "test")
     with tempfile.TemporaryDirectory() as folder:
-        table = run_of(Path(folder) / "run", durations)
+        table = run_of(Path(folder) / "run", durations, failed=failed)
         (found,) = Judge(requirements, table, any_time_valid=True).verdicts()
         table.ledger.close()
     return found
@@ -53,6 +58,38 @@ def test_what_the_reference_does_not_tell_counts_as_silent_in_a_ratio(tmp_path: 
     table.ledger.close()
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "8 of 20 valid repetitions have no such figure beside the reference" in found.reason
+
+
+def test_repetitions_that_failed_whatever_was_tried_are_silent() -> None:
+    found = verdict(figures=18, silent=0, value=50, failed=[18, 19, 20])
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "3 of 21 repetitions have no such figure, and 3 of them failed (failed: the guest died)" in found.reason
+    assert not found.cells[0].open
+    assert verdict(figures=18, silent=0, value=50, failed=[18, 19]).outcome is Outcome.PASS
+    assert verdict(figures=18, silent=0, value=50, failed=[0, 1, 2]).outcome is Outcome.PASS, "valid when tried again"
+    assert verdict(figures=18, silent=0, value=150, failed=[18, 19, 20]).outcome is Outcome.FAIL
+
+
+def test_of_every_repetition_nothing_is_known_where_one_is_silent() -> None:
+    assert verdict(figures=80, silent=0, value=50, of="every").outcome is Outcome.PASS
+    found = verdict(figures=80, silent=1, value=50, of="every")
+    assert (found.outcome, found.reason.partition(":")[0]) == (
+        Outcome.INCONCLUSIVE,
+        "1 of 81 valid repetitions have no such figure",
+    )
+
+
+def test_a_ratio_of_zero_is_not_held_against_differences(tmp_path: Path) -> None:
+    """A single repetition of identical arms gives no band; their difference is none of a ratio."""
+    required = Requirement(suite="bandwidth", measure=DURATION.name, unit="x", at_most=1, compared_with="reference")
+    requirements = resolve([required], None, ["host", "gvisor"], 0.95, "test")
+    of = {block: 100.0 for block in range(20)}
+    for identical, outcome in ({0: 100.0}, Outcome.INCONCLUSIVE), ({**of, 0: 99.0}, Outcome.PASS):
+        table = run_of(tmp_path / outcome, of, gvisor_ns=dict.fromkeys(of, 0.0), aa_ns=identical)
+        found = next(one for one in Judge(requirements, table, any_time_valid=True).verdicts() if one.arm == "gvisor")
+        table.ledger.close()
+        assert found.outcome is outcome
+        assert ("the A/A pair gave no interval yet" in found.reason) is (outcome is Outcome.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize("silent", [0, 2])

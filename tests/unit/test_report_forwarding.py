@@ -226,13 +226,14 @@ def judged(ledger: Ledger, **wanted: Any) -> Verdict:
 
 
 def test_a_lower_bound_keeps_a_requirement_and_fails_none(tmp_path: Path) -> None:
-    half = flagged(tmp_path / "half", "generator-limited", {"virtio": 5})
-    assert judged(half, at_least=1e3).outcome is Outcome.PASS
-    for one in (judged(half, at_least=1e9), judged(half, at_most=1e9)):
+    """Of ten the end of the interval is the largest but one, so that two may be the ones that it is."""
+    many = flagged(tmp_path / "many", "generator-limited", {"virtio": 2})
+    assert judged(many, at_least=1e3).outcome is Outcome.PASS
+    for one in (judged(many, at_least=1e9), judged(many, at_most=1e9)):
         assert one.outcome is Outcome.INCONCLUSIVE
         assert "the figure is a lower bound" in one.reason
         assert not one.open, "more repetitions find the same limit"
-    few = flagged(tmp_path / "few", "generator-limited", {"virtio": 4})
+    few = flagged(tmp_path / "few", "generator-limited", {"virtio": 1})
     assert [judged(few, at_least=1e9).outcome, judged(few, at_most=1e9).outcome] == [Outcome.FAIL, Outcome.PASS]
     assert judged(few, at_most=1e9, of="every").outcome is Outcome.INCONCLUSIVE
 

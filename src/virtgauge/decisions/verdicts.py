@@ -30,10 +30,9 @@ from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import ArmRecord, HostRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell
-from virtgauge.results.table import Blocks, ResultTable
+from virtgauge.results.table import Blocks, ResultTable, too_many
 
 _GROWS_P = 0.01  # That clusters come more often by chance is less likely where it is told
-_SILENT = 0.1  # Of the valid repetitions at most this part may be without the figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,17 +206,22 @@ class Judge:
             if not lost or requirement.required.per:
                 return None
             return f"trials begun in vain: {len(lost)}, and what happened then is not known ({lost[-1]})"
-        measure = requirement.measure
-        valid = set(_of_host(self._table.numbers(cell, arm), host))
+        measure, table = requirement.measure, self._table
+        valid = set(_of_host(table.numbers(cell, arm), host))
+        failed = {block: how for block, how in table.failed(cell, arm).items() if host is None or host.owns(block)}
         levels = measure.relative_to(cell.factors) if measure.relative_to else None
         if levels is not None:
-            base = self._table.find(cell.suite, cell.probe, levels)
-            valid &= set() if base is None else self._table.numbers(base, arm).keys()
+            base = table.find(cell.suite, cell.probe, levels)
+            valid &= set() if base is None else table.numbers(base, arm).keys()
         if requirement.relative:
-            valid &= self._table.numbers(cell, self._table.reference).keys()
-        silent = len(valid.difference(told))
-        if silent <= _SILENT * len(valid):
+            valid &= table.numbers(cell, table.reference).keys()
+        silent, every = len(valid.difference(told)) + len(failed), requirement.required.of == "every"
+        tried = len(valid) + len(failed)
+        if not (silent if every else too_many(silent, tried)):
             return None
+        if failed:
+            *_, last = failed.values()
+            return f"{silent} of {tried} repetitions have no such figure, and {len(failed)} of them failed ({last})"
         found = f"{silent} of {len(valid)} valid repetitions have no such figure"
         if requirement.relative:
             return f"{found} beside the reference, whose own may be missing or zero"
@@ -258,11 +262,11 @@ class Judge:
         if not identical:
             return "without an A/A pair nothing is shown of a ratio" if requirement.relative else None
         end = requirement.bound.nearest(point)
-        if point > 0 and end > 0:
+        if requirement.relative or (point > 0 and end > 0):
             band = aa_band(paired_ratio(identical, reference, requirement.confidence))
             if band is None:
                 return "the A/A pair gave no interval yet" if requirement.relative else None
-            if abs(math.log(point / end)) <= math.log(band):
+            if point > 0 and end > 0 and abs(math.log(point / end)) <= math.log(band):
                 return f"identical arms (A/A) may seem to differ by a factor of {band:.3g}, and the margin is smaller"
             return None
         unit = requirement.quantity.unit

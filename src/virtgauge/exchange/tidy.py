@@ -124,7 +124,7 @@ class Row(_Record):
 class Estimate(_Record):
     """A measure of an arm in a cell: the median over ``n`` repetitions with its interval.
 
-    ``at_least``: it is a lower bound, because something else than what was measured limited half of them or more.
+    ``at_least``: it is a lower bound, because something else than what was measured limited more than a tenth of them.
     ``confidence`` is the one that the interval has.  A figure or interval that is missing is null, and ``method`` says
     why.  The rest compares it with the reference's, pair by pair, and is null for the reference itself: ``ratio`` is
     arm / reference, ``difference`` arm − reference; ratios within 1 / ``band`` to ``band`` also occur between identical

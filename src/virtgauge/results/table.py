@@ -273,18 +273,28 @@ class ResultTable:
     def may_be_higher(
         self, measure: Measure, cell: Cell, arm: str, among: Container[int] | None = None, *, every: bool = False
     ) -> bool:
-        """Whether a figure is a lower bound, as it is of half of its trials or more; of ``every`` trial's, of one.
+        """Whether a figure, or the upper end of its interval, is a lower bound, as it may be where more than a tenth of
+        its trials is; of ``every`` trial's, where one is.
 
         Of all repetitions, or of those ``among`` some blocks.
         """
         valid = [block for block in self.numbers(cell, arm) if among is None or block in among]
         found = set(self.flagged(cell, arm, measure.bounded_by)).intersection(valid)
-        return bool(found) and (every or 2 * len(found) >= len(valid))
+        return bool(found) and (every or too_many(len(found), len(valid)))
 
     def may_be_lower(self, measure: Measure, cell: Cell, arm: str) -> bool:
         """Whether a figure leaves out more than a tenth of its trials, for it was below all that was tried."""
         found = self.flagged(cell, arm, measure.below_by)
-        return bool(found) and 10 * len(found) > len(self.numbers(cell, arm))
+        return too_many(len(found), len(self.numbers(cell, arm)))
+
+    def failed(self, cell: Cell, arm: str) -> dict[int, str]:
+        """The repetitions that were tried, last in vain because they failed, so that none of them counts; and how."""
+        rows, counted = self.trials.tried_at(cell, arm), self.numbers(cell, arm)
+        last = dict(zip(self.trials.block[rows].tolist(), rows.tolist(), strict=True))
+        ended = STATUSES.index(TrialStatus.FAILED)
+        places = {block: at for block, at in last.items() if block not in counted and self.trials.status[at] == ended}
+        tried = self._tried(np.array([*places.values()], dtype=np.int64))
+        return dict(zip(places, map(_ended, tried), strict=True))
 
     def differed(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Difference:
         """The difference from the reference, or from another place, guarded likewise."""
@@ -647,6 +657,11 @@ class ResultTable:
         if at.start == at.stop:
             return {}
         return read_result(self.ledger, int(self.trials.number[self.trials.counted[at]].max()))
+
+
+def too_many(lacking: int, of: int) -> bool:
+    """Whether so many repetitions have no figure, or only a bound of it, that the others do not stand for all."""
+    return 10 * lacking > of
 
 
 def _ended(last: Tried) -> str:
