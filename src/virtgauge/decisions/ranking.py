@@ -1,7 +1,8 @@
 """Which platform is to be preferred: ranks that platforms share where nothing tells them apart.
 
 Two platforms are told apart on a measure when their paired ratio excludes 1 and exceeds what identical arms differ by
-(:mod:`virtgauge.analysis.comparison`); with p platforms the interval is that of p (p − 1) / 2 comparisons (Bonferroni).
+(:mod:`virtgauge.analysis.comparison`).  With p platforms and c cells, any of which may tell them apart, the interval is
+that of c p (p − 1) / 2 comparisons (Bonferroni).
 A platform's rank is one more than the number of platforms that are better, so that what cannot be told apart from the
 best shares its rank.  That is not an ordering by points: A and B may share a rank, and B and C, while A is better than
 C.  With few repetitions the intervals are as wide as those allow, smallest to largest.
@@ -71,8 +72,8 @@ def _by_measure(requirement: BoundRequirement, table: ResultTable) -> Ranking:
     if requirement.better is Better.NEITHER:
         return Ranking(requirement.name, (), unranked | {arm.name: _NEITHER for arm in rankable})
     names = [arm.name for arm in rankable]
-    pairs = max(1, len(names) * (len(names) - 1) // 2)
-    nominal = 1 - (1 - requirement.confidence) / pairs
+    comparisons = max(1, len(cells) * len(names) * (len(names) - 1) // 2)
+    nominal = 1 - (1 - requirement.confidence) / comparisons
 
     values = functools.cache(lambda arm, cell: table.values(measure, cell, arm))
     identical = {
