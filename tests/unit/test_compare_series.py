@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from compared_runs import MEDIAN, run_in_memory
 
+from virtgauge.compare import changes
 from virtgauge.compare.changes import Criteria, find_series
 from virtgauge.compare.matching import match
 from virtgauge.compare.model import Finding, Series
@@ -104,3 +105,16 @@ def test_the_largest_step_comes_first_and_the_same_seed_finds_the_same() -> None
     assert first == again
     sizes = [step.size.point for one in first for step in one.steps]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_one_series_that_changes_alone_among_hundreds_is_found() -> None:
+    """As many permutations as the first p comes of have none below a ten-thousandth, and 0.05 of 600 is less."""
+    random = np.random.default_rng(1)
+
+    def course(arm: int) -> changes._Course:
+        values = random.normal(100, 1, (6, 4)) + (30 * (np.arange(6) >= 3)[:, None] if arm == 300 else 0)
+        runs = tuple(tuple(run) for run in values.tolist())
+        return changes._Course(MEDIAN, 0, arm, False, tuple(range(6)), runs, True, 0.0)
+
+    found = changes._examined([course(arm) for arm in range(600)], 6, CRITERIA, 1)
+    assert [one.arm for one in found if one.steps] == [300]

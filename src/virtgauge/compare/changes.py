@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from virtgauge.analysis.change_points import candidate, exceeding, segments, step_limit
+from virtgauge.analysis.change_points import PERMUTATIONS, candidate, exceeding, segments, step_limit
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.shift import (
     Bounds,
@@ -208,19 +208,25 @@ def _course(
     if not values or (relative and len(values) < LEAST_SERIES):
         return None
     by_ratio = min(map(min, values.values())) > 0
-    known = widest([sides[place].band(by_ratio, criteria.nominal) for place in values])
+    bands = [sides[place].band(by_ratio, criteria.nominal) for place in values]
+    known = max((band for band in bands if band is not None), default=None)
     scaled = 0.0 if known is None else math.log(known) if by_ratio else known
     return _Course(measure, cell, arm, relative, tuple(values), tuple(values.values()), by_ratio, scaled)
 
 
 def _examined(courses: Sequence[_Course], runs: int, criteria: Criteria, seed: int) -> list[Series]:
     long = [course for course in courses if len(course.runs) >= LEAST_SERIES]
+    # One that changes alone among many has to have a p of less than the level over their number.
+    most = max(PERMUTATIONS, math.ceil(2 * len(long) / criteria.level))
     p_values = [candidate(course.scaled, seed).p for course in long]
+    permutations = [most if p * (1 + PERMUTATIONS) <= 1 else PERMUTATIONS for p in p_values]
+    if most > PERMUTATIONS:
+        p_values = [candidate(one.scaled, seed, times).p for one, times in zip(long, permutations, strict=True)]
     adjusted = benjamini_hochberg(p_values)
     level = threshold(p_values, criteria.level)
     found = [
-        _series(course, runs, criteria, p, p_adjusted, segments(course.scaled, level, seed) if level else ())
-        for course, p, p_adjusted in zip(long, p_values, adjusted, strict=True)
+        _series(course, runs, criteria, p, p_adjusted, segments(course.scaled, level, seed, times) if level else ())
+        for course, p, p_adjusted, times in zip(long, p_values, adjusted, permutations, strict=True)
     ]
     short = [course for course in courses if len(course.runs) < LEAST_SERIES]
     return found + [_series(course, runs, criteria, None, None, ()) for course in short]

@@ -42,7 +42,7 @@ def _facts(run: ReadRun, plan: Plan | None, arms: Collection[str]) -> Iterator[t
         yield f"validity limit {name.replace('_', ' ')}", f"{limit:g}"
 
 
-def caveats(runs: Sequence[ReadRun], across: bool) -> Iterator[str]:
+def caveats(runs: Sequence[ReadRun], across: bool, *, series: bool = False) -> Iterator[str]:
     """What a reader must know before the figures; ``across`` says that runs of different versions were asked for."""
     labels = run_labels(runs)
 
@@ -58,7 +58,8 @@ def caveats(runs: Sequence[ReadRun], across: bool) -> Iterator[str]:
         yield "The agent in the guests was not the same in all runs; a part of a change may be the agent's."
     yield from (f"{unfinished_words(label)}." for label, run in zip(labels, runs, strict=True) if not run.finished)
     if without := of(lambda run: run.aa is None or not run.aa.usable):
-        yield f"{without}: identical arms (A/A) were not measured, so no difference from it is called one."
+        what = "steps are not held against them there" if series else "no difference from it is called one"
+        yield f"{without}: identical arms (A/A) were not measured, so {what}."
     if len(runs) > 1 and (unread := of(lambda run: plan_of(run.manifest) is None)):
         yield f"{unread}: the plan cannot be read, so how each cell was measured was not compared."
     if any(len(run.manifest.hosts) > 1 for run in runs):
@@ -106,10 +107,13 @@ def compare_series(folders: Sequence[Path], wanted: Wanted, seed: int = 1) -> Se
     matched = match(runs, wanted.measures, wanted.arms)
     criteria = Criteria(runs[0].manifest.confidence, wanted.equivalent)
     series = find_series(runs, matched, criteria, seed, wanted.progress)
-    return SeriesComparison(**_common(runs, matched, criteria, wanted.across_versions), seed=seed, series=series)
+    common = _common(runs, matched, criteria, wanted.across_versions, series=True)
+    return SeriesComparison(**common, seed=seed, series=series)
 
 
-def _common(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, across_versions: bool) -> dict[str, Any]:
+def _common(
+    runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, across_versions: bool, *, series: bool = False
+) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "runs": tuple(
@@ -122,7 +126,7 @@ def _common(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, acros
         "confidence": criteria.nominal,
         "equivalent": criteria.equivalent,
         "environment": tuple(differing_environment(runs)),
-        "caveats": tuple(caveats(runs, across_versions)),
+        "caveats": tuple(caveats(runs, across_versions, series=series)),
         "set_aside": matched.set_aside,
         "cells": tuple(CellLine(cell.suite, cell.probe, cell.factors, cell_name(cell)) for cell in matched.cells),
         "arms": matched.arms,

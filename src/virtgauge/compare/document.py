@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -286,11 +287,14 @@ def multiplicity(found: Comparison | SeriesComparison) -> str:
     if isinstance(found, SeriesComparison):
         own = sum(not series.relative for series in found.series)
         return (
-            f"Of the series said to change, at most {level} are expected to be chance (Benjamini–Hochberg over {own} "
-            f"figures and over {len(found.series) - own} ratios to the reference); within one, further cuts share its "
-            "level. A step counts only where it also exceeds what single runs differ by, identical arms (A/A) differ "
-            f"by, and ±{formatting.confidence(found.equivalent)}. Its interval is that of a place which was chosen for "
-            "its size, so it is a little too favourable."
+            f"The ranks take the repetitions of all runs for alike: so {level} of what they find are expected to be "
+            f"chance (Benjamini–Hochberg over {own} figures and over {len(found.series) - own} ratios to the "
+            "reference; within a series, further cuts share its level). Where days differ they are not, and a step "
+            "counts only where it also exceeds what single runs differ by, which about one of twenty series that do "
+            "not change exceeds somewhere, what identical arms (A/A) differ by, and "
+            f"±{formatting.confidence(found.equivalent)}: of {len(found.series)} series some "
+            f"{math.ceil(len(found.series) / 20)} may be said to change by chance. A step's interval is that of a "
+            "place which was chosen for its size, so it is a little too favourable."
         )
     number = len(found.changes)
     beside = sum(change.relative is not None for change in found.changes)
