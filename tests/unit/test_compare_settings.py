@@ -8,7 +8,8 @@ import pytest
 from compared_runs import plan_text
 from synthetic import arm_record, manifest
 
-from virtgauge.plan.load import parse_plan, preset_text
+from virtgauge.execution.prepare import check_plan
+from virtgauge.plan.load import PlanError, parse_plan, preset_text
 from virtgauge.plan.model import DesignScope, Plan
 from virtgauge.suites.cell_settings import differing, plan_of, settings_of
 from virtgauge.suites.registry import SUITES
@@ -84,3 +85,38 @@ def test_a_section_of_a_later_version_is_left_out_and_a_plan_of_one_is_none() ->
     arms = [arm_record("host", "host", "Host", "reference")]
     assert plan_of(manifest(arms, plan_text="warp = 9")) is None
     assert plan_of(manifest(arms, plan_text=plan_text())) is not None
+
+
+@pytest.mark.parametrize(
+    ("suite", "common", "one", "other", "refused"),
+    [
+        ("timing", {"loads": ["cpu"]}, {"cpu_threads": 100}, {"cpu_threads": 10}, True),
+        ("timing", {"loads": ["idle"]}, {"cpu_threads": 100}, {"cpu_threads": 10}, False),
+        ("bandwidth", {}, {"queue_ms": 10}, {"queue_ms": 100}, True),
+        ("bandwidth", {"estimators": ["kite2"]}, {"first_gap_us": 10}, {"first_gap_us": 40}, False),
+        ("forwarding", {}, {"duration_sum_s": 21}, {"duration_sum_s": 42}, True),
+        ("forwarding", {"guests": 2}, {"user_vectors": {"a": [1, 2]}}, {"user_vectors": {"a": [2, 1]}}, True),
+        ("isolation", {"benchmarks": ["integer"]}, {"seconds": 1}, {"seconds": 5}, True),
+        (
+            "isolation",
+            {"benchmarks": ["integer"], "loads": ["none"]},
+            {"disk_file_mib": 8},
+            {"disk_file_mib": 9},
+            False,
+        ),
+        ("isolation", {"policies": ["none"], "loads": ["none"]}, {"seconds": 1}, {"seconds": 5}, False),
+    ],
+)
+def test_designs_of_the_same_cells_in_which_something_differs_that_concerns_them_are_refused(
+    suite: str, common: dict[str, Any], one: dict[str, Any], other: dict[str, Any], refused: bool
+) -> None:
+    """Else the first would be measured for both."""
+    designs = [common | one, common | other]
+    platform = [{"name": "a", "kind": "simulated"}]
+    plan = Plan.model_validate({"platform": platform, "reference": "a", "suite": {suite: designs}})
+    if not refused:
+        check_plan(plan, "my.toml")
+        return
+    with pytest.raises(PlanError, match=f"the same cells with {next(iter(one))}") as caught:
+        check_plan(plan, "my.toml")
+    assert "one of them would not be measured" in str(caught.value)

@@ -21,6 +21,7 @@ from virtgauge.plan.requirements import Requirement
 from virtgauge.platforms import KINDS, create, settings_model
 from virtgauge.platforms.base import Availability, Platform
 from virtgauge.suites.base import PLAIN_BENCH, Cell, Suite
+from virtgauge.suites.cell_settings import settings_of_cell
 from virtgauge.suites.registry import SUITES
 
 
@@ -227,23 +228,26 @@ class _Sections:
                 if cell.key not in self.suites:
                     self.suites[cell.key] = suite
                     self.cells[cell.key] = cell
-                elif problem := _unlike(self.cells[cell.key], cell):  # two designs may share one, measured once
+                # two designs may share one, measured once
+                elif problem := _unlike((self.suites[cell.key], self.cells[cell.key]), (suite, cell)):
                     self._problems.add(f"suite.{name}[{index}]{problem[0]}", problem[1])
                     return
                 self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
 
 
-def _unlike(first: Cell, cell: Cell) -> tuple[str, str] | None:
-    """Why two cells of one name are not one, and the remedy; None where they are."""
+def _unlike(*designs: tuple[Suite, Cell]) -> tuple[str, str] | None:
+    """Why two designs' cells of one name are not one, and the remedy; None where they are."""
+    (_, first), (_, cell) = designs
     if first.as_is != cell.as_is:
         return (
             ": another design has the same cells for other guests",
             "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own",
         )
-    differs = next((name for name, value in cell.params.items() if first.params.get(name) != value), None)
+    theirs_all, ours_all = ({**settings_of_cell(suite.settings, one), **one.params} for suite, one in designs)
+    differs = next((name for name, value in ours_all.items() if theirs_all.get(name) != value), None)
     if differs is None:
         return None
-    ours, theirs = (one.params.get(differs) for one in (cell, first))
+    ours, theirs = (told.get(differs) for told in (ours_all, theirs_all))
     told = f": another design has the same cells with {differs} {theirs!r} in place of {ours!r}"
     return told, "one of them would not be measured: give both the same settings, or each a plan of its own"
 

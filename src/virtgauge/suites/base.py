@@ -120,6 +120,12 @@ class Suite(abc.ABC):
         """Take a section of a plan that :attr:`Settings` has accepted."""
         self._settings = settings
 
+    @property
+    def settings(self) -> BaseModel:
+        """Its section of the plan."""
+        section: BaseModel = self._settings
+        return section
+
     @classmethod
     def create(cls, settings: Mapping[str, Any]) -> Self:
         """The suite for one section of a plan. Raises pydantic.ValidationError: the section is refused."""

@@ -12,6 +12,8 @@ from virtgauge.ledger.records import Manifest
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import DesignScope, Plan
 from virtgauge.results.columns import Cell
+from virtgauge.suites.base import Cell as PlannedCell
+from virtgauge.suites.isolation.benchmarks import uses_disk
 from virtgauge.suites.registry import SUITES
 
 Settings = Mapping[str, Any]
@@ -25,6 +27,18 @@ _CONCERN: Mapping[tuple[str, str], _Concerns] = {
     ("timing", "sleep_samples"): lambda probe, factors: probe == "sleep_lateness",
     ("timing", "cpu_threads"): lambda probe, factors: factors.get("load") == "cpu",
     ("timing", "io"): lambda probe, factors: factors.get("load") == "io",
+    ("bandwidth", "first_gap_us"): lambda probe, factors: factors.get("estimator") == "yaz-original",
+    # what every design's figures are beside is a rate, and of whichever measures it first
+    ("isolation", "seconds"): lambda probe, factors: (factors.get("load"), factors.get("policy")) != ("none", "none"),
+    ("isolation", "load_memory_block"): lambda probe, factors: factors.get("load", "").startswith("memory-"),
+    ("isolation", "load_cache_block"): lambda probe, factors: factors.get("load") == "cache",
+    ("isolation", "wake_period_us"): lambda probe, factors: factors.get("benchmark") == "wake",
+    **{
+        ("isolation", name): lambda probe, factors: any(map(uses_disk, (factors["benchmark"], factors["load"])))
+        for name in ("disk_file_mib", "disk_sequential_kib", "disk_random_kib")
+    },
+    ("isolation", "disk_full_mb_per_s"): lambda probe, factors: factors.get("policy") == "disk-limit",
+    ("storage", "seconds"): lambda probe, factors: probe != "crash",
     ("storage", "mixed"): lambda probe, factors: probe == "mixed",
     ("storage", "objective_ms"): lambda probe, factors: probe == "knee",
     ("storage", "knee_steps"): lambda probe, factors: probe == "knee",
@@ -51,8 +65,8 @@ def settings_of(plan: Plan) -> dict[Cell, Settings]:
                 suite, section = SUITES[name].create(own), SUITES[name].Settings.model_validate(own)
             except ValidationError:
                 continue
-            for cell in suite.cells():  # one that several designs have is measured as the first says
-                found.setdefault(cell.figures_key, _of_cell(section, name, cell.probe, cell.factors))
+            for cell in suite.cells():  # an earlier version measured one that several designs have as the first says
+                found.setdefault(cell.figures_key, settings_of_cell(section, cell))
     return found
 
 
@@ -62,11 +76,13 @@ def differing(one: Settings, other: Settings) -> list[str]:
     return [f"{name} {one.get(name)} and {other.get(name)}" for name in names if one.get(name) != other.get(name)]
 
 
-def _of_cell(section: BaseModel, suite: str, probe: str, factors: Mapping[str, str]) -> Settings:
+def settings_of_cell(section: BaseModel, cell: PlannedCell) -> Settings:
+    """What a design's section says of one of its cells, beyond the levels."""
     found = {}
     for name in type(section).model_fields:
-        value, concerns = getattr(section, name), _CONCERN.get((suite, name))
+        value, concerns = getattr(section, name), _CONCERN.get((cell.suite, name))
         # A tuple holds levels, which are in the cell's key.
-        if not isinstance(value, tuple) and name not in _SAY_NOTHING and (not concerns or concerns(probe, factors)):
+        told = not isinstance(value, tuple) and name not in _SAY_NOTHING
+        if told and (not concerns or concerns(cell.probe, cell.factors)):
             found[name] = value
     return found
