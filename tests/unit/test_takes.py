@@ -8,8 +8,9 @@ import pytest
 from virtgauge.execution.trial import RunPatience, run_trial
 from virtgauge.host.load import CpuSnapshot, WatchedMachine
 from virtgauge.ledger.records import Flag, TrialStatus
+from virtgauge.network.nic import NetworkError
 from virtgauge.plan.model import ValidityLimits
-from virtgauge.platforms.base import Accounting
+from virtgauge.platforms.base import Accounting, LaunchError
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Sliced
 
 CELL = Cell("storage", "load", {"operation": "single-write"}, {}, timeout_s=10)
@@ -74,6 +75,17 @@ class CountingSuite:
         self.takes += 1
         self.testbed.machine.measure()
         return Measurement({"take": self.takes}, {}, {"raw": np.empty(0, dtype=np.int64)}, flags=self.flags)
+
+
+class FailingSuite(CountingSuite):
+    """Fails so."""
+
+    def __init__(self, testbed, error):
+        super().__init__(testbed)
+        self.error = error
+
+    async def measure(self, cell, testbed, on_progress):
+        raise self.error
 
 
 class LateSlices(Sliced):
@@ -191,3 +203,19 @@ async def test_slices_are_kept_and_flagged_where_the_load_may_be_the_kernels_wor
     found = await run_trial(CELL, SlicedSuite(), testbed, ValidityLimits(), lambda _: None)
     assert (found.status, found.accounting["left_out"]) == (TrialStatus.VALID, [])
     assert [(flag.name, flag.fatal) for flag in found.flags] == [("foreign-load", False)]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (LaunchError("boot", "no root file system"), "boot: no root file system"),  # after its power was cut
+        (NetworkError("the switch has ended", "start it again"), "the switch has ended"),
+        (TimeoutError("the agent did not answer the request 'read' within 10 s"), "the request 'read' within 10 s"),
+        (TimeoutError(), "no result within 10 s"),
+    ],
+)
+async def test_what_fails_in_a_trial_is_a_failed_trial_and_tells_why(error, said):
+    testbed = ScriptedTestbed(ScriptedMachine())
+    found = await run_trial(CELL, FailingSuite(testbed, error), testbed, ValidityLimits(), lambda _: None)
+    assert (found.status, found.guest_lost) == (TrialStatus.FAILED, True)
+    assert said in found.error

@@ -21,7 +21,9 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flags
 from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
+from virtgauge.network.nic import NetworkError
 from virtgauge.plan.model import ValidityLimits
+from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.base import Cell, Measurement, Sliced, Suite
 from virtgauge.suites.testbed import Testbed
 
@@ -254,8 +256,8 @@ async def run_trial(
     try:
         async with of_all:
             measurement = await measured()
-    except TimeoutError:
-        flag = Flag("time-out", f"no result within {in_all_s if of_all.expired() else within_s:g} s")
+    except TimeoutError as error:  # of a single request, where it says so
+        flag = Flag("time-out", str(error) or f"no result within {in_all_s if of_all.expired() else within_s:g} s")
         return failure(TrialStatus.FAILED, flag.detail, flag, guest_lost=True)
     except AgentError as error:
         if error.code == "unsupported":
@@ -265,6 +267,8 @@ async def run_trial(
         return failure(TrialStatus.FAILED, f"the agent broke the protocol: {error}", guest_lost=True)
     except ChannelClosedError as error:
         return failure(TrialStatus.FAILED, f"the guest was lost: {error}", guest_lost=True)
+    except (LaunchError, NetworkError) as error:  # a guest that was to be started again; a switch that died
+        return failure(TrialStatus.FAILED, str(error), guest_lost=True)
     return _judge(measurement, takes, limits)
 
 

@@ -27,15 +27,15 @@ class Running:
         cls, channel: Channel, name: str, params: Mapping[str, Any], what: str, within_s: float | None = _START_S
     ) -> Running:
         """Start a load, within some time if that is not left to the caller; it works when this returns.
-        Raises AgentError: it could not be started; the message calls it ``what``.  ChannelClosedError, ProtocolError:
-        whoever was to do it is gone.
+        Raises AgentError: it could not be started; the message calls it ``what``.  TimeoutError: nobody knows whether
+        it works, or will.  ChannelClosedError, ProtocolError: whoever was to do it is gone.
         """
         try:
             reply = await channel.request("load_start", name=name, params=dict(params), timeout_s=within_s)
         except AgentError as error:
             raise AgentError(error.code, f"{what}: {error.message}", error.errno) from error
         except TimeoutError as error:
-            raise AgentError("timeout", f"{what} did not start within {within_s:g} s") from error
+            raise TimeoutError(f"{what} did not start within {within_s:g} s") from error
         with documented(f"the answer to load_start of {name}"):
             return cls(channel, int(reply.value["load"]))
 
