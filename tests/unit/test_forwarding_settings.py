@@ -40,6 +40,7 @@ def refusal(section: str) -> str:
         ('search = "guess"', ["suite.forwarding[0].search = 'guess'", "mlrsearch"]),
         ("frame_size = [64]", ["suite.forwarding[0].frame_size: unknown field"]),
         ("min_pps = 100.0\nmax_pps = 50.0", ["max_pps = 50", "above min_pps = 100"]),
+        ("medium_mbps = 10\nframe_bytes = [64, 1518]", ["min_pps = 1000", "carries 813 frames/s of 1518 B"]),
         # what the agent would refuse of every trial
         ("max_pps = 148_809_523", ["suite.forwarding[0].max_pps", "100000000"]),
         ("min_pps = 0.5", ["suite.forwarding[0].min_pps"]),

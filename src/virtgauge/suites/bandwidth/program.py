@@ -98,7 +98,7 @@ async def run(channel: Channel, params: Mapping[str, Any], *, preload: bool, wit
         "run",
         argv=[str(find_program()), "estimate", str(params["listener"]), *words],
         env=environment,
-        timeout_ms=round(within_s * 1000),
+        timeout_ms=round(within_s * channel.timeout_factor * 1000),
         output_limit=_OUTPUT_LIMIT,
         timeout_s=within_s + _ANSWER_S,
     )

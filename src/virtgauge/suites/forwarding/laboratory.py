@@ -85,7 +85,7 @@ class ForwardingLab(Testbed, abc.ABC):
         self._loop = loop  # the same tester on a bare loop to itself: what it can do
         self._past = past  # the same past all guests, through the switches alone
         self.flows = len(tester.paths)
-        self._calibrations: dict[int, TesterCalibration] = {}
+        self._calibrations: dict[tuple[int, float, float], TesterCalibration] = {}
 
     @abc.abstractmethod
     async def check(self) -> None:
@@ -103,19 +103,20 @@ class ForwardingLab(Testbed, abc.ABC):
         """
 
     async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
-        """The tester on its bare loop, and through the switches alone, measured once for each frame size."""
+        """The tester on its bare loop, and through the switches alone, measured once for each of these."""
 
         async def offer(tester: Tester, rate_pps: float, duration_s: float) -> TrialResult:
             return await tester.measure(Load([1.0], frame_bytes, rate_pps, duration_s))
 
-        if frame_bytes not in self._calibrations:
+        key = frame_bytes, highest_pps, duration_s  # designs share the laboratory
+        if key not in self._calibrations:
             found = await calibrate(functools.partial(offer, self._loop), highest_pps, duration_s)
             if self._past is not None and found.limit_pps is not None:
                 await offer(self._past, *_WARM_UP)
                 switch_pps, _ = await _limit(functools.partial(offer, self._past), found.limit_pps, duration_s)
                 found = dataclasses.replace(found, switch_pps=switch_pps)
-            self._calibrations[frame_bytes] = found
-        return self._calibrations[frame_bytes]
+            self._calibrations[key] = found
+        return self._calibrations[key]
 
 
 class SimulatedLab(ForwardingLab):

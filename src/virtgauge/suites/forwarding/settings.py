@@ -128,6 +128,13 @@ class ForwardingSettings(Section):
             )
         if self.max_pps <= self.min_pps:
             raise ValueError(f"max_pps = {self.max_pps:g}: it must be above min_pps = {self.min_pps:g}")
+        for size in self.frame_bytes if self.medium_mbps else ():
+            carried = formulas.wire_frames_per_s(size, (self.medium_mbps or 0) * 1e6)
+            if carried <= self.min_pps:
+                raise ValueError(
+                    f"min_pps = {self.min_pps:g}: medium_mbps = {self.medium_mbps:g} carries {carried:.0f} frames/s of "
+                    f"{size} B; give less"
+                )
         if self.search == "mlrsearch" and self.duration_sum_s < self.length_of_trial_s:
             raise ValueError(
                 f"duration_sum_s = {self.duration_sum_s:g}: it must be at least trial_s = {self.length_of_trial_s:g}"
