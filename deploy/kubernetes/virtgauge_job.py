@@ -66,7 +66,8 @@ def main(arguments: list[str]) -> int:
     verdict = judged(folder) if code in DECIDED else ""
     state = ENDED.get(code, f"exit code {code}")
     if code in DECIDED:
-        state = DECIDED[code] if verdict else "measured"  # the plan requires nothing
+        # A plan that requires nothing ends with 0; any other code is a verdict, also where its words are lost.
+        state = DECIDED[code] if verdict or code else "measured"
     told |= {"state": state, "exit-code": str(code)}
     if verdict:
         told["verdict.json"] = verdict if len(verdict.encode()) <= LARGEST else LEFT_OUT

@@ -18,6 +18,7 @@ _COUNTS, _DEFAULT_ATTEMPTS = ("attempts", "repetitions"), 3
 _SPOILT_SHOWN = 10
 _SETTLING = frozenset({TrialStatus.VALID.value, TrialStatus.UNSUPPORTED.value})
 _SPOILT = frozenset({TrialStatus.INVALID.value, TrialStatus.FAILED.value})
+_QUIET_S = 600.0  # Of a run that goes on, a trial is written in less
 _JUDGING_S = 1.0
 """To judge takes the figures of all trials: so long in one look at the list; what is left is judged in the next."""
 
@@ -86,6 +87,11 @@ class Overview:
     problem: str = ""  # why it cannot be read
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether it is being measured, or may be: another user's, which was written a short while ago."""
+        return self.state is State.RUNNING or (self.state is State.UNFINISHED and self.run.quiet_s < _QUIET_S)
+
+    @property
     def share(self) -> float | None:
         """How much of the run is done, from 0 to 1; None when that is not known."""
         if self.tally is None or not self.scheduled:
@@ -117,7 +123,7 @@ class Overviews:
         """The lines of these runs by identifier; what was known of others is forgotten."""
         self._known = {run_id: known for run_id, known in self._known.items() if run_id in runs}
         lines = {run_id: self.of(run) for run_id, run in runs.items()}
-        self.measuring = any(line.state is State.RUNNING for line in lines.values())
+        self.measuring = any(line.is_under_way for line in lines.values())
         if not self.measuring:
             lines |= self._judged(lines)
         return lines

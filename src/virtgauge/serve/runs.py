@@ -11,8 +11,10 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
+import math
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -50,6 +52,12 @@ class FoundRun:
                 status = (self.folder / name).lstat()
                 found.append((status.st_ino, status.st_size, status.st_mtime_ns))
         return tuple(found)
+
+    @property
+    def quiet_s(self) -> float:
+        """For how long nothing was written, in seconds; infinite where nothing is there."""
+        written = max((changed_ns for _, _, changed_ns in self.stamp()), default=None)
+        return math.inf if written is None else (time.time_ns() - written) / 1e9
 
 
 def find_runs(folders: Sequence[Path]) -> dict[str, FoundRun]:

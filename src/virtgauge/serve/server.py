@@ -146,7 +146,7 @@ class Showing:
 
     async def measuring(self) -> bool:
         """Whether any of the runs is under way."""
-        return any(one.state is State.RUNNING for one in await self.overviews())
+        return any(one.is_under_way for one in await self.overviews())
 
     async def find(self, run_id: str) -> FoundRun | None:
         """The run of that identifier, if it is still there."""
@@ -309,7 +309,7 @@ class RunPage(Page):
         one = live.overview
         with stored_report(one.run) or contextlib.nullcontext() as stored:
             at_no_cost = stored is not None
-        readable = one.state not in (State.RUNNING, State.UNREADABLE)
+        readable = not one.is_under_way and one.state is not State.UNREADABLE
         reportable = readable and (at_no_cost or not await self.showing.measuring())
         await self.show("run.html", running=one.state is State.RUNNING, live=live, one=one, reportable=reportable)
 
