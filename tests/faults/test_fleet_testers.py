@@ -202,5 +202,7 @@ def test_a_network_that_cannot_carry_whole_frames_is_refused_in_words(tmp_path, 
             hosts.south.run(ask)
         with pytest.raises(NetworkError, match="no wire to itself"):
             require_room(Tunnel(1, NORTH, NORTH), nics)
+        with pytest.raises(NetworkError, match="a tunnel from 2001:db8::2 to 2001:db8::1 needs IPv4"):
+            require_room(Tunnel(1, "2001:db8::2", "2001:db8::1"), nics)
         with pytest.raises(NetworkError, match=r"no way to 203\.0\.113\.1"):
             hosts.south.run(lambda: path_mtu("203.0.113.1"))

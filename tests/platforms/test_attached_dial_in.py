@@ -63,7 +63,7 @@ class Run:
 async def begun(scope: Scope, agent: AgentBinary, port: int, **changes: Any) -> Run:
     platform = AttachedPlatform(AttachedSettings(via="dial-in", listen=f"127.0.0.1:{port}", **changes))
     (words,) = await platform.begin(scope, agent)
-    return Run(platform, words, scope.folder / f"dial-in-{port}", port)
+    return Run(platform, words, scope.folder / f"dial-in-127.0.0.1-{port}", port)
 
 
 @pytest.fixture

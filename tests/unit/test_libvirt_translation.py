@@ -152,7 +152,6 @@ SILENT = {
     "currentMemory",  # as much as the guest may have
     "iothreads",  # a disk says that it uses one
     ("nova", "features"),  # no others than these
-    ("nova", "memoryBacking/hugepages/page"),  # of the usual size
     ("real-time", "devices/interface/model"),  # of a second interface, as of the first
 }
 """Elements without which the guest would be the same."""

@@ -143,6 +143,12 @@ def require_room(end: WireEnd, nics: Iterable[Nic]) -> None:
     """
     if isinstance(end, str):
         return
+    if ":" in end.here + end.there:
+        raise NetworkError(
+            f"a tunnel from {end.here} to {end.there} needs IPv4",
+            "give the hosts IPv4 addresses in [fleet], or cable them to each other and name the interfaces in "
+            "fleet.pair.cables",
+        )
     if end.here == end.there:
         raise NetworkError(
             f"both ends of a wire would be at {end.here}, and a machine has no wire to itself",

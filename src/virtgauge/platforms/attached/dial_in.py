@@ -239,12 +239,15 @@ class DialIn:
             self._credentials = Credentials.load(path)
             return f"waiting for calls on {self._endpoint} with the credentials of {path}"
         self._credentials = Credentials.make()
+        called = self._endpoint
         try:
-            folder = scope.guest_folder(f"dial-in-{self._endpoint.port}")
+            folder = scope.guest_folder(f"dial-in-{called.address.replace(':', '-')}-{called.port}")
             kit = write_kit(folder, agent, self._credentials, dialled)
         except OSError as error:
             words = f"what starts the agent on the machine cannot be written below {scope.folder}: {error.strerror}"
-            raise VirtgaugeError(words, "make room there; two machines cannot call the same port") from error
+            raise VirtgaugeError(
+                words, "make room there; two machines cannot call the same address and port"
+            ) from error
         return (
             f"start the agent on the machine that shall call {dialled}: copy {kit} there (it is secret) and run "
             f"`sh {kit.name}`; or, where this agent is already: "

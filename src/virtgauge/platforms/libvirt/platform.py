@@ -67,7 +67,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         return described
 
     def needs(self) -> tuple[str, ...]:
-        return self.settings.image_parts
+        return (*(self.settings.parts if self._from_kernel else ()), *self.settings.image_parts)
 
     async def _examine(self, details: dict[str, str]) -> Availability:
         """Connect, and boot a guest with QEMU alone."""

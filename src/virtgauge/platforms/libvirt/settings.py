@@ -195,7 +195,7 @@ class LibvirtSettings(OwnDiskImage):
     machine: Literal["q35", "pc", "xenpvh", "xenpv"] | None = None
     """QEMU: q35 or pc. Xen: xenpvh or xenpv."""
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-    """QEMU: ``auto`` uses kvm if libvirt offers it and a guest boots with it, else tcg."""
+    """QEMU: ``auto`` uses kvm if libvirt offers it, a guest boots with it and its figures count, else tcg."""
     vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
     """2 by default, or 1 where this machine has no more."""
     memory_mib: Annotated[int, Field(ge=128)] = DEFAULT_MEMORY_MIB
@@ -217,7 +217,7 @@ class LibvirtSettings(OwnDiskImage):
     those that a suite needs."""
     management_mac: HardwareAddress | None = None
     """Hardware address of that interface: if the image was built with ``--nic``, or the network admits no other. By
-    default it is derived from ``uri`` and ``listen``, and so the same for every guest."""
+    default it is derived from ``uri``, ``listen`` and ``management``, and so the same for every guest."""
     wait_s: Annotated[float, Field(ge=1, le=3600)] = 120.0
     """How long the agent of an image may take to call after the guest was started."""
 

@@ -291,7 +291,11 @@ def _pinning(domain: Description) -> Iterator[Finding]:
 
 def _memory(domain: Description) -> Iterator[Finding]:
     if (pages := domain.first("memoryBacking/hugepages")) is not None:
-        sizes = {domain.size((page, "size")): page for page in pages.findall("page")} or {2 * 2**20: pages}
+        sizes = {domain.size((page, "size")): page for page in pages.findall("page")}
+        if not sizes:
+            domain.refuse(
+                facts_of(pages), 'of the size that is its host\'s default: write tuning.hugepages = "2M" or "1G"'
+            )
         for size, page in sizes.items() if len(sizes) == 1 else ():
             name = {2 * 2**20: "2M", 2**30: "1G"}.get(size, f"{size} bytes")
             yield Finding(  # libvirt has such pages there before the guest boots

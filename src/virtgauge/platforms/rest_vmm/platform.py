@@ -75,7 +75,7 @@ class RestVmmPlatform(AcceleratedPlatform):
         return {"kind": self.kind, **self.settings.described(), "vcpus": vcpus}
 
     def needs(self) -> tuple[str, ...]:
-        return () if self.settings.kernel is not None else ("kernel",)
+        return self.settings.parts
 
     async def _examine(self, details: dict[str, str]) -> Availability:
         monitor = self.monitor

@@ -170,7 +170,7 @@ class XenPlatform(BootedPlatform):
         type: GuestType = "pv"
         """``pv`` needs no virtualization support in the processor; ``pvh`` does."""
         tsc_mode: TscMode = "default"
-        """Whether reading the time-stamp counter traps to Xen (xen-tscmode(7))."""
+        """Whether reading the time-stamp counter traps to Xen (xen-tscmode(7), which had a fourth mode before 4.12)."""
         vcpus: Annotated[int, Field(ge=1, le=128)] = 1
         """Processors of a guest."""
         memory_mib: Annotated[int, Field(ge=160)] = _DEFAULT_MEMORY_MIB

@@ -14,7 +14,7 @@ from virtgauge.platforms.xen.dom0 import Dom0, XenError
 # The configuration of a domain, as ``xl create`` reads it (xl.cfg(5), xl-network-configuration(5)).
 
 GuestType = Literal["pv", "pvh"]
-TscMode = Literal["default", "always_emulate", "native", "native_paravirt"]
+TscMode = Literal["default", "always_emulate", "native"]
 
 _ENDINGS = ("on_poweroff", "on_reboot", "on_crash", "on_watchdog")
 _UNWRITABLE = ('"', "\\", "\n")
