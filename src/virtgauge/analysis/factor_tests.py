@@ -78,7 +78,7 @@ class EffectTest:
 
     factors: tuple[str, ...]  # one for a main effect (when the others are accounted for), more for an interaction
     f: float | None  # of the aligned ranks; None where the repetitions of every cell tie, so that any effect is certain
-    # df, df_error: degrees of freedom
+    # df, df_error: degrees of freedom, before each p corrects them for cells that vary unequally within guests
     df: int
     df_error: int
     p_ranks: float  # of the aligned ranks
