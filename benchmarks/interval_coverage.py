@@ -440,10 +440,16 @@ def _changes(run: Values, day: float, rng: np.random.Generator) -> bool:
 
 
 def _within_guests(p50: Values, rng: np.random.Generator) -> dict[str, Check]:
+    guests = rng.spawn(1)[0]  # of its own, so that what is drawn after it stays the same
     return {
         "function within 6 guests (sign test)": (LEVEL, True, (_within(run, 2, rng) for run in p50)),
         "load within 4 guests (Friedman)": (LEVEL, True, (_within(run, 3, rng) for run in p50)),
         "function × platform where guests differ in it": (LEVEL, True, (_crossed(run, rng) for run in p50)),
+        "function × load, 4 × 3, 10 guests, one load 5 times as noisy": (
+            LEVEL,
+            True,
+            (_noisy(p50[(run + np.arange(5)) % len(p50)], guests) for run in range(len(p50))),
+        ),
     }
 
 
@@ -461,6 +467,13 @@ def _crossed(run: Values, rng: np.random.Generator) -> bool:
     logs = np.log(run.reshape(2, 2, 2, 3)) + rng.normal(0, 0.2, (2, 2, 1, 3))
     both = zip(aligned_rank_anova(logs, [1]), anova(logs, [1]), strict=True)
     return any(max(by_ranks.p, one.p) < LEVEL for by_ranks, one in both if one.factors == (0, 1))
+
+
+def _noisy(runs: Values, rng: np.random.Generator) -> bool:
+    """Four functions under three loads in each of ten guests: a load that spreads more, but alike for all functions."""
+    logs = np.log(runs.reshape(4, 3, 10)) * np.array([1, 1, 5])[:, None] + rng.normal(0, 0.2, 10)
+    both = (analysis(logs, (), [(0, 1)])[0].p for analysis in (aligned_rank_anova, anova))
+    return max(both) < LEVEL
 
 
 _HEADINGS = ("Coverage of intervals", "False findings of decisions", "False verdicts on papers' conclusions")
