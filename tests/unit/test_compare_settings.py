@@ -93,7 +93,7 @@ def test_a_section_of_a_later_version_is_left_out_and_a_plan_of_one_is_none() ->
         ("timing", {"loads": ["cpu"]}, {"cpu_threads": 100}, {"cpu_threads": 10}, True),
         ("timing", {"loads": ["idle"]}, {"cpu_threads": 100}, {"cpu_threads": 10}, False),
         ("bandwidth", {}, {"queue_ms": 10}, {"queue_ms": 100}, True),
-        ("bandwidth", {"estimators": ["kite2"]}, {"first_gap_us": 10}, {"first_gap_us": 40}, False),
+        ("bandwidth", {"estimators": ["kite2", "yaz-original"]}, {"first_gap_us": 10}, {"first_gap_us": 40}, True),
         ("forwarding", {}, {"duration_sum_s": 21}, {"duration_sum_s": 42}, True),
         ("forwarding", {"guests": 2}, {"user_vectors": {"a": [1, 2]}}, {"user_vectors": {"a": [2, 1]}}, True),
         ("isolation", {"benchmarks": ["integer"]}, {"seconds": 1}, {"seconds": 5}, True),

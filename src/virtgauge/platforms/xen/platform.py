@@ -190,6 +190,9 @@ class XenPlatform(BootedPlatform):
     def label(self) -> str:
         return f"Xen ({self.settings.type.upper()})"
 
+    def needs(self) -> tuple[str, ...]:
+        return self.settings.parts
+
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, **self.settings.described()}
 
