@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
-from virtgauge.analysis.comparison import Judgement, aa_band, agreement, compare, paired_difference, paired_ratio
+from virtgauge.analysis.comparison import (
+    Judgement,
+    aa_band,
+    agreement,
+    compare,
+    paired_difference,
+    paired_ratio,
+    unpaired_ratio,
+)
 from virtgauge.analysis.estimate import Estimate
 
 
@@ -29,6 +38,12 @@ def test_the_ratio_is_formed_within_blocks() -> None:
 def test_only_blocks_with_both_arms_count() -> None:
     estimate = paired_ratio({0: 2.0, 1: 2.0, 5: 900.0}, {0: 1.0, 1: 1.0, 4: 7.0}, 0.95)
     assert (estimate.point, estimate.n) == (pytest.approx(2.0), 2)
+
+
+def test_a_ratio_of_estimates_is_as_sure_as_the_less_sure() -> None:
+    sure, less = ratio(2, 8), ratio(1, 4, confidence=0.75)
+    assert [unpaired_ratio(*both).confidence for both in ((sure, less), (less, sure))] == [0.75, 0.75]
+    assert unpaired_ratio(sure, dataclasses.replace(less, confidence=None)).confidence is None
 
 
 def test_no_common_block_is_missing_with_a_reason() -> None:

@@ -156,7 +156,7 @@ def _paired(
 def unpaired_ratio(one: Estimate, other: Estimate) -> Estimate:
     """The ratio of two positive estimates, with the widest interval that their ends allow.
 
-    For figures that have no blocks in common, or of which only the estimates are known.
+    For figures that have no blocks in common, or of which only the estimates are known.  As sure as the less sure.
     """
     for lacking in (one, other):
         if lacking.point is None:
@@ -171,7 +171,7 @@ def unpaired_ratio(one: Estimate, other: Estimate) -> Estimate:
         one.point / other.point,
         one.low / other.high,
         one.high / other.low,
-        one.confidence,
+        None if one.confidence is None or other.confidence is None else min(one.confidence, other.confidence),
         n,
         "ratio",
         "ratio of two estimates, with the widest interval that their ends allow",
