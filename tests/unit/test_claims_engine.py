@@ -1101,6 +1101,25 @@ def test_an_interaction_compares_a_guest_with_itself_where_a_cell_lacks_a_repeti
     assert heard(test, [nothing, *crossed[1:]]).evidence[0].needs == 3
 
 
+def test_an_interaction_has_guests_of_every_arm_of_a_platform() -> None:
+    """Of two arms with one hypervisor the one that comes last does not stand for both."""
+    test = {"relation": "significance", "factors": ["function", "platform"], "significant": ["cost"]}
+    rng = np.random.default_rng(4)
+    host, one, other = (
+        [
+            figure(cost, np.exp(rng.normal(0, 0.02, 8)), arm=arm, platform=platform, function=function)
+            for function, cost in (("a", 1.0), ("b", times))
+        ]
+        for arm, platform, times in (("host", "host", 1.0), ("one", "vm", 1.5), ("other", "vm", 1.0))
+    )
+    texts = {
+        heard(test, [*host, *first, *then], of_arms=["platform"]).evidence[0].text
+        for first, then in ((one, other), (other, one))
+    }
+    assert len(texts) == 1, texts
+    assert heard(test, [*host, *one], of_arms=["platform"]).evidence[0].text not in texts
+
+
 def guests(rng: np.random.Generator, functions: Sequence[float], platforms: int = 4) -> list[Figure]:
     """Guests that differ from one another, and platforms that do not."""
     found = []

@@ -319,12 +319,15 @@ def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set
 def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float, family: int) -> _Tested:
     """By the aligned rank transform of logarithms, and the ordinary analysis of variance: by both or not at all.
 
-    A paper's single values take the interaction of all factors as their error.
+    A paper's single values take the interaction of all factors as their error.  As many guests of each platform are
+    taken, by turns of its arms.
     """
     factors = list(part[0].levels)
     levels = {name: list(dict.fromkeys(one.level(name) for one in part)) for name in factors}
     varied = [name for name in factors if len(levels[name]) > 1]
-    cells = {tuple(one.level(name) for name in varied): one for one in part}
+    cells: dict[tuple[Level | None, ...], list[Figure]] = {}
+    for one in part:
+        cells.setdefault(tuple(one.level(name) for name in varied), []).append(one)
     design = list(itertools.product(*(levels[name] for name in varied)))
     if not set(test.factors) <= set(varied) or any(place not in cells for place in design):
         return _Tested("not every combination was measured often enough to test an interaction")
@@ -333,18 +336,19 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
     if figures.exact:
         if len(axes) == len(varied):
             return _Tested("one value a cell: this interaction cannot be told from chance")
-        p = single_value_p(np.array([cells[place].point for place in design]).reshape(shape), axes)
+        p = single_value_p(np.array([cells[place][0].point for place in design]).reshape(shape), axes)
         return _shown(f"{' × '.join(test.factors)}, {p_value(p)}", p, alpha, family)
     axis = varied.index("platform") if "platform" in varied else None
     platform = {place: None if axis is None else place[axis] for place in design}
-    guests: dict[Level | None, set[int]] = {}  # that all cells of a platform have
-    for place in design:
-        own = set(cells[place].values)
-        guests[platform[place]] = guests.get(platform[place], own) & own
+    found = {
+        place: {(block, one.arm): value for one in cells[place] for block, value in one.values.items()}
+        for place in design
+    }
+    guests: dict[Level | None, set[tuple[int, str]]] = {}  # that all cells of a platform have
+    for place, own in found.items():
+        guests[platform[place]] = guests.get(platform[place], {*own}) & {*own}
     n = min(map(len, guests.values()))
-    values = np.array(
-        [[cells[place].values[block] for block in sorted(guests[platform[place]])[:n]] for place in design]
-    )
+    values = np.array([[found[place][guest] for guest in sorted(guests[platform[place]])[:n]] for place in design])
     if n < FEWEST_REPETITIONS or values.min() <= 0:
         needs = math.inf if (values <= 0).any() else FEWEST_REPETITIONS
         return _Tested("not every combination was measured often enough to test an interaction", needs=needs)
