@@ -824,6 +824,102 @@ def test_no_level_is_the_largest_everywhere(reader: float, expected: Verdict) ->
     assert verdict(test, *figures) is expected
 
 
+# -- several groups of one test -----------------------------------------------------------------------
+
+BARELY, SURELY, PLAINLY = [0.99] * 2 + [1.1] * 10, [1.1] * 12, [1.0] * 12
+"""Repetitions that are beyond 1 of one group alone, also of one of twelve, and of none."""
+BUSY = {"of": {"load": "busy"}, "to": {"load": "idle"}}
+STEEPER = {"of": {"function": "a", "load": "busy"}, "to": {"function": "a", "load": "idle"}}
+STEEPER |= {"than_of": {"function": "b", "load": "busy"}, "than_to": {"function": "b", "load": "idle"}}
+Costs = Mapping[tuple[str, str], tuple[float, Sequence[float]]]
+
+
+def two_by_two(busy_b: float, noise: Sequence[float]) -> Costs:
+    """Of function and load; a costs twice as much when busy, and b so many times as much."""
+    constant = {("a", "idle"): 100, ("a", "busy"): 200, ("b", "idle"): 100}
+    return {**{place: (value, PLAINLY) for place, value in constant.items()}, ("b", "busy"): (100 * busy_b, noise)}
+
+
+@pytest.mark.parametrize(
+    ("test", "against", "agreeing"),
+    [
+        ({"relation": "spread", "factor": "load", "cells": {"function": "b"}, "at_most": 1.25}, 1.25, 1.0),
+        ({"relation": "spread", "factor": "load", "cells": {"function": "b"}, "at_least": 1.25}, -1.25, 2.0),
+        ({"relation": "equivalence", "across": "function", **BUSY, "at_most": 1.25}, 2.5, 2.0),
+        ({"relation": "change", "across": "function", "level": "a", **BUSY}, 2.0, 1.1),
+        ({"relation": "steeper", **STEEPER}, 2.0, 1.1),
+        ({"relation": "mixed", "factor": "function", "across": "load", "cells": {"function": ("a", "b")}}, -2.0, 3.0),
+    ],
+    ids=lambda one: str(one["relation"]) if isinstance(one, dict) else "",
+)
+def test_one_of_several_groups_contradicts_with_the_confidence_for_so_many(
+    test: Mapping[str, Any], against: float, agreeing: float
+) -> None:
+    """Groups differ in ``share``; below zero it is less that contradicts."""
+
+    def verdict_of_groups(noise: Sequence[float], groups: int) -> Verdict:
+        noise = noise if against > 0 else [1 / one for one in noise]
+        figures = []
+        for group in range(groups):
+            costs = two_by_two(*((agreeing, PLAINLY) if group else (abs(against), noise)))
+            if test["relation"] == "mixed":  # a is the dearer one when idle
+                costs = {**costs, ("a", "idle"): (200, PLAINLY)}
+            figures += [
+                figure(value, own, function=function, load=load, share=group / 100)
+                for (function, load), (value, own) in costs.items()
+            ]
+        return verdict({"measure": "cost", **test}, *figures)
+
+    assert verdict_of_groups(BARELY, 1) is CONTRADICTED
+    assert verdict_of_groups(BARELY, 12) is UNDECIDED
+    assert verdict_of_groups(SURELY, 12) is CONTRADICTED
+
+
+def test_one_of_several_lines_is_bent_with_the_confidence_for_so_many() -> None:
+    test = {"relation": "line", "measure": "cost", "factor": "at", "at_least": 0.8}
+
+    def verdict_of_groups(last: Sequence[float], groups: int) -> Verdict:
+        ends = [last] + [[300.0] * 12] * (groups - 1)
+        of = [
+            figure(1, noise, at=float(at), share=group / 100)
+            for group, end in enumerate(ends)
+            for at, noise in enumerate(([100.0] * 12, [200.0] * 12, end))
+        ]
+        return verdict(test, *of)
+
+    barely = [300.0] * 2 + [110.0] * 10
+    assert verdict_of_groups(barely, 1) is CONTRADICTED
+    assert verdict_of_groups(barely, 12) is UNDECIDED
+    assert verdict_of_groups([110.0] * 12, 12) is CONTRADICTED
+
+
+QUOTIENT: dict[str, Any] = {"relation": "spread", "measure": "cost", "factor": "load", "at_least": 3}
+QUOTIENT |= {"cells": {"function": "write"}, "than": {"function": "read"}}
+
+
+def test_a_quotient_is_as_sure_as_the_less_sure_of_its_two_spreads() -> None:
+    writes = [figure(value, PLAINLY, function="write", load=load) for load, value in (("idle", 100), ("busy", 1000))]
+    for repetitions, expected in ((3, UNDECIDED), (6, CONFIRMED)):
+        reads = [figure(100 + 20 * n, SMALL[:repetitions], function="read", load="ib"[n]) for n in range(2)]
+        assert verdict(QUOTIENT, *writes, *reads) is expected
+
+
+def test_the_extremes_of_what_a_spread_is_set_beside_are_chosen_too() -> None:
+    """Of five reads there are ten pairs, any of which might have been the one that is beyond by chance."""
+    writes = [figure(value, PLAINLY, function="write", load=load) for load, value in (("idle", 100), ("busy", 300))]
+
+    def reads(number: int) -> list[Figure]:
+        between = [figure(101 + n, PLAINLY, function="read", load=str(n)) for n in range(number - 2)]
+        return [
+            figure(100, PLAINLY, function="read", load="i"),
+            figure(100, BARELY, function="read", load="b"),
+            *between,
+        ]
+
+    assert verdict(QUOTIENT, *writes, *reads(2)) is CONTRADICTED
+    assert verdict(QUOTIENT, *writes, *reads(5)) is UNDECIDED
+
+
 # -- ranks -------------------------------------------------------------------------------------------
 
 MATTERS = {"relation": "significance", "factors": ["load"], "significant": ["cost"]}
@@ -1225,6 +1321,7 @@ def test_figures_are_told_in_their_unit() -> None:
         ({**BOUND, "measure": "speed"}, "measure = 'speed' is not declared"),
         ({**BOUND, "cells": {"colour": "red"}}, "factor 'colour' is not declared"),
         ({**BOUND, "relation": "larger"}, "relation"),
+        ({**ENDS, "of": {"at": {"pick": "largest"}}}, "relation = 'spread'"),
     ],
 )
 def test_a_malformed_test_is_refused(test: Mapping[str, Any], message: str) -> None:

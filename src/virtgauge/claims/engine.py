@@ -2,7 +2,8 @@
 
 A figure with its interval agrees when the whole interval lies within the bounds, and disagrees when the whole interval
 lies outside; else it does not decide, nor where identical arms (A/A) may seem to differ by the margin, or the interval
-lacks the nominal confidence.  What one of several figures decides alone, it decides with the confidence for so many.
+lacks the nominal confidence.  What one of several figures decides alone, it decides with the confidence for so many;
+and what one of several groups contradicts alone, with the confidence for so many groups.
 A paper's figure is taken as it is.  Emulated figures decide nothing, nor do those of different computers together.
 """
 
@@ -276,10 +277,11 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
     several = [group for group in grouped(found, lambda one: figures.place(one, (test.factor,))) if len(group) > 1]
     if not several:
         yield Evidence.none(f"there are no two levels of {test.factor} whose figures decide")
+    judged = []
     for group in several:
         high, low = (choose(group, key=lambda one: one.point) for choose in (max, min))
         estimate: Callable[[int], Estimate] = functools.partial(figures.ratio, high, low)
-        among, used = len(group) * (len(group) - 1) // 2, [high, low]
+        among, used = math.comb(len(group), 2), [high, low]
         text = figures.pair_words(high, low, estimate(1))
         if test.than is not None:
             without = (test.factor, *test.than)
@@ -293,22 +295,59 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
                 continue
             most, least = (choose(rest, key=lambda one: one.point) for choose in (max, min))
             estimate = functools.partial(_quotient, figures, (high, low), (most, least))
+            among = max(among, math.comb(len(rest), 2))  # as of two highest in _compared
             text = f"{text}, over that of {figures.words(most, only=test.than)}: {told(estimate(1), 'ratio')}"
             used += [most, least]
-        bounds, of = (test.at_least, test.at_most), high if high.arm != low.arm else None
-        agrees, sure, why, likely = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=True)
-        pairs = [] if test.than is not None else itertools.permutations(group, 2)
-        every = (figures.firm(figures.ratio(*pair)) for pair in pairs)
-        agrees, wider = verdicts.of_extreme(agrees, sure, figures.firm(estimate(1)), every, "highest", bounds)
-        yield evidence_of(text + (wider or why), agrees, figures, *used, likely=None if wider else likely)
+        of = high if high.arm != low.arm else None
+        said = functools.partial(_of_largest, test, figures, group, estimate, among, of)
+        (agrees, why, likely), (sure, _, of_many) = said(1), said(len(several))
+        evidence = evidence_of(text + why, agrees, figures, *used, likely=likely and of_many)
+        judged.append(Judged(high.point, evidence, sure))
+    yield from verdicts.quantified(judged, "each")
+
+
+def _of_largest(
+    test: model.Spread,
+    figures: Figures,
+    group: Sequence[Figure],
+    estimate: Callable[[int], Estimate],
+    among: int,
+    of: Figure | None,
+    groups: int,
+) -> tuple[bool | None, str, int | None]:
+    """What the largest ratio within one of so many groups says, why it does not, and how often measured it would."""
+    bounds = test.at_least, test.at_most
+    agrees, sure, why, likely = verdicts.agreement_of(
+        figures, estimate, among, bounds, of, is_ratio=True, groups=groups
+    )
+    if test.than is not None:  # the largest of both were chosen
+        return sure, why, likely
+    every = (figures.firm(figures.ratio(*pair, groups), groups) for pair in itertools.permutations(group, 2))
+    chosen = figures.firm(estimate(groups), groups)
+    agrees, wider = verdicts.of_extreme(agrees, sure, chosen, every, "highest", bounds)
+    return agrees, wider or why, None if wider else likely
 
 
 def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: int) -> Estimate:
     return unpaired_ratio(figures.ratio(first[0], first[1], among), figures.ratio(second[0], second[1], among))
 
 
-Changes = dict[str | bool, tuple[Estimate, Figure, Figure]]
-"""From ``to`` to ``of`` in one cell, by the level of the factor across; with the figures, ``of`` first."""
+Group = tuple[str, Callable[[int], bool | None], Iterable[Figure]]
+"""In words; what it says with the confidence for so many groups; and its figures."""
+
+
+def _each(groups: Sequence[Group], figures: Figures) -> Iterator[Evidence]:
+    """Every group must agree."""
+    judged = []
+    for text, decides, used in groups:
+        agrees = decides(1)
+        sure = decides(len(groups)) if agrees is False else agrees
+        judged.append(Judged(0.0, evidence_of(text, agrees, figures, *used), sure))
+    yield from verdicts.quantified(judged, "each")
+
+
+Changes = dict[str | bool, tuple[Figure, Figure]]
+"""In one cell the figures at ``of`` and ``to``, by the level of the factor across."""
 
 
 def _changes(test: model.Equivalence | model.Change, figures: Figures) -> list[Changes]:
@@ -317,9 +356,9 @@ def _changes(test: model.Equivalence | model.Change, figures: Figures) -> list[C
     named = {*test.of, *test.to}
     cells: dict[object, Changes] = {}
     for one, other in _alike(first, second, functools.partial(figures.place, without=named)):
-        level, change = one.level(test.across), figures.ratio(one, other)
-        if isinstance(level, str | bool) and change.point is not None:
-            cells.setdefault(figures.place(one, {*named, test.across}), {})[level] = (change, one, other)
+        level = one.level(test.across)
+        if isinstance(level, str | bool) and figures.ratio(one, other).point is not None:
+            cells.setdefault(figures.place(one, {*named, test.across}), {})[level] = (one, other)
     named_levels = test.cells.get(test.across) or figures.file.needed.get(test.across)
     present = figures.levels(test.across, test.measure, test.cells)
     wanted: set[object] = set(named_levels if isinstance(named_levels, tuple) else present)
@@ -330,16 +369,21 @@ def _equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence
     complete = _changes(test, figures)
     if not complete:
         yield Evidence.none(_why_no_change(test, figures))
+
+    def decides(found: Changes, among: int) -> bool | None:
+        changes = (figures.firm(figures.ratio(*pair, among), among) for pair in found.values())
+        ends = [(one.low, one.high) for one in changes if one.low and one.high]
+        if len(ends) < len(found):
+            return None
+        widest = max(high for _, high in ends) / min(low for low, _ in ends)
+        least = max(low for low, _ in ends) / min(high for _, high in ends)
+        return True if widest <= test.at_most else False if least > test.at_most else None
+
+    groups: list[Group] = []
     for found in complete:
-        changes = {level: change for level, (change, *_) in found.items()}
-        ends = [(one.low, one.high) for one in map(figures.firm, changes.values()) if one.low and one.high]
-        agrees = None
-        if len(ends) == len(found):
-            widest = max(high for _, high in ends) / min(low for low, _ in ends)
-            least = max(low for low, _ in ends) / min(high for _, high in ends)
-            agrees = True if widest <= test.at_most else False if least > test.at_most else None
-        text = figures.listed(changes, test.across)
-        yield evidence_of(text, agrees, figures, *(one for _, *pair in found.values() for one in pair))
+        text = figures.listed({level: figures.ratio(*pair) for level, pair in found.items()}, test.across)
+        groups.append((text, functools.partial(decides, found), itertools.chain(*found.values())))
+    yield from _each(groups, figures)
 
 
 def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
@@ -347,19 +391,27 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
     if not complete:
         yield Evidence.none(_why_no_change(test, figures))
         return
+
+    def sizes(group: Sequence[Changes], among: int = 1) -> dict[str | bool, Estimate]:
+        changes = {level: [figures.ratio(*found[level], among) for found in group] for level in group[0]}
+        return {level: mean_change(some, test.rising) for level, some in changes.items()}
+
+    def decides(group: Sequence[Changes], among: int) -> bool | None:
+        firm = {level: figures.firm(size, among) for level, size in sizes(group, among).items()}
+        own = firm.pop(test.level)
+        agreement = [_beyond(other, own) if test.less else _beyond(own, other) for other in firm.values()]
+        return False if False in agreement else None if None in agreement else True
+
+    groups: list[Group] = []
     for group in [complete] if test.pooled else [[found] for found in complete]:
-        sizes = {level: mean_change([found[level][0] for found in group], test.rising) for level in group[0]}
-        text = f"changed{_SIZED[test.rising]} by {figures.listed(sizes, test.across)}"
+        text = f"changed{_SIZED[test.rising]} by {figures.listed(sizes(group), test.across)}"
         if test.pooled:
             text += f" over {len(group)} cells"
-        elif place := figures.words(group[0][test.level][1], without=("arm", test.across, *test.of)):
+        elif place := figures.words(group[0][test.level][0], without=("arm", test.across, *test.of)):
             text = f"{place}: {text}"
-        sizes = {level: figures.firm(size) for level, size in sizes.items()}
-        own = sizes.pop(test.level)
-        agreement = [_beyond(other, own) if test.less else _beyond(own, other) for other in sizes.values()]
-        agrees = False if False in agreement else None if None in agreement else True
-        used = (one for found in group for _, *pair in found.values() for one in pair)
-        yield evidence_of(text, agrees, figures, *used)
+        used = (one for found in group for pair in found.values() for one in pair)
+        groups.append((text, functools.partial(decides, group), used))
+    yield from _each(groups, figures)
 
 
 Pairs = list[tuple[Figure, Figure]]
@@ -375,16 +427,25 @@ def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
             if test.along or figures.ratio(one, other).point is not None:
                 found.setdefault(place(one), []).append((one, other))
     both = [(own, pairs[1][at]) for at, own in pairs[0].items() if at in pairs[1]]
+
+    def changes(sides: Sequence[Pairs], among: int = 1) -> list[Estimate]:
+        return [mean_change([figures.ratio(*pair, among) for pair in found], test.rising) for found in sides]
+
+    def decides(sides: Sequence[Pairs], among: int) -> bool | None:
+        return _beyond(*(figures.firm(one, among) for one in changes(sides, among)))
+
     if not both:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.of))
     elif test.along:
         yield from verdicts.quantified([_bend(test.along, figures, own, rest, len(both)) for own, rest in both], "each")
     else:
-        for own, rest in both:
-            changes = [mean_change([figures.ratio(*pair) for pair in found], test.rising) for found in (own, rest)]
-            where = figures.words(own[0][0], without=named)
-            text = f"{where}: changed{_SIZED[test.rising]} by {' beside '.join(told(one, 'ratio') for one in changes)}"
-            yield evidence_of(text, _beyond(*map(figures.firm, changes)), figures, *itertools.chain(*own, *rest))
+        groups: list[Group] = []
+        for sides in both:
+            where = figures.words(sides[0][0][0], without=named)
+            sizes = " beside ".join(told(one, "ratio") for one in changes(sides))
+            text, used = f"{where}: changed{_SIZED[test.rising]} by {sizes}", itertools.chain(*sides[0], *sides[1])
+            groups.append((text, functools.partial(decides, sides), used))
+        yield from _each(groups, figures)
 
 
 def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> Judged:
@@ -439,7 +500,8 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells)
     if not found:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells))
-    for group in grouped(found, lambda one: figures.place(one, (test.factor,))):
+    groups = grouped(found, lambda one: figures.place(one, (test.factor,)))
+    for group in groups:
         levels = [float(level) for one in group if isinstance(level := one.level(test.factor), int | float)]
         middles = [one.point for one in group]
         where = figures.words(group[0], without=(test.factor,))
@@ -449,8 +511,13 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
             yield evidence_of(f"{where}: it does not change at all", None, figures, *group)
         else:
             explained, chance = figures.explained_by_line(levels, group), chance_of_line(len(set(levels)), LEVEL)
+            among = 1
+            if verdicts.within(figures.firm(explained), test.at_least, None) is False:
+                # Noise takes from what a line explains: the chance of both tails is at this one.
+                among = 2 * len(groups)
+                explained = figures.explained_by_line(levels, group, among)
             text = f"{where}: a straight line explains {told(explained, 'share')} of it"
-            agrees = verdicts.within(figures.firm(explained), test.at_least, None)
+            agrees = verdicts.within(figures.firm(explained, among), test.at_least, None)
             if agrees and not verdicts.within(figures.firm(explained), chance, None):
                 agrees = None
                 text += f"; by chance it explains {number_text(chance, 'share')} of {len(set(levels))} figures"
@@ -460,28 +527,38 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
 def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells)
     wanted, rivals = test.cells.get(test.across), figures.file.needed.get(test.factor, ())
+
+    def best(cell: Sequence[Figure], among: int = 1) -> set[Level | None]:
+        """Whichever no other was shown to exceed."""
+        return {
+            one.level(test.factor)
+            for one in cell
+            if not any(
+                verdicts.within(figures.firm(figures.ratio(other, one, among), among), 1, None, strictly=True)
+                for other in cell
+                if other is not one
+            )
+        }
+
+    def decides(cells: Sequence[Sequence[Figure]], among: int) -> bool | None:
+        names = [best(cell, among) for cell in cells]
+        in_all = set.intersection(*names)
+        agrees = True if not in_all else False if all(some == in_all for some in names) else None
+        return agrees if len(in_all) < 2 else None
+
+    groups: list[Group] = []
     for group in grouped(found, lambda one: figures.place(one, (test.factor, test.across))):
-        best: dict[str, set[Level | None]] = {}
-        for cell in grouped(group, lambda one: one.level(test.across)):
-            if len(cell) >= len(rivals):
-                # Whichever no other was shown to exceed.
-                best[figures.words(cell[0], only=(test.across,))] = {
-                    one.level(test.factor)
-                    for one in cell
-                    if not any(
-                        verdicts.within(figures.firm(figures.ratio(other, one)), 1, None, strictly=True)
-                        for other in cell
-                        if other is not one
-                    )
-                }
+        cells = [cell for cell in grouped(group, lambda one: one.level(test.across)) if len(cell) >= len(rivals)]
         where = figures.words(group[0], without=(test.factor, test.across))
-        if len(best) < (len(wanted) if isinstance(wanted, tuple) else 2):
+        if len(cells) < (len(wanted) if isinstance(wanted, tuple) else 2):
             yield Evidence.none(f"{where}: not every one was measured in both")
         else:
-            listed = ", ".join(f"{' or '.join(sorted(map(str, names)))} at {across}" for across, names in best.items())
-            in_all = set.intersection(*best.values())
-            agrees = True if not in_all else False if all(names == in_all for names in best.values()) else None
-            yield evidence_of(f"{where}: {listed}", agrees if len(in_all) < 2 else None, figures, *group)
+            named = [
+                f"{' or '.join(sorted(map(str, best(cell))))} at {figures.words(cell[0], only=(test.across,))}"
+                for cell in cells
+            ]
+            groups.append((f"{where}: {', '.join(named)}", functools.partial(decides, cells), group))
+    yield from _each(groups, figures)
 
 
 _RELATIONS: Mapping[type, Callable[..., Iterator[Evidence]]] = {

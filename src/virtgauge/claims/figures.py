@@ -23,7 +23,7 @@ from virtgauge.results.formatting import share
 from virtgauge.results.quantities import DURATION, significant
 
 _Made = TypeVar("_Made")
-_RESAMPLES = 2000
+_RESAMPLES = 10_000  # so many, for the interval of one of many lines ends where one of a thousand does
 LIMITED = "what it was measured with may be what limits it"
 
 
@@ -284,13 +284,13 @@ class Figures:
         pattern = self.file.factors[factor] or "{}"
         return ", ".join(f"{format_level(pattern, level)} {told(one, 'ratio')}" for level, one in changes.items())
 
-    def explained_by_line(self, levels: Sequence[float], group: Sequence[Figure]) -> Estimate:
+    def explained_by_line(self, levels: Sequence[float], group: Sequence[Figure], among: int = 1) -> Estimate:
         """The share of the variance of medians that a straight line explains, with an interval over repetitions."""
         point = statistics.correlation(levels, [one.point for one in group]) ** 2
         if self.exact:
             return exact(point, "share")
         blocks = sorted(set.intersection(*(set(one.values) for one in group)))
-        n, nominal = len(blocks), self.wanted()
+        n, nominal = len(blocks), self.wanted(among)
         if n < 2:
             return Estimate.bare(point, "share", "fewer than two common repetitions", n)
         values = np.array([[one.values[block] for block in blocks] for one in group])

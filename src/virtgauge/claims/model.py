@@ -11,6 +11,7 @@ anything else) is not reached by equality where it is the only bound.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import tomllib
 from importlib import resources
@@ -29,7 +30,7 @@ class Range(_Model):
     at_least: float = -math.inf
     at_most: float = math.inf
     # of otherwise equal figures the one at the ``lowest`` or ``highest`` of these levels, the ``smallest`` or
-    # ``largest`` of the figures themselves, or their ``median``
+    # ``largest`` of the figures themselves (of the two a :class:`Spread` is the ratio), or their ``median``
     pick: Literal["lowest", "highest", "smallest", "largest", "median"] | None = None
     excluding: tuple[str, ...] = ()  # names that do not count
 
@@ -92,6 +93,13 @@ class Compared(BoundedTest):
     # levels of a factor that the paper's range has. Figures over a shorter range can contradict a bound that more
     # change would break as well, and confirm nothing.
     span: dict[str, Range] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_no_spread(self) -> Self:
+        levels = itertools.chain.from_iterable(cells.values() for cells in (self.cells, self.of, self.to))
+        if any(isinstance(level, Range) and level.pick in ("smallest", "largest") for level in levels):
+            raise ValueError("the largest or smallest of figures is compared by relation = 'spread'")
+        return self
 
 
 class Order(CellTest):

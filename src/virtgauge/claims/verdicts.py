@@ -141,20 +141,27 @@ class WithinBounds(NamedTuple):
 
 
 def agreement_of(
-    figures: Figures, estimate: Callable[[int], Estimate], among: int, bounds: Bounds, of: Figure | None, is_ratio: bool
+    figures: Figures,
+    estimate: Callable[[int], Estimate],
+    among: int,
+    bounds: Bounds,
+    of: Figure | None,
+    is_ratio: bool,
+    groups: int = 1,
 ) -> WithinBounds:
-    """Whether an estimate, as one of so many, lies within bounds.
+    """Whether an estimate, as one of so many, lies within bounds; with the confidence for so many groups of these.
 
     ``of`` is by the arms identical to which the margin is judged; None within one arm.
     """
     neutral = 1 if is_ratio else 0
     strictly = bounds in ((neutral, None), (None, neutral))
-    own, several = estimate(1), estimate(among)
-    alone = surely = within(figures.firm(own), *bounds, strictly=strictly)
+    every = among * groups
+    own, several = estimate(groups), estimate(every)
+    alone = surely = within(figures.firm(own, groups), *bounds, strictly=strictly)
     if several is not own:
-        surely = within(figures.firm(several, among), *bounds, strictly=strictly)
+        surely = within(figures.firm(several, every), *bounds, strictly=strictly)
     point = own.point
-    needed = functools.partial(_likely, figures, own, among, bounds, of, is_ratio=is_ratio)
+    needed = functools.partial(_likely, figures, own, every, bounds, of, is_ratio=is_ratio)
     if of is not None and point is not None and bounds != (None, None) and alone is not None:
         end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
         as_ratio = is_ratio and point > 0 and end > 0
@@ -188,7 +195,7 @@ def _likely(
             sides.append((margin, inner if margin > 0 else outer))
     broken = [side for side in sides if side[0] < 0]
     wanted = figures.wanted(among if broken else 1)  # what one of several breaks, it must surely break
-    stretch = max(1.0, float(special.ndtri((1 - wanted) / 2) / special.ndtri((1 - confidence) / 2)))
+    stretch = float(special.ndtri((1 - wanted) / 2) / special.ndtri((1 - confidence) / 2))
     known = None if of is None else figures.identical(of, is_ratio=is_ratio)
     width, apart = known or (0.0, 0.0)
     least = max(apart, math.log1p(RESOLUTION)) if known and is_ratio else apart  # of the band
