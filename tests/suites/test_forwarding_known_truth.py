@@ -193,10 +193,17 @@ def test_without_a_soak_there_is_none(tmp_path):
     assert trial.result["soak"] is None
 
 
-def test_a_search_without_end_is_a_trial_that_says_so(tmp_path):
-    (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3], "budget_s": 2, "duration_sum_s": 2})
-    assert trial.status is TrialStatus.INVALID
-    assert "search-failed" in flags(trial)
+@pytest.mark.parametrize("design", [{"k": [3]}, {"k": None, "vectors": ["worst"]}])
+def test_a_search_without_end_is_a_result_that_says_so(tmp_path, design):
+    """Attempts that are made until a search ends would be chosen by what they found."""
+    (trial,) = forwarding_trials(tmp_path / "run", design=design | {"budget_s": 2, "duration_sum_s": 2})
+    assert trial.status is TrialStatus.VALID
+    assert {"search-failed", "no-throughput"} & flags(trial) == {"search-failed"}
+    told = trial.result
+    assert [told["throughput_pps"], told["throughput_bps"], told["pdr"]["rate_pps"], told["jain"]] == [None] * 4
+    assert told["ndr"]["reason"] == "the search did not end within 2 s of offered load"
+    assert len(told["loss_curve"]) == told["trials"] == 2
+    assert told["maximum_receive_pps"] == max(one["received_pps"] for one in told["loss_curve"])
 
 
 @pytest.mark.parametrize("kind", ["crash", "refuse"])

@@ -19,7 +19,6 @@ from virtgauge.suites.forwarding.searches import (
     LossPoint,
     Rfc2544Search,
     Search,
-    SearchError,
     SearchResult,
     Throughput,
     Tst009Search,
@@ -147,9 +146,17 @@ async def test_no_search_takes_longer_than_it_says(search):
         assert result.measuring_s <= search.longest_s(LIMITS)
 
 
-async def test_a_search_beyond_its_budget_fails_by_name():
-    with pytest.raises(SearchError, match="within 5 s of offered load"):
-        await MlrSearch(budget_s=5).run(load(), LIMITS)
+async def test_a_search_beyond_its_budget_finds_nothing_by_name_and_keeps_its_trials():
+    result = await MlrSearch(budget_s=5).run(load(), LIMITS)
+    assert result.failure == result.ndr.reason == "the search did not end within 5 s of offered load"
+    assert (result.ndr.rate_pps, result.pdr.rate_pps, result.measuring_s) == (None, None, 5.0)
+    assert (await MlrSearch(budget_s=0.5).run(load(), LIMITS)).maximum_receive_pps is None
+
+
+async def test_no_vector_is_the_worst_where_a_search_had_no_end():
+    search = MlrSearch(budget_s=5)
+    found = await find_worst({"k=1": load(), "k=2": load()}, search, LIMITS, challenge_s=1.0)
+    assert found == ("k=1", await search.run(load(), LIMITS), ("k=1",))
 
 
 class Hangs:

@@ -268,6 +268,21 @@ def test_a_device_that_carries_nothing_fails_what_is_required_and_is_shown_to_ca
         assert table.compared(ndr, cell, "virtio").distinguishable is known
 
 
+def test_searches_without_end_decide_nothing_and_are_told(tmp_path: Path) -> None:
+    nothing = {"throughput_pps": None, "throughput_bps": None}
+    told = flagged(tmp_path / "run", "search-failed", {"virtio": 2}, **nothing)
+    found = judged(told, at_least=1e3)
+    assert (found.outcome, found.reason) == (
+        Outcome.INCONCLUSIVE,
+        "2 of 10 valid repetitions have no such figure: their searches did not end within budget_s",
+    )
+    few = flagged(tmp_path / "few", "search-failed", {"virtio": 1}, **nothing)
+    assert judged(few, at_least=1e3).outcome is Outcome.PASS
+    built = report.build(told)
+    assert "search without end in 2 of 10" in report.render_html(built)
+    assert any("2 attempts whose search did not end" in one.text for one in built.suite("forwarding").headlines)
+
+
 @pytest.mark.parametrize(("name", "note"), [("generator-limited", "at least that"), ("medium-limited", "")])
 def test_latency_at_parts_of_the_testers_limit_is_at_least_that(tmp_path: Path, name: str, note: str) -> None:
     built = report.build(flagged(tmp_path / "run", name, {"virtio": 10}))

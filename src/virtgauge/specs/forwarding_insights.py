@@ -25,6 +25,7 @@ NOTABLE_FLAGS = {
     "generator-limited": "limited by the tester",
     "switch-limited": "limited by the switch",
     "no-throughput": "in which even the lowest load lost frames",
+    "search-failed": "whose search did not end",
     "stretched": "with stretched trials",
     "late": "sent late",
     "late-losses": "with losses that the tester’s own stalls may have caused",
@@ -185,10 +186,11 @@ def flags(context: Context, cell: Cell, arm: str) -> Shown:
 
 
 def bounds(context: Context, cell: Cell, arm: str) -> str:
-    """A note on results that say no more than that a device carries so much at least, or not even the lowest load."""
+    """A note on results that say that a device carries so much at least, not even the lowest load, or none."""
     found, of = context.table.flags([cell], arm, counted=True), len(context.table.numbers(cell, arm))
     lead = "at least that: " if context.table.may_be_higher(context.spec.measure("ndr"), cell, arm) else ""
-    limits = {name: lead + name for name in sorted(LIMITS)} | {"no-throughput": "nothing carried"}
+    limits = {name: lead + name for name in sorted(LIMITS)}
+    limits |= {"no-throughput": "nothing carried", "search-failed": "search without end"}
     return ", ".join(f"{words} in {found[name]} of {of}" for name, words in limits.items() if name in found)
 
 

@@ -52,8 +52,10 @@ def forwarding_measures() -> Iterator[Measure]:
     bounded |= {"pdr": LIMITS | {"pdr-limited"}, "maximum_receive_rate": LIMITS | {"pdr-limited", "received-limited"}}
     none = frozenset[str]()
     for one in found:
-        below = frozenset({"no-throughput"}) if one.name in ("ndr", "ndr_bits") else none
-        yield dataclasses.replace(one, bounded_by=bounded.get(one.name, none), below_by=below)
+        below, lacking = none, one.lacking
+        if one.name in ("ndr", "ndr_bits"):
+            below, lacking = frozenset({"no-throughput"}), "their searches did not end within budget_s"
+        yield dataclasses.replace(one, bounded_by=bounded.get(one.name, none), below_by=below, lacking=lacking)
     for percent in LOADS:
         yield from at_load(percent).values()
         name, meaning = f"latency_at_{percent:g}", f"a frame's latency {_load(percent)}"

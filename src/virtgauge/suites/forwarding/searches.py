@@ -27,9 +27,10 @@ class Throughput:
     """The highest load with at most this loss ratio in every guest."""
 
     loss_ratio: float  # 0 for NDR
-    rate_pps: float | None  # what the device forwarded at that load; None when even the lowest load lost more
+    # what the device forwarded at that load; None when even the lowest load lost more, or the search had no end
+    rate_pps: float | None
     lower_pps: float | None  # the load itself, which passed; None as above
-    upper_pps: float | None  # the nearest higher load that did not pass; None when the highest load passed
+    upper_pps: float | None  # the nearest higher load that did not pass; None when the highest passed, or without end
     reason: str = ""  # why a figure is missing
 
 
@@ -59,8 +60,9 @@ class SearchResult:
     # ndr, pdr: no-drop rate, and with 0.5 % of loss
     ndr: Throughput
     pdr: Throughput
-    maximum_receive_pps: float  # highest rate at which frames came back in any trial
+    maximum_receive_pps: float | None  # highest rate at which frames came back in any trial; None without a trial
     points: tuple[LossPoint, ...]
+    failure: str = ""  # why it did not come to an end, and found neither rate
 
     @property
     def measuring_s(self) -> float:
@@ -91,7 +93,7 @@ class Search(abc.ABC):
         """Seconds of offered load that it never needs more than: what time-outs are reckoned from."""
 
     async def run(self, offer: Offer, limits: Limits) -> SearchResult:
-        """NDR, PDR, the maximum receive rate and the loss curve. Raises SearchError: it did not come to an end."""
+        """NDR, PDR, the maximum receive rate and the loss curve; what was tried, too, where it came to no end."""
         points: list[LossPoint] = []
         names = [field.name for field in dataclasses.fields(LossPoint)]
 
@@ -100,8 +102,14 @@ class Search(abc.ABC):
             points.append(LossPoint(**{name: getattr(trial, name) for name in names}))
             return trial
 
-        ndr, pdr = await self.find(recorded, limits, (NO_DROP, PARTIAL_DROP))
-        return SearchResult(self.name, ndr, pdr, max(point.received_pps for point in points), tuple(points))
+        failure = ""
+        try:
+            ndr, pdr = await self.find(recorded, limits, (NO_DROP, PARTIAL_DROP))
+        except SearchError as error:
+            failure = str(error)
+            ndr, pdr = (Throughput(ratio, None, None, None, failure) for ratio in (NO_DROP, PARTIAL_DROP))
+        received = max((point.received_pps for point in points), default=None)
+        return SearchResult(self.name, ndr, pdr, received, tuple(points), failure)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +229,7 @@ async def find_worst(
     does not carry it can be worse, and only then its own search is made.  Those expected to be bad go first.
 
     Two of at most three trials, each ``challenge_s`` long, spare a search; ``on_vector`` is told how many vectors are
-    decided.  Raises SearchError: a search did not come to an end.
+    decided.  A search that does not come to an end is the last, and what is returned: the worst vector is not known.
     """
     name, worst, searched = "", None, []
     for done, (challenger, offer) in enumerate(vectors.items()):
@@ -230,6 +238,8 @@ async def find_worst(
             continue
         searched.append(challenger)
         result = await search.run(offer, limits)
+        if result.failure:
+            return challenger, result, tuple(searched)
         if worst is None or (result.ndr.rate_pps or 0.0) < (worst.ndr.rate_pps or 0.0):
             name, worst = challenger, result
     assert worst is not None

@@ -33,7 +33,7 @@ from virtgauge.suites.forwarding.device_lab import DeviceLab, to_do
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab, TesterCalibration
 from virtgauge.suites.forwarding.latency import BackToBack, LatencyAtLoad, back_to_back, latency_at_loads
-from virtgauge.suites.forwarding.searches import PARTIAL_DROP, Limits, SearchError, SearchResult, find_worst
+from virtgauge.suites.forwarding.searches import PARTIAL_DROP, Limits, SearchResult, find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
 from virtgauge.suites.forwarding.soak import soak, soak_record
 from virtgauge.suites.forwarding.trial import Load, Offer, TrialResult
@@ -126,10 +126,7 @@ class ForwardingSuite(Suite):
         limits = Limits(settings.min_pps, max(highest, settings.min_pps * 1.01))
         tally = await Tally.begin(testbed, frame_bytes, settings.ledger_tolerance)
         trials = _CellTrials(settings, tally, limits, on_progress)
-        try:
-            shares, search, searched = await trials.search(vector)
-        except SearchError as error:
-            return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
+        shares, search, searched = await trials.search(vector)
         latencies, bursts, soaked = await trials.at_throughput(shares, search.ndr.rate_pps)
         unbound, together = testbed.unbound, add_accountings(tally.ledgers)
         flags = [*_limits_met(search, calibration, medium_pps), *_late(latencies, soaked, settings)]
@@ -145,7 +142,7 @@ class ForwardingSuite(Suite):
             pdr = dataclasses.replace(pdr, rate_pps=None, reason=reason)
         result = base | {
             "shares": list(shares),
-            "jain": jain_index(shares),
+            "jain": None if search.failure else jain_index(shares),  # of the worst vector, which nobody knows then
             "searched_vectors": list(searched),
             "port": tally.port,
             "search": search.method,
@@ -293,7 +290,9 @@ def _limits_met(search: SearchResult, tester: TesterCalibration, medium_pps: flo
     Of the figures only the first that is near a limit is named: the others are no lower.
     """
     ndr, pdr, received = search.ndr.rate_pps, search.pdr.rate_pps, search.maximum_receive_pps
-    if ndr is None:
+    if search.failure:  # an outcome: of searches that are made until one ends, only those that do would be figures
+        yield Flag("search-failed", search.failure, fatal=False)
+    elif ndr is None:
         yield Flag("no-throughput", search.ndr.reason, fatal=False)
     limits = {
         "medium-limited": (medium_pps, 0.99, "the medium's"),
