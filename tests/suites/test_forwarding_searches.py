@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 
 import pytest
@@ -254,8 +255,27 @@ async def test_the_worst_vector_is_found_without_searching_all():
 
 def test_what_is_lost_may_be_the_testers_up_to_the_frame_that_left_late():
     lost = 7 / 25  # 7.000000000000001 of 25 frames
-    may_be = [LossPoint(25.0, 1.0, 18.0, lost, lost, stretched=False, late=late).may_be_testers for late in (6, 7)]
-    assert may_be == [False, True]
+    point = LossPoint(25.0, 1.0, 18.0, lost, lost, stretched=False)
+    own = [(6, 0), (7, 0), (0, 6), (0, 7), (4, 3)]
+    may_be = [dataclasses.replace(point, late=late, overrun=overrun).may_be_testers for late, overrun in own]
+    assert may_be == [False, True, False, True, True]
+
+
+async def test_losses_for_which_the_testers_own_receiving_end_had_no_room_are_said():
+    """What its interface refused to send is the device's."""
+
+    async def flags(*places):
+        async def offer(rate_pps, duration_s):
+            flows = (FlowResult(round(rate_pps * duration_s), 7 if rate_pps > 1e6 else 0),)
+            return TrialResult(rate_pps, duration_s, duration_s, flows, drops=dict.fromkeys(places, 4))
+
+        search = await Rfc2544Search(trial_s=1).run(offer, LIMITS)
+        return list(_limits_met(search, TesterCalibration(9e6, "xdp_live"), None))
+
+    (flag,) = await flags("receive ring", "receive socket")
+    assert (flag.name, flag.fatal) == ("late-losses", False)
+    assert "had no room for" in flag.detail
+    assert await flags("transmit queue", "receive ring") == []
 
 
 @pytest.mark.parametrize(

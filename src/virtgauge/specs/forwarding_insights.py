@@ -28,7 +28,7 @@ NOTABLE_FLAGS = {
     "search-failed": "whose search did not end",
     "stretched": "with stretched trials",
     "late": "sent late",
-    "late-losses": "with losses that the tester’s own stalls may have caused",
+    "late-losses": "with losses that may be the tester’s own",
     "unclosed-ledger": "with losses that nothing explains",
     "cpu-limit-unbound": "without the guests’ CPU limit in force",
     "shared-processors": "from guests that share processors, so that nothing is concluded about J",

@@ -45,11 +45,13 @@ class LossPoint:
     worst_loss_ratio: float
     stretched: bool
     late: int = 0  # frames that the tester sent late
+    overrun: int = 0  # frames that came back, and that the tester itself lost
 
     @property
     def may_be_testers(self) -> bool:
-        """Whether a stall of the tester may have lost all that was lost: it sent as many frames late."""
-        return not self.stretched and 0 < round(self.loss_ratio * self.rate_pps * self.duration_s) <= self.late
+        """Whether the tester may have lost all that was lost: by sending late in a stall, or on receipt."""
+        lost = round(self.loss_ratio * self.rate_pps * self.duration_s)
+        return not self.stretched and 0 < lost <= self.late + self.overrun
 
 
 @dataclasses.dataclass(frozen=True)

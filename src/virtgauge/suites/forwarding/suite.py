@@ -311,8 +311,10 @@ def _limits_met(search: SearchResult, tester: TesterCalibration, medium_pps: flo
     # Beyond the next load that failed a device may hold the sender up.
     deciding = [one for one in search.points if one.rate_pps <= (search.ndr.upper_pps or one.rate_pps)]
     if late := sum(one.may_be_testers for one in deciding):
-        detail = f"in {late} of {len(deciding)} trials no more frames were lost than the tester had sent late"
-        yield Flag("late-losses", f"{detail}: stalls of its own may have lost them", fatal=False)
+        detail = f"in {late} of {len(deciding)} trials no more frames were lost than the tester sent late"
+        if overrun := sum(one.overrun for one in deciding if one.may_be_testers):
+            detail += f" or, of what came back, had no room for ({overrun} frames)"
+        yield Flag("late-losses", f"{detail}: they may be its own losses", fatal=False)
 
 
 def _late(

@@ -12,6 +12,7 @@ from virtgauge.suites.answers import CountedHistogram, decoded, documented, elap
 from virtgauge.suites.base import Elapsed
 
 _SHORTEST_NS = 1_000_000  # Of a trial, to the agent
+_RING, _SOCKET = "receive ring", "receive socket"
 _ARRIVED = ("received", "duplicates", "foreign", "corrupted", "receiver_ring_full", "receiver_dropped")
 
 
@@ -72,6 +73,11 @@ class TrialResult:
     @property
     def lost(self) -> int:
         return sum(flow.lost for flow in self.flows)
+
+    @property
+    def overrun(self) -> int:
+        """Frames that came back, and for which the tester's own receiving end had no room."""
+        return sum(self.drops.get(place, 0) for place in (_RING, _SOCKET))
 
     @property
     def loss_ratio(self) -> float:
@@ -176,8 +182,8 @@ def trial_of(value: dict[str, Any], load: Load) -> TrialResult:
             port=str(value["port"]),
             drops={
                 "transmit queue": max(int(value["refused"]), int(value["transmit_counters"]["send_dropped"])),
-                "receive ring": int(value["receiver_ring_full"]),
-                "receive socket": int(value["receiver_dropped"]),
+                _RING: int(value["receiver_ring_full"]),
+                _SOCKET: int(value["receiver_dropped"]),
             },
             # not what the interface counted, which goes on while the receiving end is being closed
             arrived=sum(int(value.get(field, 0)) for field in _ARRIVED),
