@@ -80,7 +80,7 @@ fn every_frame_sent_through_a_link_is_accounted_for() {
         // At the rate that was really offered: a machine that does something else meanwhile stretches the trial.
         let (gap_ps, offered_pps) = (real(&result, "value.gaps.mean"), real(&result, "value.offered_pps"));
         assert!((gap_ps * 1e-12 * offered_pps - 1.0).abs() < 0.2, "{gap_ps} ps at {offered_pps} frames/s");
-        assert!(offered_pps < 10_500.0, "{offered_pps}");
+        assert!(offered_pps <= 10_000.0, "{offered_pps}");
         let flows = field(&result, "value.flows").as_array().unwrap();
         assert_eq!(flows.iter().map(|flow| unsigned(flow, "sent")).sum::<u64>(), 2000);
         assert!(unsigned(&flows[0], "sent").abs_diff(500) < 5);

@@ -120,6 +120,12 @@ impl Transmission {
     pub fn total(&self) -> u64 {
         self.sent.iter().sum()
     }
+
+    /// What the frames took: each is followed by its own gap, the last one too, or so many at a rate would seem one more.
+    #[must_use]
+    pub fn elapsed_ns(&self, pace: &Pace) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns) + pace.due_ns(1)
+    }
 }
 
 /// Sends a stream through an interface.

@@ -47,6 +47,16 @@ fn every_frame_that_is_sent_comes_back_once() {
 }
 
 #[test]
+fn frames_are_sent_at_no_higher_a_rate_than_asked_for() {
+    each_port(|kind| {
+        let pace = Pace::new(100.0, 100_000_000);
+        let sent = outcome(settings(Some(kind), 60, pace)).transmission;
+        assert_eq!(sent.total(), 10);
+        assert!(sent.elapsed_ns(&pace) >= 100_000_000, "{sent:?}");
+    });
+}
+
+#[test]
 fn a_burst_is_sent_as_fast_as_possible() {
     each_port(|kind| {
         let outcome = outcome(settings(Some(kind), 60, Pace::burst(3000)));

@@ -156,7 +156,7 @@ impl Probe for PacketTrialResult {
     fn run(asked: Asked, trial: &mut Trial) -> Result<Measured<Self>, Failure> {
         let (burst, duration_ns) = (asked.burst.0, asked.duration_ns.0);
         let settings = Settings::try_from(asked)?;
-        let frames = settings.pace.frames;
+        let pace = settings.pace;
         let opened = PacketTrial::open(settings, precise::anew())?;
         let (port, port_reasons) = (opened.chosen().kind.name(), reasons(&opened));
         let clocks_start = trial.start()?;
@@ -168,12 +168,13 @@ impl Probe for PacketTrialResult {
         let flows: Vec<FlowResult> =
             transmission.sent.iter().zip(analyser.flows()).map(|(&sent, tally)| FlowResult::new(sent, tally)).collect();
         let total = |figure: fn(&FlowResult) -> u64| flows.iter().map(figure).sum::<u64>();
-        let elapsed_ns = transmission.end_ns.saturating_sub(transmission.start_ns).max(1);
+        let sending_ns = transmission.end_ns.saturating_sub(transmission.start_ns);
+        let elapsed_ns = transmission.elapsed_ns(&pace).max(1);
         let span_ns = analyser.arrivals_ns().map(|(first, last)| last.saturating_sub(first)).filter(|&span| span > 0);
         Ok(around.of(Self {
             port,
             port_reasons,
-            frames_planned: frames,
+            frames_planned: pace.frames,
             sent: total(|flow| flow.sent),
             received: total(|flow| flow.received),
             lost: total(|flow| flow.lost),
@@ -184,7 +185,7 @@ impl Probe for PacketTrialResult {
             late: transmission.late,
             late_limit_ns: LATE_NS,
             stretched: burst == 0
-                && (elapsed_ns as f64 > duration_ns as f64 * (1.0 + STRETCHED) || transmission.total() < frames),
+                && (sending_ns as f64 > duration_ns as f64 * (1.0 + STRETCHED) || transmission.total() < pace.frames),
             elapsed_ns,
             offered_pps: transmission.total() as f64 / elapsed_ns as f64 * 1e9,
             // Gaps between arrivals are one fewer than frames.

@@ -53,7 +53,7 @@ class TrialResult:
     # rate_pps, duration_s: as asked, all flows together
     rate_pps: float
     duration_s: float
-    elapsed_s: float  # what sending took
+    elapsed_s: float  # what sending took, with the gap after the last frame
     flows: tuple[FlowResult, ...]
     # sending took longer than asked, so the load was never offered. Where the device runs in the sender's context its
     # losses show in no other way: such a trial has failed.
