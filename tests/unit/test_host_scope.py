@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.errors import UsageError
 from virtgauge.execution.run import machine_to_ourselves
+from virtgauge.host import mounts as host_mounts
 from virtgauge.host import reclaim
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.lending import Loan
+from virtgauge.host.mounts import Mount, detach_below
 from virtgauge.host.process import ProcessIdentity, environment_of, tree_pids, wait_until_gone
 from virtgauge.host.reclaim import (
     RUNTIME_FILE,
@@ -238,6 +240,22 @@ def test_mounts_below_a_scope_are_detached_before_its_folder_is_deleted(private_
     assert f"vg0000f1: unmounted {target}" in lines
     assert not private_state.exists()
     assert (precious / "file").read_text() == "kept"
+
+
+@pytest.mark.usefixtures("root")
+def test_a_folder_that_became_a_link_once_mounts_were_listed_unmounts_nothing_of_the_host(
+    strangers_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, precious = strangers_folder / "vg0000f2", tmp_path / "precious" / "data"
+    precious.mkdir(parents=True)
+    listed.symlink_to(precious.parent)
+    monkeypatch.setattr(host_mounts, "mounts", lambda: iter([Mount(listed / "data", "ext4", ())]))
+    subprocess.run(["mount", "-t", "tmpfs", "none", precious], check=True)
+    try:
+        assert detach_below(listed) == []
+        assert precious.is_mount()
+    finally:
+        subprocess.run(["umount", precious], check=True)
 
 
 @pytest.mark.alone  # it may take the folder of all namespaces away again

@@ -81,12 +81,22 @@ def unmount(point: Path, flags: int = 0) -> None:
 
 
 def detach_below(folder: Path) -> list[Path]:
-    """Lazily unmount everything at or below a folder, the last mounted first; the points where that could be done."""
+    """Lazily unmount everything at or below a folder, the last mounted first; the points where that could be done.
+
+    The folder may be another user's, who puts a link in its place once the mounts are listed: what a point leads to is
+    held, and unmounted only where it is still at that path.
+    """
     detached = []
     for point in reversed([mount.point for mount in mounts() if mount.point.is_relative_to(folder)]):
         with contextlib.suppress(OSError):
-            unmount(point, DETACH)
-            detached.append(point)
+            descriptor = os.open(point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                held = Path(f"/proc/self/fd/{descriptor}")
+                if held.readlink() == point:
+                    unmount(held, DETACH)
+                    detached.append(point)
+            finally:
+                os.close(descriptor)
     return detached
 
 
