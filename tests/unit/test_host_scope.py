@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -535,6 +536,33 @@ def test_no_word_of_another_user_makes_a_living_scope_dead_or_a_dead_one_living(
         found = {scope.tag: scope for scope in find_dead_scopes()}
         assert scope.tag not in found
         assert found["vg0000h1"].folder == private_state / "vg0000h1"
+
+
+@pytest.mark.usefixtures("root")
+def test_a_strangers_dead_folder_makes_nobody_dead_whose_process_or_cgroup_names_a_living_owner(
+    private_state: Path, strangers_folder: Path, tmp_path: Path
+) -> None:
+    """Of a third user, whose state folder and cache are not known here."""
+    owner, state = ProcessIdentity.current(), f"{STRANGER + 1}:{tmp_path / 'unknown'}"
+    marked = Cgroup(f"{CGROUP_PARENT}/vg0000j2")
+    for tag in ("vg0000j1", "vg0000j2", "vg0000j3"):
+        strangers(dead_folder(strangers_folder, tag))
+    process = sleeper("vg0000j1", owner, user=STRANGER + 1)
+    tags = {"vg0000j1", "vg0000j3"}
+    try:
+        for root in Hierarchies.detect().all_roots():
+            with contextlib.suppress(OSError):  # another container's
+                (root / marked.name).mkdir(parents=True)
+                os.setxattr(root / marked.name, f"user.{OWNER_VARIABLE}", owner.as_text().encode())
+                os.setxattr(root / marked.name, f"user.{STATE_FOLDER_VARIABLE}", state.encode())
+                tags.add("vg0000j2")
+        assert {scope.tag for scope in dead_of(*tags)} == {"vg0000j3"}
+        assert process.poll() is None
+    finally:
+        marked.remove()
+        for pid in tree_pids(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 @pytest.mark.usefixtures("root")

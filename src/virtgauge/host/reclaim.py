@@ -102,28 +102,39 @@ class _Search:
                 why, owners_state = _why_dead(folder)
                 if why is not None:
                     self._add(tag, folder, why, owners_state or state)
-                elif tag not in self.found or not self.found[tag].own:  # a stranger's word keeps nothing of ours
-                    self.living.add(tag)
+                else:
+                    self._lives(tag)
 
     def processes(self) -> None:
         """Those whose environment names a scope."""
         for pid in all_pids():
             environment = environment_of(pid)
-            tag, owner = environment.get(TAG_VARIABLE, ""), environment.get(OWNER_VARIABLE, "")
-            if TAG_PATTERN.fullmatch(tag) and tag not in self.living and _owner_gone(owner):
+            tag, gone = environment.get(TAG_VARIABLE, ""), _owner_gone(environment.get(OWNER_VARIABLE, ""))
+            if not TAG_PATTERN.fullmatch(tag):
+                continue
+            if gone and tag not in self.living:
                 state = _state_from(environment.get(STATE_FOLDER_VARIABLE), user_of(pid))
                 self._add(tag, None, "its processes outlived their controller", state)
+            elif gone is False:
+                self._lives(tag)
 
     def cgroups(self) -> None:
-        """Empty ones that no folder and no process has named."""
-        for group in _abandoned_cgroups():
+        """Empty ones that no folder and no process has named; one whose owner lives keeps its tag, empty or not."""
+        for group in _marked_cgroups():
             tag, known = group.name, marked_with(group, STATE_FOLDER_VARIABLE)
-            if tag in self.living or (known and not _owner_gone(marked_with(group, OWNER_VARIABLE) or "")):
+            gone = _owner_gone(marked_with(group, OWNER_VARIABLE) or "")
+            if known and gone is False:
+                self._lives(tag)
+            if tag in self.living or (known and not gone) or not _is_abandoned(tag):
                 continue
             state = next((state for state in self._states if state.has_marked(tag)), None)
             with contextlib.suppress(OSError):  # it is gone
                 state = _state_from(known, group.stat().st_uid) if known else state
                 self._add(tag, None, "its cgroup is empty and belongs to no scope", state)
+
+    def _lives(self, tag: str) -> None:
+        if tag not in self.found or not self.found[tag].own:  # a stranger's word keeps nothing of ours
+            self.living.add(tag)
 
     def _add(self, tag: str, folder: Path | None, why: str, state: StateFolder | None) -> None:
         if tag not in self.found:
@@ -168,15 +179,15 @@ def _state_from(text: object, user: int | None) -> StateFolder | None:
     return state if state and state.uid == user else None
 
 
-def _owner_gone(text: str) -> bool:
+def _owner_gone(text: str) -> bool | None:
     try:
         return ProcessIdentity.from_text(text).gone()
     except ValueError:
-        return False  # started by something else that knows our variable: not ours to judge
+        return None  # said by something else that knows our variable: not ours to judge
 
 
-def _abandoned_cgroups() -> list[Path]:
-    """Empty ones, by one folder of each: one that says whose it is, where there is such."""
+def _marked_cgroups() -> list[Path]:
+    """One folder of each group that is named as a scope's: one that says whose it is, where there is such."""
     found: dict[str, list[Path]] = {}
     for root in Hierarchies.detect().all_roots():
         with contextlib.suppress(OSError):
@@ -185,9 +196,15 @@ def _abandoned_cgroups() -> list[Path]:
                     found.setdefault(entry.name, []).append(entry)
     return [
         max(folders, key=lambda folder: marked_with(folder, STATE_FOLDER_VARIABLE) is not None)
-        for tag, folders in found.items()
-        if all(_is_old(folder) for folder in folders) and not Cgroup(f"{CGROUP_PARENT}/{tag}").pids()
+        for folders in found.values()
     ]
+
+
+def _is_abandoned(tag: str) -> bool:
+    """Whether a scope's group is empty, and was not made just now."""
+    folders = [root / CGROUP_PARENT / tag for root in Hierarchies.detect().all_roots()]
+    old = all(_is_old(folder) for folder in folders if folder.is_dir())
+    return old and not Cgroup(f"{CGROUP_PARENT}/{tag}").pids()
 
 
 def _is_old(path: Path) -> bool:
