@@ -25,7 +25,7 @@ def private_cache(name: str) -> Path | None:
     try:
         folder = cache_root().resolve() / name
         above = [one.stat() for one in folder.parents if one.exists()]
-        if above[0].st_uid != os.geteuid() or not all(map(_is_firm, above)):
+        if above[0].st_uid != os.geteuid() or not all(map(is_firm, above)):
             return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
@@ -48,7 +48,7 @@ def write_whole(target: Path, content: bytes) -> None:
         raise
 
 
-def _is_firm(folder: os.stat_result) -> bool:
+def is_firm(folder: os.stat_result) -> bool:
     """Whether what is in a folder can be renamed by root and this user alone."""
     own = folder.st_uid in (0, os.geteuid())
     return own and (not folder.st_mode & 0o022 or bool(folder.st_mode & stat.S_ISVTX))

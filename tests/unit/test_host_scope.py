@@ -479,6 +479,35 @@ def test_a_state_folder_that_another_user_made_is_not_used(
     assert list(strangers_folder.iterdir()) == []
 
 
+def test_a_state_folder_that_others_may_exchange_is_not_used_and_one_in_a_sticky_folder_is(private_state: Path) -> None:
+    above = private_state.parent
+    for mode in (0o777, 0o770, 0o1777):
+        above.chmod(mode)
+        if mode & 0o1000:
+            Scope().close()
+            continue
+        words = f"{private_state}: is not safe: other users may exchange what is in {above}\n"
+        with pytest.raises(UsageError, match=words) as caught:
+            Scope()
+        assert STATE_VARIABLE in (caught.value.remedy or "")
+        with pytest.raises(UsageError, match=words), machine_to_ourselves():
+            pass
+    above.chmod(0o755)
+    private_state.mkdir(mode=0o700)
+    private_state.chmod(0o777)
+    with pytest.raises(UsageError, match=f"what is in {private_state}\n"):
+        Scope()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_state_folder_below_another_users_is_not_used(
+    private_state: Path, strangers_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(strangers_folder / "state"))
+    with pytest.raises(UsageError, match=f"what is in {strangers_folder}\n"):
+        Scope()
+
+
 @pytest.mark.usefixtures("root")
 def test_clean_all_removes_what_dead_runs_of_other_users_left(
     private_state: Path, strangers_folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,7 +25,7 @@ from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
-from virtgauge.host.tag import STATE_REMEDY, make_state_root, state_root
+from virtgauge.host.tag import STATE_REMEDY, make_state_root
 from virtgauge.ledger.records import COMPLETED, DOUBT, INCOMPLETE, INTERRUPTED, ArmRecord, Flag, HostRecord, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
@@ -295,9 +295,8 @@ def report_reclaimed(display: ProgressDisplay) -> None:
 
 def machine_to_ourselves() -> contextlib.AbstractContextManager[None]:
     """Trials never share a machine: one measuring controller at a time."""
-    make_state_root()
     refusal = "another virtgauge run is measuring on this machine; two would disturb each other"
-    return _locked(state_root() / LOCK_NAME, refusal, STATE_REMEDY)
+    return _locked(make_state_root() / LOCK_NAME, refusal, STATE_REMEDY)
 
 
 def run_to_ourselves(folder: Path) -> contextlib.AbstractContextManager[None]:

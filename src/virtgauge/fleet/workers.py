@@ -288,8 +288,7 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None,
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    make_state_root()
-    folder = state_root() / "dask"
+    folder = make_state_root() / "dask"
     folder.mkdir(exist_ok=True)
     stopping = asyncio.ensure_future(stopped.wait())
     within_s, lost_at = CONNECT_S, math.inf

@@ -107,7 +107,7 @@ class Scope:
         unborn = root / f".{self.tag}"
         for _ in range(20):  # another run that ends may remove the common parent in between
             with contextlib.suppress(FileNotFoundError):
-                make_state_root()
+                make_state_root(self._state)
                 root.mkdir(parents=True, mode=_PASSABLE, exist_ok=True)
                 unborn.mkdir()
                 break

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self, TextIO
 
-from virtgauge.errors import unwritable
-from virtgauge.folders import cache_root
+from virtgauge.errors import UsageError, unwritable
+from virtgauge.folders import cache_root, is_firm
 
 # Every process that virtgauge starts on the host carries in these variables its scope's tag, the identity of the
 # scope's owner, so that an orphan is known without the scope's folder, and the user and state folder of the scope.
@@ -97,20 +97,26 @@ def state_root() -> Path:
     return Path(runtime) / "virtgauge" if runtime else Path(f"/tmp/virtgauge-{os.getuid()}")
 
 
-def make_state_root() -> None:
-    """Make the folder of all scopes where it is missing.
-    Raises FileNotFoundError: it was removed meanwhile; UsageError: it cannot be made, or belongs to another user, who
-    could exchange what is in it and started from it.
+def make_state_root(state: StateFolder | None = None) -> Path:
+    """Make the folder of all scopes, this process's own, where it is missing; its path, without symbolic links.
+    Raises FileNotFoundError: it was removed meanwhile; UsageError: it cannot be made, or others could exchange it or
+    what is in it and started from it.
     """
-    root = state_root()
+    named, root = state_root(), Path((state or StateFolder.own()).path)
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        if root.lstat().st_uid not in (0, os.geteuid()):
+        for folder in (*reversed(root.parents), root):
+            folder.mkdir(mode=0o755, exist_ok=True)
+        if named.lstat().st_uid not in (0, os.geteuid()):
             raise PermissionError(errno.EPERM, "it belongs to another user", str(root))
+        loose = next((folder for folder in (root, *root.parents) if not is_firm(folder.lstat())), None)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise unwritable(f"{root}: cannot be written: {error.strerror}", error, STATE_REMEDY) from error
+        raise unwritable(f"{named}: cannot be written: {error.strerror}", error, STATE_REMEDY) from error
+    if loose is not None:
+        said = f"{named}: is not safe: other users may exchange what is in {loose}"
+        raise UsageError(said, f"make that a folder of yours or root's (chmod go-w), or {STATE_REMEDY}")
+    return root
 
 
 def scratch_root() -> Path:
