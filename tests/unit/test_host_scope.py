@@ -244,6 +244,28 @@ def test_mounts_below_a_scope_are_detached_before_its_folder_is_deleted(private_
 
 
 @pytest.mark.usefixtures("root")
+@pytest.mark.parametrize("detached", [True, False])
+def test_what_is_mounted_in_a_scope_outlives_it_also_where_the_state_folder_is_a_link(
+    private_state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detached: bool
+) -> None:
+    real, precious = tmp_path / "real", tmp_path / "precious"
+    for folder in (real, precious):
+        folder.mkdir()
+    private_state.symlink_to(real)
+    (precious / "file").write_text("kept")
+    if not detached:
+        monkeypatch.setattr(reclaim, "detach_below", lambda _: [])
+    with Scope() as scope:
+        target = scope.guest_folder("g")
+        subprocess.run(["mount", "--bind", precious, target], check=True)
+    if not detached:
+        subprocess.run(["umount", target], check=True)
+    assert (precious / "file").read_text() == "kept"
+    assert scope.folder.exists() is not detached
+    assert scope.folder.parent == real
+
+
+@pytest.mark.usefixtures("root")
 def test_a_folder_that_became_a_link_once_mounts_were_listed_unmounts_nothing_of_the_host(
     strangers_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

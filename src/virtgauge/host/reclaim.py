@@ -231,7 +231,7 @@ def reclaim_dead(dead: Sequence[DeadScope] | None = None) -> list[str]:
     for scope in scopes:
         lines.append(f"{scope.tag}: {scope.why}")
         lines.extend(f"{scope.tag}: {line}" for line in _reclaim(scope.tag, scope.folder))
-        if scope.folder is not None and not is_left_something(scope.folder) and not _remove_folder(scope.folder):
+        if scope.folder is not None and not is_left_something(scope.folder) and not remove_folder(scope.folder):
             lines.append(f"{scope.tag}: could not remove {scope.folder}; are you its user?")
     forget_empty_state_folder()
     for root in {state_root(), scratch_root(), *(scope.folder.parent for scope in scopes if scope.folder)}:
@@ -297,7 +297,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     else:
         lines += _remove_network(tag)
     for large in _scratch(tag):  # after what had it mounted
-        lines.append(f"removed {large}" if _remove_folder(large) else f"could not remove {large}; are you its user?")
+        lines.append(f"removed {large}" if remove_folder(large) else f"could not remove {large}; are you its user?")
     return lines
 
 
@@ -398,7 +398,8 @@ def _listed(folder: Path) -> list[str]:
         return []
 
 
-def _remove_folder(folder: Path) -> bool:
+def remove_folder(folder: Path) -> bool:
+    """Remove a folder whose path has no symbolic links, unless something is mounted there; whether it is gone."""
     if any(mount.point.is_relative_to(folder) for mount in mounts()):
         return False  # deleting through a mount would delete what is mounted
     shutil.rmtree(folder, ignore_errors=True)

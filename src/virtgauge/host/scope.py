@@ -13,13 +13,12 @@ import fcntl
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import ClassVar, Self
 
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.process import ProcessIdentity
-from virtgauge.host.reclaim import is_left_something, reclaim_folder
+from virtgauge.host.reclaim import is_left_something, reclaim_folder, remove_folder
 from virtgauge.host.tag import (
     CGROUP_PARENT,
     OWNER_FILE,
@@ -31,7 +30,6 @@ from virtgauge.host.tag import (
     make_state_root,
     remember_state_folder,
     scratch_root,
-    state_root,
 )
 
 _PASSABLE = 0o711
@@ -45,7 +43,8 @@ class Scope:
 
     def __init__(self) -> None:
         self._state = StateFolder.own()
-        while (tag := self._state.new_tag()) in self._taken or (state_root() / tag).exists():
+        root = Path(self._state.path)  # without symbolic links, as the kernel tells what is mounted below it
+        while (tag := self._state.new_tag()) in self._taken or (root / tag).exists():
             pass
         self._taken.add(tag)
         # Unique, and short enough for the names of interfaces and cgroups: ``vg``, two digits that stand for user
@@ -54,7 +53,7 @@ class Scope:
         self._words: list[int] = []  # open and locked: who sees no process of that name still sees that one lives
         # For bundles, runtimes' state and logs.  Others can pass through it (0711), because servers refuse to run as
         # root; they cannot list it, and each guest's own folder in it is private.
-        self.folder = self._owned_folder(state_root())
+        self.folder = self._owned_folder(root)
         remember_state_folder()
         self._scratch: Path | None = None
 
@@ -95,7 +94,7 @@ class Scope:
             os.close(self._words.pop())
         reclaim_folder(self.folder)
         if not is_left_something(self.folder):
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_folder(self.folder)
         forget_empty_state_folder()
         for root in (self.folder.parent, scratch_root()):
             with contextlib.suppress(OSError):  # other runs may live there
