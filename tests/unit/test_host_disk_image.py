@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from virtgauge.host import mounts
-from virtgauge.host.mounts import DiskImageError, make_disk_image, mount_disk_image, unmount_disk_image
+from virtgauge.host.mounts import (
+    DETACH,
+    MS_SHARED,
+    DiskImageError,
+    make_disk_image,
+    mount_disk_image,
+    unmount_disk_image,
+)
+from virtgauge.host.process import in_daemon
 
 MIB = 1024 * 1024
 
@@ -121,3 +130,33 @@ def test_a_machine_that_gives_no_loop_device_is_told_what_would_help(
     with pytest.raises(DiskImageError) as caught:
         mount_disk_image(image, tmp_path / "folder")
     assert remedy in (caught.value.remedy or "")
+
+
+@pytest.mark.usefixtures("root")
+def test_a_threads_own_mounts_are_seen_by_nobody_and_hold_none_that_the_host_unmounts(tmp_path: Path) -> None:
+    mounts.mount(Path("none"), tmp_path, "tmpfs")
+    try:
+        mounts.checked(mounts.LIBC.mount(b"none", os.fsencode(tmp_path), None, MS_SHARED, None))
+        for name in ("host", "own"):
+            (tmp_path / name).mkdir()
+        mounts.mount(Path("none"), tmp_path / "host", "tmpfs")
+        unshared, unmounted = threading.Event(), threading.Event()
+
+        def inside() -> list[str]:
+            try:
+                mounts.unshare_mounts()
+                mounts.mount(Path("none"), tmp_path / "own", "tmpfs")
+            finally:
+                unshared.set()
+            unmounted.wait(60)
+            every = mounts.mounts(Path("/proc/thread-self/mountinfo"))
+            return [one.point.name for one in every if one.point.parent == tmp_path]
+
+        thread = in_daemon(inside, "unshared")
+        assert unshared.wait(60)
+        assert not mounted_on(tmp_path / "own")
+        mounts.unmount(tmp_path / "host")
+        unmounted.set()
+        assert thread.result(60) == ["own"]
+    finally:
+        mounts.unmount(tmp_path, DETACH)

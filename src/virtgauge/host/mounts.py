@@ -28,7 +28,7 @@ from virtgauge.host.rights import AS_ROOT, lacking
 
 DETACH = 2  # include/linux/fs.h, MNT_DETACH
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 1 << 5  # include/uapi/linux/mount.h
-MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED = 1 << 12, 1 << 14, 1 << 18, 1 << 20
+MS_BIND, MS_REC, MS_SLAVE, MS_SHARED = 1 << 12, 1 << 14, 1 << 19, 1 << 20
 _CLONE_NEWNS = 0x00020000
 
 
@@ -67,9 +67,12 @@ def mount(source: Path, point: Path, fstype: str) -> None:
 
 
 def unshare_mounts() -> None:
-    """Give the calling thread mounts of its own, whose changes nobody else sees.  Raises OSError: this user may not."""
+    """Give the calling thread mounts of its own, whose changes nobody else sees.  Raises OSError: this user may not.
+
+    It sees those of others: what the host unmounts would else be in use here for as long as a guest lives.
+    """
     checked(LIBC.unshare(_CLONE_NEWNS))
-    checked(LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None))
+    checked(LIBC.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None))
 
 
 def unmount(point: Path, flags: int = 0) -> None:
