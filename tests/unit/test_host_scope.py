@@ -43,6 +43,7 @@ from virtgauge.host.tag import (
     TAG_VARIABLE,
     StateFolder,
     known_state_folders,
+    make_state_root,
     scratch_root,
 )
 
@@ -501,6 +502,7 @@ def test_a_state_folder_that_another_user_made_is_not_used(
     assert list(strangers_folder.iterdir()) == []
 
 
+@pytest.mark.usefixtures("root")
 def test_a_state_folder_that_others_may_exchange_is_not_used_and_one_in_a_sticky_folder_is(private_state: Path) -> None:
     above = private_state.parent
     for mode in (0o777, 0o770, 0o1777):
@@ -519,6 +521,16 @@ def test_a_state_folder_that_others_may_exchange_is_not_used_and_one_in_a_sticky
     private_state.chmod(0o777)
     with pytest.raises(UsageError, match=f"what is in {private_state}\n"):
         Scope()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_pods_user_may_have_his_state_in_a_volume_in_which_all_may_write(
+    private_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kubelet makes an ``emptyDir``: 0777, and not sticky."""
+    private_state.parent.chmod(0o777)
+    monkeypatch.setattr(os, "geteuid", lambda: 65532)
+    assert make_state_root() == private_state
 
 
 @pytest.mark.usefixtures("root")

@@ -108,7 +108,7 @@ def make_state_root(state: StateFolder | None = None) -> Path:
             folder.mkdir(mode=0o755, exist_ok=True)
         if named.lstat().st_uid not in (0, os.geteuid()):
             raise PermissionError(errno.EPERM, "it belongs to another user", str(root))
-        loose = next((folder for folder in (root, *root.parents) if not is_firm(folder.lstat())), None)
+        loose = next((folder for folder in (root, *root.parents) if not _is_safe(folder.lstat())), None)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -117,6 +117,12 @@ def make_state_root(state: StateFolder | None = None) -> Path:
         said = f"{named}: is not safe: other users may exchange what is in {loose}"
         raise UsageError(said, f"make that a folder of yours or root's (chmod go-w), or {STATE_REMEDY}")
     return root
+
+
+def _is_safe(folder: os.stat_result) -> bool:
+    """Whether nobody else can exchange what is in a folder; of a pod's volume, where all may write, only root minds."""
+    user = os.geteuid()
+    return is_firm(folder) or (user != 0 and folder.st_uid in (0, user))
 
 
 def scratch_root() -> Path:
