@@ -422,6 +422,21 @@ def test_what_a_killed_run_had_set_is_put_back_unless_somebody_changed_it_since(
         assert put_back_values(scope.folder) == []
 
 
+def test_a_value_that_another_run_holds_is_refused_and_free_again_at_its_end(root: Path, tmp_path: Path) -> None:
+    file, one, other = root / "sys/module/kvm/parameters/halt_poll_ns", tmp_path / "one", tmp_path / "other"
+    for scope in (one, other):
+        scope.mkdir()
+    end = hold_value(file, "0", one)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="another run needs its value"):
+            hold_value(file, "5", other)
+    assert file.read_text() == "0"
+    end()
+    hold_value(file, "5", other)()
+    assert file.read_text() == "200000"
+    assert not [*one.iterdir(), *other.iterdir()]
+
+
 def test_a_value_that_somebody_else_has_set_since_stays(root: Path, tmp_path: Path) -> None:
     file, scope = root / "sys/module/kvm/parameters/halt_poll_ns", tmp_path / "scope"
     scope.mkdir()

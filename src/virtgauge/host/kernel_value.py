@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from virtgauge.host.tag import is_own_file
 _CPUFREQ = Path("/sys/devices/system/cpu/cpufreq")
 _RECORD = "kernel-value{}.json"  # In a scope's folder, by the value's path: what was in force before, and what is to be
 _held: dict[Path, list[str]] = {}  # By record: the value, once for each guest that needs it
+_locks: dict[Path, int] = {}  # By record: the kernel's file, open and locked against other runs while there are holders
 
 
 def undone(records: Iterable[Path], undo: Callable[[Any], str | None]) -> list[str]:
@@ -37,16 +40,23 @@ def undone(records: Iterable[Path], undo: Callable[[Any], str | None]) -> list[s
 
 def hold_value(file: Path, value: str, scope_folder: Path) -> Callable[[], object]:
     """Have a file of the kernel's say a value for one more guest of a scope; returns what ends that.
-    Raises UnavailableError: it cannot be set, had another value afterwards, or another guest of the scope needs
-    another.
+    Raises UnavailableError: it cannot be set, had another value afterwards, another guest of the scope needs another,
+    or another run holds it, which would put back a value that is not in force any more.
     """
     record = scope_folder / _RECORD.format(str(file).replace("/", "-"))
     holders = _held.setdefault(record, [])
     if holders and holders[0] != value:
         said = f"{file} = {value}: another guest of this run needs {holders[0]}"
         raise UnavailableError(said, "the kernel has one value for all of them; measure these guests one after another")
+
+    def release() -> None:
+        undone([record], _write_before)
+        if (lock := _locks.pop(record, None)) is not None:
+            os.close(lock)
+
     try:
         if not holders:
+            _lock(file, record)
             before = file.read_text().strip()
             record.write_text(json.dumps({"file": str(file), "set": value, "before": before}))
             file.write_text(value)
@@ -54,7 +64,7 @@ def hold_value(file: Path, value: str, scope_folder: Path) -> Callable[[], objec
                 file.write_text(before)
                 raise UnavailableError(f"{file} is {found} after {value} was set", None)
     except (OSError, UnavailableError) as error:
-        undone([record], _write_before)
+        release()
         if isinstance(error, UnavailableError):
             raise
         words = f"{file} cannot be set to {value}: {error.strerror}{lacking('CAP_DAC_OVERRIDE')}"
@@ -64,9 +74,18 @@ def hold_value(file: Path, value: str, scope_folder: Path) -> Callable[[], objec
     def end() -> None:
         holders.pop()
         if not holders:
-            undone([record], _write_before)
+            release()
 
     return end
+
+
+def _lock(file: Path, record: Path) -> None:
+    """Hold a value against other runs until its record is undone.  Raises UnavailableError: another run holds it."""
+    _locks[record] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(_locks[record], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UnavailableError(f"{file}: another run needs its value", "wait until it has ended, or end it") from None
 
 
 def put_back_values(scope_folder: Path) -> list[str]:
