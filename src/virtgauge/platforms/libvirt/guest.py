@@ -165,18 +165,19 @@ class DomainPolicy:
 
     def _pin(self, cores: tuple[int, ...]) -> dict[str, str]:
         self._lifts["cores"] = lambda: self._pin_all(self._plain_pins or tuple(os.sched_getaffinity(0)))
-        self._pin_all(cores)
-        found = self.pins()
-        if found != tuple(sorted(cores)):
-            raise PolicyError(f"vcpupin and emulatorpin were set to {sorted(cores)}, but are {found}")
-        cpus = ",".join(map(str, found))
+        cpus = ",".join(map(str, self._pin_all(cores)))
         return {"vcpupin": cpus, "emulatorpin": cpus}
 
-    def _pin_all(self, cores: tuple[int, ...]) -> None:
-        chosen = tuple(cpu in cores for cpu in range(os.cpu_count() or 1))
+    def _pin_all(self, cores: tuple[int, ...]) -> tuple[int, ...]:
+        """Place all its threads, and read back where they are.  Raises PolicyError: they are elsewhere."""
+        chosen = tuple(cpu in cores for cpu in range(max(cores) + 1))  # numbers may have gaps: CPUs that are offline
         for vcpu in range(self._vcpus):
             self._domain.pinVcpuFlags(vcpu, chosen, 0)
         self._domain.pinEmulator(chosen, 0)
+        found = self.pins()
+        if found != tuple(sorted(cores)):
+            raise PolicyError(f"vcpupin and emulatorpin were set to {sorted(cores)}, but are {found}")
+        return found
 
     def _tune(self, disk: str, policy: Policy) -> dict[str, str]:
         nothing = dict.fromkeys(_TUNES.values(), 0)
