@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from xen_hosts import NotedDom0
+from xen_hosts import SHARES, NotedDom0
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host import domains
@@ -139,6 +139,15 @@ async def test_a_domain_that_never_answers_is_destroyed_and_its_console_is_shown
     assert "a kernel that says something" in caught.value.log_tail
     assert dom0.told[-1] == f"xl destroy {asked.scope.tag}-g1"
     assert not (asked.scope.folder / "g1").exists()
+
+
+async def test_a_cap_that_is_not_in_force_is_a_launch_error(spec: Spec, dom0: NotedDom0) -> None:
+    asked = spec(cpu_limit=0.4)
+    dom0.answers["xl sched-credit2"] = SHARES.replace("u1", f"{asked.scope.tag}-g1").format(weight=256, cap=0)
+    with pytest.raises(LaunchError, match="asked for a cap of 40 %, and has 0 % in force") as caught:
+        await XenPlatform().launch(asked)
+    assert caught.value.stage == "limit"
+    assert dom0.told[-1] == f"xl destroy {asked.scope.tag}-g1"
 
 
 async def test_a_domain_has_the_size_and_the_limit_that_were_asked_for(spec: Spec, dom0: NotedDom0) -> None:

@@ -247,6 +247,8 @@ class XenPlatform(BootedPlatform):
         path = await dom0.store(f"{config.name}.cfg", config.text())
         removal.callback(toolstack.destroy, config.name)
         await dom0.check(["xl", "create", "-q", path], attempt.remaining_s)
+        if config.cap is not None and (found := (await toolstack.share(config.name)).cap) != config.cap:
+            raise LaunchError("limit", f"credit2 was asked for a cap of {config.cap} %, and has {found} % in force")
         reader, writer = await dom0.open_console(await toolstack.number_of(config.name), removal)
         channel = await attempt.open_channel(*serial_streams(reader, writer, attempt.note))
         await attempt.configure_network(channel, spec.nics)
