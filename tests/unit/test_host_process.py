@@ -13,6 +13,7 @@ import time
 import pytest
 
 from virtgauge.host.process import (
+    KTHREADD,
     KernelThreads,
     ProcessIdentity,
     die_with_parent,
@@ -169,6 +170,21 @@ def test_the_kernels_threads_only_ever_add_to_what_they_used() -> None:
     first = threads.cpu_ns()
     os.sync()  # the kernel's threads write back
     assert 0 <= first <= threads.cpu_ns()
+
+
+def test_a_kernels_thread_is_not_counted_while_it_is_in_a_guests_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, group = {KTHREADD: 0, 4: 0}, {KTHREADD: "3:cpuacct:/", 4: "3:cpuacct:/virtgauge/vg12ab34/g"}
+    monkeypatch.setattr("virtgauge.host.process.all_pids", lambda: iter(used))
+    monkeypatch.setattr("virtgauge.host.process.is_kernel_thread", lambda pid: True)
+    monkeypatch.setattr("virtgauge.host.process.cpu_clock_ns", lambda pid: used[pid])
+    monkeypatch.setattr("virtgauge.host.process.text_of", lambda path: group[int(path.parent.name)])
+    threads = KernelThreads()
+    used.update({KTHREADD: 10, 4: 1000})
+    assert threads.cpu_ns() == 10
+    group[4] = group[KTHREADD]  # given back: what it did for the guest stays the guest's
+    assert threads.cpu_ns() == 10
+    used[4] += 5
+    assert threads.cpu_ns() == 15
 
 
 def test_a_process_whose_pid_counts_elsewhere_is_neither_alive_nor_gone() -> None:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from virtgauge.host.tag import CGROUP_PARENT
+
 
 def cpu_list(text: str) -> frozenset[int]:
     """The numbers of CPUs as the kernel lists them (``0-2,4``), or not any.  Raises ValueError: it is no such list."""
@@ -279,7 +281,10 @@ def is_kernel_thread(pid: int) -> bool:
 
 
 class KernelThreads:
-    """CPU time of the kernel's own threads: what a disk is worked for by (its loop device, its journal, its queues)."""
+    """CPU time of the kernel's own threads: what a disk is worked for by (its loop device, its journal, its queues).
+
+    A thread in a guest's control group is charged to the guest (vhost's before Linux 6.4, those that route for it).
+    """
 
     def __init__(self) -> None:
         self.visible = kernel_threads_visible()  # Whether their CPU time can be read at all
@@ -289,9 +294,15 @@ class KernelThreads:
     def cpu_ns(self) -> int:
         """What they have used since the first look at them; what one that has ended used after the last is lost."""
         now = dict(_kernel_threads_ns())
-        self._total_ns += sum(max(0, used - self._seen.get(pid, 0)) for pid, used in now.items())
+        self._total_ns += sum(
+            max(0, used - self._seen.get(pid, 0)) for pid, used in now.items() if not _is_a_guests(pid)
+        )
         self._seen = now
         return self._total_ns
+
+
+def _is_a_guests(thread: int) -> bool:
+    return f"/{CGROUP_PARENT}/" in (text_of(Path(f"/proc/{thread}/cgroup")) or "")
 
 
 def kernel_threads_visible() -> bool:
