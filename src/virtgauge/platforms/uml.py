@@ -79,9 +79,8 @@ def _vector(number: int, tap: Tap) -> str:
 class HostView:
     """A folder whose entries, numbered as the parts of the guest's root, are the host's folders.
 
-    Root inside a guest may read and write whatever its kernel, a process of root on the host, can see by the file
-    system ``hostfs``.  That is confined to this folder, in which the kernel's own mount namespace holds what was
-    granted.
+    The agent mounts nothing but these entries by the file system ``hostfs``.  Root inside can do more: ``hostfs`` takes
+    a path with ``..`` for its option, and so reads and writes all that its kernel, a process of root on the host, may.
 
     The folder and its empty entries are made at once; :meth:`mount` fills them for one process and its children, and
     what it mounts is gone with them.
