@@ -95,6 +95,16 @@ async def test_without_qemu_img_the_command_that_installs_it_is_told(
     assert list(cache.iterdir()) == []
 
 
+async def test_a_copy_that_somebody_removes_is_not_told_as_a_missing_qemu_img(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "image").write_bytes(struct.pack(">4sIQ", b"QFI\xfb", 2, 0))
+    stand_in(tmp_path, monkeypatch, 'for last; do :; done; rm "$last"')
+    with pytest.raises(UnavailableError, match=r"disk_image: .*/\.partial-.*: No such file"):
+        await OwnDiskImage(disk_image=tmp_path / "image").raw_image()
+    assert list(cache.iterdir()) == []
+
+
 async def test_a_broken_qcow2_is_an_error_with_qemu_imgs_words(qcow2: Path, cache: Path) -> None:
     with qcow2.open("r+b") as file:
         file.seek(4)

@@ -124,21 +124,22 @@ async def _convert(image: Path, target: Path) -> None:
     os.close(descriptor)
     process: asyncio.subprocess.Process | None = None
     try:
-        process = await asyncio.create_subprocess_exec(
-            *("qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, partial),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            preexec_fn=child_setup(),
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *("qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, partial),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                preexec_fn=child_setup(),
+            )
+        except FileNotFoundError as error:
+            what = f"disk_image: {image} is a qcow2, and qemu-img is not installed"
+            raise UnavailableError(what, "apt install qemu-utils") from error
         _, said = await process.communicate()
         if process.returncode != 0:
             told = " ".join(said.decode(errors="replace").split())
             raise UnavailableError(f"disk_image: {image} cannot be converted: {told}", f"qemu-img check {image}")
         os.replace(partial, target)
-    except FileNotFoundError as error:
-        what = f"disk_image: {image} is a qcow2, and qemu-img is not installed"
-        raise UnavailableError(what, "apt install qemu-utils") from error
     finally:
         if process is not None and process.returncode is None:
             process.kill()
