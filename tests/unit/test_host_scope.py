@@ -599,6 +599,14 @@ def test_no_word_of_another_user_makes_a_living_scope_dead_or_a_dead_one_living(
         found = {scope.tag: scope for scope in find_dead_scopes()}
         assert scope.tag not in found
         assert found["vg0000h1"].folder == private_state / "vg0000h1"
+    liar, orphan = sleeper("vg0000h7", ProcessIdentity.current(), user=STRANGER), sleeper("vg0000h7", DEAD)
+    try:
+        assert [scope.own for scope in dead_of("vg0000h7")] == [True]
+    finally:
+        for pid in (*tree_pids(liar.pid), *tree_pids(orphan.pid)):
+            os.kill(pid, signal.SIGKILL)
+        liar.wait()
+        orphan.wait()
 
 
 @pytest.mark.usefixtures("root")

@@ -106,7 +106,8 @@ class _Search:
                     self._lives(tag)
 
     def processes(self) -> None:
-        """Those whose environment names a scope."""
+        """Those whose environment names a scope; the word that an owner lives counts once what is ours is found."""
+        living = []
         for pid in all_pids():
             environment = environment_of(pid)
             tag, gone = environment.get(TAG_VARIABLE, ""), _owner_gone(environment.get(OWNER_VARIABLE, ""))
@@ -116,7 +117,9 @@ class _Search:
                 state = _state_from(environment.get(STATE_FOLDER_VARIABLE), user_of(pid))
                 self._add(tag, None, "its processes outlived their controller", state)
             elif gone is False:
-                self._lives(tag)
+                living.append(tag)
+        for tag in living:
+            self._lives(tag)
 
     def cgroups(self) -> None:
         """Empty ones that no folder and no process has named; one whose owner lives keeps its tag, empty or not."""
