@@ -242,6 +242,29 @@ async def test_a_device_as_fast_as_the_tester_has_no_longest_burst():
     assert "highest rate" in found.reason
 
 
+@pytest.mark.parametrize(("room", "own"), [(300, True), (3000, False)])
+async def test_a_burst_that_the_tester_itself_lost_is_not_told_as_the_devices(room, own):
+    """It has room for so many frames of what comes back; the device, at 400 kpps, holds 1200 back."""
+    device = load(frame_ns=2500, queue_frames=1200)
+
+    async def burst(frames, rate_pps):
+        trial = await device(rate_pps, frames / rate_pps)
+        missed = max(frames - trial.lost - room, 0)
+        flows = (FlowResult(frames, trial.lost + missed),)
+        return dataclasses.replace(trial, flows=flows, drops={"receive ring": missed})
+
+    found = await back_to_back(burst, 1e6, 400e3, repeats=1)
+    assert [found.bursts == (), found.corrected_buffer_s is None, "the tester itself lost" in found.reason] == [own] * 3
+
+
+async def test_one_frame_has_no_rate():
+    async def burst(frames, rate_pps):
+        return TrialResult(rate_pps, 0.1, 1e-9, (FlowResult(frames, frames - 1),))
+
+    found = await back_to_back(burst, 1e6, 400e3, repeats=2)
+    assert (found.bursts, found.rate_pps) == ((1, 1), 1e6)
+
+
 async def test_the_worst_vector_is_found_without_searching_all():
     truth = ForwardingTruth(frame_ns=500, guest_frame_ns=10_000, queue_frames=0)
     device = ForwardingDevice(truth, 1)

@@ -95,6 +95,16 @@ fn every_frame_sent_through_a_link_is_accounted_for() {
 }
 
 #[test]
+fn a_burst_keeps_to_the_rate() {
+    let mut controller = agent_on_a_link();
+    for (id, (port, frames)) in (1..).zip([("af_packet", 300u64), ("xdp_live", 300), ("af_packet", 1)]) {
+        let result = answer(&mut controller, id, params(&[("port", port.into()), ("burst", frames.into())]));
+        assert_eq!(unsigned(&result, "value.sent"), frames, "{result}");
+        assert!(real(&result, "value.offered_pps") <= 10_000.0, "{result}");
+    }
+}
+
+#[test]
 fn what_is_not_accepted_is_named() {
     let mut controller = agent_on_a_link();
     let flows = |flows: &[Value]| Value::Array(flows.to_vec());

@@ -220,7 +220,8 @@ impl TryFrom<Asked> for Settings {
         if flows.iter().all(|&(_, weight)| weight == 0.0) {
             return Err(Failure::bad_request("params.flows have no weight; accepted: at least one above 0"));
         }
-        let pace = if burst > 0 { Pace::burst(burst) } else { Pace::new(asked.rate_pps.0, duration_ns) };
+        let paced = Pace::new(asked.rate_pps.0, duration_ns);
+        let pace = if burst > 0 { Pace { frames: burst, ..paced } } else { paced };
         if pace.frames > MOST_FRAMES {
             return Err(Failure::bad_request(format!(
                 "params.rate_pps and params.duration_ns make {} frames; accepted: at most {MOST_FRAMES}",

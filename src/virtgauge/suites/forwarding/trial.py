@@ -25,7 +25,7 @@ class Load:
     # rate_pps, duration_s: all flows together
     rate_pps: float
     duration_s: float
-    burst: int = 0  # so many frames as fast as the tester can, whatever rate and duration; 0 keeps to the rate
+    burst: int = 0  # so many frames at that rate, whatever the duration; 0 for what the duration has
     # only the frame in the middle of the stream is timed (RFC 2544, section 26.2), and not every one
     tagged: bool = False
 
