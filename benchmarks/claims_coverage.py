@@ -76,6 +76,11 @@ NULLS: Mapping[str, Null] = {
     "spread over 3, at most": Null(
         {"relation": "spread", "factor": "function", "at_most": 1.3}, {("a",): 1.0, ("b",): 1.3, ("c",): 1.3}
     ),
+    "spread over 2, at most, in each of 12 groups": Null(
+        {"relation": "spread", "factor": "function", "at_most": 1.3},
+        {(name, float(at)): cost for at in range(12) for name, cost in (("a", 1.0), ("b", 1.3))},
+        ("function", "at"),
+    ),
     "equivalence": Null({"relation": "equivalence", "across": "function", **_BUSY, "at_most": 1.3}, _four(1.3), _TWO),
     "change": Null({"relation": "change", "across": "function", "level": "b", **_BUSY}, _four(1.0), _TWO),
     "steeper": Null(
