@@ -313,8 +313,8 @@ impl<'a> Client<'a> {
         let tally = &mut self.tally;
         let mut noted = Ok(());
         // What is noted is how many were acknowledged before any that was not, in whatever order answers come.
-        let notes = common.acknowledged.as_ref().filter(|_| self.whole);
-        let mut done = vec![false; if notes.is_some() { depth } else { 0 }];
+        let file = common.acknowledged.as_ref().filter(|_| self.whole);
+        let mut done = vec![false; if file.is_some() { depth } else { 0 }];
         let mut reached = 0;
         let sent = now();
         let mut answered = sent;
@@ -323,7 +323,7 @@ impl<'a> Client<'a> {
             if tally.count(&common.span, intended.get(number).copied(), sent, answered) {
                 tally.late_rows += late.get(number).copied().unwrap_or(0);
             }
-            if let (Some(file), Ok(())) = (notes, &noted) {
+            if let (Some(file), Ok(())) = (file, &noted) {
                 done[number] = true;
                 let before = reached;
                 reached += done[reached..].iter().take_while(|done| **done).count();

@@ -212,9 +212,10 @@ impl Session for MongoSession {
         let mut result = Ok(());
         for (number, (_, readings)) in writes.iter().enumerate() {
             // Each answer is taken, since otherwise it would be the answer to what is asked next.
-            let done = match self.concern.acknowledged() {
-                true => self.acknowledged(self.requests[number], readings.len()),
-                false => Ok(()),
+            let done = if self.concern.acknowledged() {
+                self.acknowledged(self.requests[number], readings.len())
+            } else {
+                Ok(())
             };
             if done.is_ok() {
                 acknowledged(number);
