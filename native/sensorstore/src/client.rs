@@ -177,8 +177,6 @@ pub struct Client<'a> {
     youngest: i64,
     /// Statements begun.
     begun: u64,
-    /// Whether none of them has failed.
-    whole: bool,
     tally: Tally,
     answer: Vec<Reading>,
     batch: Vec<Vec<Reading>>,
@@ -213,7 +211,6 @@ impl<'a> Client<'a> {
             waiter: Waiter::new(),
             youngest: i64::MIN,
             begun: 0,
-            whole: true,
             tally: Tally::default(),
             answer: Vec::new(),
             batch: Vec::new(),
@@ -243,7 +240,6 @@ impl<'a> Client<'a> {
                 }
             };
             let failed = done.is_err();
-            self.whole &= !failed;
             if let Err(failure) = done
                 && !self.goes_on_after(failure)
             {
@@ -313,8 +309,7 @@ impl<'a> Client<'a> {
         let tally = &mut self.tally;
         let mut noted = Ok(());
         // What is noted is how many were acknowledged before any that was not, in whatever order answers come.
-        let file = common.acknowledged.as_ref().filter(|_| self.whole);
-        let mut done = vec![false; if file.is_some() { depth } else { 0 }];
+        let mut done = vec![false; if common.acknowledged.is_some() { depth } else { 0 }];
         let mut reached = 0;
         let sent = now();
         let mut answered = sent;
@@ -323,7 +318,7 @@ impl<'a> Client<'a> {
             if tally.count(&common.span, intended.get(number).copied(), sent, answered) {
                 tally.late_rows += late.get(number).copied().unwrap_or(0);
             }
-            if let (Some(file), Ok(())) = (file, &noted) {
+            if let (Some(file), Ok(())) = (&common.acknowledged, &noted) {
                 done[number] = true;
                 let before = reached;
                 reached += done[reached..].iter().take_while(|done| **done).count();
