@@ -294,9 +294,8 @@ class KernelThreads:
     def cpu_ns(self) -> int:
         """What they have used since the first look at them; what one that has ended used after the last is lost."""
         now = dict(_kernel_threads_ns())
-        self._total_ns += sum(
-            max(0, used - self._seen.get(pid, 0)) for pid, used in now.items() if not _is_a_guests(pid)
-        )
+        more = {pid: used - self._seen.get(pid, 0) for pid, used in now.items()}
+        self._total_ns += sum(ns for pid, ns in more.items() if ns > 0 and not _is_a_guests(pid))
         self._seen = now
         return self._total_ns
 
