@@ -170,6 +170,14 @@ impl Trial {
         Ok(clocks)
     }
 
+    /// What counts begins now, after what had to be made ready: the usage, and after it least and longest time, of which
+    /// the controller would else ask for what is missing once more, for a sample or two.
+    fn counts_from_now(&mut self) -> UsageStart {
+        let usage_start = UsageStart::now();
+        self.started_ns = OsClock::Monotonic.now_ns();
+        usage_start
+    }
+
     /// Between samples: whether to go on, and now and then a word to the controller.
     fn goes_on(&mut self, done: u64, extent: Extent) -> Result<bool, Failure> {
         let now_ns = OsClock::Monotonic.now_ns();

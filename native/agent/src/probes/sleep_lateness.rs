@@ -20,7 +20,6 @@ use crate::failure::{Code, Failure};
 use crate::idle::Shallow;
 use crate::parameters::{Int, Seed};
 use crate::precise;
-use crate::usage::UsageStart;
 
 /// Longest sleep; a cancelled probe ends within it.
 const LONGEST_TARGET_NS: u64 = 10_000_000_000;
@@ -216,8 +215,7 @@ impl Probe for SleepLateness {
         for _ in 0..WARM_UP {
             sample(counter, sleep, target_ns.min(LONGEST_WARM_UP_NS));
         }
-        let usage_start = UsageStart::now();
-        trial.started_ns = OsClock::Monotonic.now_ns();
+        let usage_start = trial.counts_from_now();
         loop {
             // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
             spin(random.below(spin_bound_ns + 1));

@@ -3,7 +3,7 @@
 //! The inner loop does nothing but read the clock under test into a buffer of stamps.  Between two buffers' worth the
 //! differences are converted and counted, so the counting is no part of any difference.
 
-use hptime::{OsClock, TickScale, tsc};
+use hptime::{TickScale, tsc};
 use serde::{Deserialize, Serialize};
 
 use super::{Extent, Kept, MaxNs, Measured, Probe, Recorder, Samples, Trial, hptime_fallback_reason};
@@ -12,7 +12,6 @@ use crate::distribution::Summary;
 use crate::failure::Failure;
 use crate::parameters::Seed;
 use crate::precise;
-use crate::usage::UsageStart;
 
 /// Differences taken between two rounds of counting; their stamps fit into the first-level cache.
 const CHUNK: usize = 1024;
@@ -266,9 +265,7 @@ fn measure<F: Function>(asked: Asked, trial: &mut Trial) -> Result<Measured<Time
     // Not counted: these load code, caches, page tables and the branch predictor, from which the load has taken them.
     fill::<F>(&mut stamps);
     let overhead_ps = F::overhead_ps(scale);
-    let usage_start = UsageStart::now();
-    // The least time is of what the usage is of: less than that would be asked for again, for a read or two.
-    trial.started_ns = OsClock::Monotonic.now_ns();
+    let usage_start = trial.counts_from_now();
     loop {
         let count = match extent.samples.saturating_sub(done) {
             0 => CHUNK,
