@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from virtgauge.analysis.bounds import Decision, Outcome, decide
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
@@ -32,6 +33,7 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell
 from virtgauge.results.table import Blocks, ResultTable, too_many
 
+_Told = TypeVar("_Told")
 _GROWS_P = 0.01  # That clusters come more often by chance is less likely where it is told
 
 
@@ -208,7 +210,7 @@ class Judge:
             return f"trials begun in vain: {len(lost)}, and what happened then is not known ({lost[-1]})"
         measure, table = requirement.measure, self._table
         valid = set(_of_host(table.numbers(cell, arm), host))
-        failed = {block: how for block, how in table.failed(cell, arm).items() if host is None or host.owns(block)}
+        failed = _of_host(table.failed(cell, arm), host)
         levels = measure.relative_to(cell.factors) if measure.relative_to else None
         if levels is not None:
             base = table.find(cell.suite, cell.probe, levels)
@@ -240,9 +242,7 @@ class Judge:
         arms = [arm] if if_higher is not None else []
         arms += [self._table.reference] if of.relative and if_lower is not None else []
         every = of.required.of == "every"
-        table = self._table
-        own = {one: _of_host(table.numbers(cell, one), host) for one in arms}
-        if not any(table.may_be_higher(of.measure, cell, one, own[one], every=every) for one in arms):
+        if not any(self._table.may_be_higher(of.measure, cell, one, host, every=every) for one in arms):
             return None
         whose = "one of the figures" if of.relative else "the figure"
         return f"{whose} is a lower bound, for what limited it is not what is tested: more repetitions would not help"
@@ -286,7 +286,7 @@ def _with_growth(decision: Decision, course: Sequence[tuple[float, int]]) -> Dec
     return dataclasses.replace(decision, reason=f"{decision.reason}; {words}")
 
 
-def _of_host(by_block: Blocks, host: HostRecord | None) -> Blocks:
+def _of_host(by_block: Mapping[int, _Told], host: HostRecord | None) -> Mapping[int, _Told]:
     """What is of one host of a fleet; all of it where there is one host only."""
     return by_block if host is None else {block: one for block, one in by_block.items() if host.owns(block)}
 

@@ -9,7 +9,7 @@ import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,7 +31,7 @@ from virtgauge.analysis.comparison import (
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
-from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
+from virtgauge.ledger.records import ArmRecord, Flag, HostRecord, Manifest, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, merged, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
@@ -271,14 +271,14 @@ class ResultTable:
         return "the lower figure is a lower bound" if self.may_be_higher(measure, *lower) else ""
 
     def may_be_higher(
-        self, measure: Measure, cell: Cell, arm: str, among: Container[int] | None = None, *, every: bool = False
+        self, measure: Measure, cell: Cell, arm: str, host: HostRecord | None = None, *, every: bool = False
     ) -> bool:
         """Whether a figure, or the upper end of its interval, is a lower bound, as it may be where more than a tenth of
         its trials is; of ``every`` trial's, where one is.
 
-        Of all repetitions, or of those ``among`` some blocks.
+        Of all repetitions, or of one host's.
         """
-        valid = [block for block in self.numbers(cell, arm) if among is None or block in among]
+        valid = [block for block in self.numbers(cell, arm) if host is None or host.owns(block)]
         found = set(self.flagged(cell, arm, measure.bounded_by)).intersection(valid)
         return bool(found) and (every or too_many(len(found), len(valid)))
 
