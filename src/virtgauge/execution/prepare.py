@@ -235,20 +235,18 @@ class _Sections:
                 self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
 
 
-def _unlike(*designs: tuple[Suite, Cell]) -> tuple[str, str] | None:
+def _unlike(first: tuple[Suite, Cell], second: tuple[Suite, Cell]) -> tuple[str, str] | None:
     """Why two designs' cells of one name are not one, and the remedy; None where they are."""
-    (_, first), (_, cell) = designs
-    if first.as_is != cell.as_is:
+    if first[1].as_is != second[1].as_is:
         return (
             ": another design has the same cells for other guests",
             "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own",
         )
-    theirs_all, ours_all = ({**settings_of_cell(suite.settings, one), **one.params} for suite, one in designs)
-    differs = next((name for name, value in ours_all.items() if theirs_all.get(name) != value), None)
+    theirs, ours = ({**settings_of_cell(suite.settings, cell), **cell.params} for suite, cell in (first, second))
+    differs = next((name for name, value in ours.items() if theirs.get(name) != value), None)
     if differs is None:
         return None
-    ours, theirs = (told.get(differs) for told in (ours_all, theirs_all))
-    told = f": another design has the same cells with {differs} {theirs!r} in place of {ours!r}"
+    told = f": another design has the same cells with {differs} {theirs.get(differs)!r} in place of {ours[differs]!r}"
     return told, "one of them would not be measured: give both the same settings, or each a plan of its own"
 
 

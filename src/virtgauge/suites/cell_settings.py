@@ -62,11 +62,11 @@ def settings_of(plan: Plan) -> dict[Cell, Settings]:
         for design in designs if name in SUITES else ():
             try:
                 _, own = DesignScope.split(design)
-                suite, section = SUITES[name].create(own), SUITES[name].Settings.model_validate(own)
+                suite = SUITES[name].create(own)
             except ValidationError:
                 continue
             for cell in suite.cells():  # an earlier version measured one that several designs have as the first says
-                found.setdefault(cell.figures_key, settings_of_cell(section, cell))
+                found.setdefault(cell.figures_key, settings_of_cell(suite.settings, cell))
     return found
 
 
