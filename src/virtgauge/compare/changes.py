@@ -218,15 +218,19 @@ def _examined(courses: Sequence[_Course], runs: int, criteria: Criteria, seed: i
     long = [course for course in courses if len(course.runs) >= LEAST_SERIES]
     # One that changes alone among many has to have a p of less than the level over their number.
     most = max(PERMUTATIONS, math.ceil(2 * len(long) / criteria.level))
-    p_values = [candidate(course.scaled, seed).p for course in long]
-    permutations = [most if p * (1 + PERMUTATIONS) <= 1 else PERMUTATIONS for p in p_values]
-    if most > PERMUTATIONS:
-        p_values = [candidate(one.scaled, seed, times).p for one, times in zip(long, permutations, strict=True)]
+
+    def tried(course: _Course) -> tuple[float, int]:
+        p = candidate(course.scaled, seed).p
+        least = most > PERMUTATIONS and p * (1 + PERMUTATIONS) <= 1
+        return (candidate(course.scaled, seed, most).p, most) if least else (p, PERMUTATIONS)
+
+    tries = [tried(course) for course in long]
+    p_values = [p for p, _ in tries]
     adjusted = benjamini_hochberg(p_values)
     level = threshold(p_values, criteria.level)
     found = [
         _series(course, runs, criteria, p, p_adjusted, segments(course.scaled, level, seed, times) if level else ())
-        for course, p, p_adjusted, times in zip(long, p_values, adjusted, permutations, strict=True)
+        for course, (p, times), p_adjusted in zip(long, tries, adjusted, strict=True)
     ]
     short = [course for course in courses if len(course.runs) < LEAST_SERIES]
     return found + [_series(course, runs, criteria, None, None, ()) for course in short]
