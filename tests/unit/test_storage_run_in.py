@@ -71,7 +71,6 @@ def test_a_server_on_java_runs_in_before_its_first_trial_alone(name: str, before
 
 def test_a_server_that_was_started_again_after_a_crash_has_to_run_in_again() -> None:
     testbed = object.__new__(ServedTestbed)
-    testbed.has_run_in = True
-    testbed._client, testbed._process = None, SimpleNamespace(start=nothing)  # type: ignore[assignment]
+    vars(testbed).update(has_run_in=True, _client=None, _process=SimpleNamespace(start=nothing))
     asyncio.run(testbed.restart("server"))
     assert not testbed.has_run_in

@@ -303,7 +303,7 @@ def estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Esti
             for arm in table.arms if cell.probe in of.probes else ():
                 if not table.tried(cell, arm.name):
                     continue
-                one, compared = table.estimate(of, cell, arm.name), {}
+                one, compared = table.estimate(of, cell, arm.name), dict[str, Any]()
                 at_least = one.point is not None and table.may_be_higher(of, cell, arm.name)
                 if arm.name != table.reference and one.point is not None:
                     found = table.compared(of, cell, arm.name)
@@ -322,7 +322,7 @@ def estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Esti
                     }
                 yield Estimate(
                     of.full_name, cells[cell], arm.name, one.point, one.low, one.high, one.unit, one.confidence,
-                    one.n, one.method, at_least, **compared,  # type: ignore[arg-type]
+                    one.n, one.method, at_least, **compared,
                 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -128,8 +129,9 @@ class ForwardingSettings(Section):
             )
         if self.max_pps <= self.min_pps:
             raise ValueError(f"max_pps = {self.max_pps:g}: it must be above min_pps = {self.min_pps:g}")
-        for size in self.frame_bytes if self.medium_mbps else ():
-            carried = formulas.wire_frames_per_s(size, (self.medium_mbps or 0) * 1e6)
+        medium_bps = math.inf if self.medium_mbps is None else self.medium_mbps * 1e6
+        for size in self.frame_bytes:
+            carried = formulas.wire_frames_per_s(size, medium_bps)
             if carried <= self.min_pps:
                 raise ValueError(
                     f"min_pps = {self.min_pps:g}: medium_mbps = {self.medium_mbps:g} carries {carried:.0f} frames/s of "
