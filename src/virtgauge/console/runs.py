@@ -255,7 +255,8 @@ def _tell(before: Plan, design: Design, folder: Path, display: ProgressDisplay, 
     for answer in answers(report):
         display.show(Notice(f"first figures: {answer.platform} {answer.suite}: {answer.sentence}", warning=False))
     later = [name for name in design.platforms if name not in {section.name for section in before.platform}]
-    text = f"(no A/A pair yet, and straight after installing) to come: {', '.join(later)}, all compared side by side"
+    coming = ", ".join([*later, "all compared side by side"])
+    text = f"(no A/A pair yet, and straight after installing) to come: {coming}"
     display.show(Notice(text, warning=False))
 
 
