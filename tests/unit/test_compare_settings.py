@@ -105,6 +105,11 @@ def test_a_section_of_a_later_version_is_left_out_and_a_plan_of_one_is_none() ->
             False,
         ),
         ("isolation", {"policies": ["none"], "loads": ["none"]}, {"seconds": 1}, {"seconds": 5}, False),
+        ("isolation", {"policies": ["none"], "loads": ["none"]}, {"memory_mib": 512}, {"memory_mib": 600}, False),
+        ("timing", {"timers": ["rdtsc"]}, {}, {"cycles": {"periods_us": [1000], "seconds": 1}}, False),
+        ("storage", {"databases": ["sqlite"]}, {"pipeline": 64, "write_modes": ["default"]}, {"pipeline": 32}, False),
+        ("forwarding", {"guests": 2, "k": [1]}, {"user_vectors": {"a": [1, 2]}}, {}, False),
+        ("bandwidth", {"cross_mbps": [0]}, {"cross_packet_bytes": 200}, {"cross_packet_bytes": 1500}, False),
     ],
 )
 def test_designs_of_the_same_cells_in_which_something_differs_that_concerns_them_are_refused(

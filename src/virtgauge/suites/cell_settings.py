@@ -21,24 +21,41 @@ Settings = Mapping[str, Any]
 _SAY_NOTHING = frozenset({"reservoir"})  # Settings that no figure depends on
 _Concerns = Callable[[str, Mapping[str, str]], bool]  # Whether a setting has to do with a cell, by its probe and levels
 
+_OWN_VECTORS = ("k=", "equal", "zipf", "worst")  # Of forwarding, by their names; another is the user's
+_OF_DISKS = ("disk_file_mib", "disk_sequential_kib", "disk_random_kib", "disk_mib")
+
+
+def _is_asked_for(probe: str, factors: Mapping[str, str]) -> bool:
+    return (factors.get("load"), factors.get("policy")) != ("none", "none")
+
+
+def _uses_disk(probe: str, factors: Mapping[str, str]) -> bool:
+    return any(map(uses_disk, (factors["benchmark"], factors["load"])))
+
 
 _CONCERN: Mapping[tuple[str, str], _Concerns] = {
     ("timing", "reads"): lambda probe, factors: probe == "timer_cost",
     ("timing", "sleep_samples"): lambda probe, factors: probe == "sleep_lateness",
     ("timing", "cpu_threads"): lambda probe, factors: factors.get("load") == "cpu",
     ("timing", "io"): lambda probe, factors: factors.get("load") == "io",
+    ("timing", "cycles"): lambda probe, factors: probe == "cycle",
+    ("timing", "max_seconds"): lambda probe, factors: probe != "cycle",
     ("bandwidth", "first_gap_us"): lambda probe, factors: factors.get("estimator") == "yaz-original",
-    # what every design's figures are beside is a rate, and of whichever measures it first
-    ("isolation", "seconds"): lambda probe, factors: (factors.get("load"), factors.get("policy")) != ("none", "none"),
+    ("bandwidth", "cross_packet_bytes"): lambda probe, factors: factors.get("cross_mbps") != "0",
+    ("bandwidth", "link"): lambda probe, factors: (factors.get("delay_ms"), factors.get("loss")) != ("0", "0"),
+    ("forwarding", "zipf_exponent"): lambda probe, factors: factors.get("vector") == "zipf",
+    ("forwarding", "q"): lambda probe, factors: factors.get("vector", "").startswith(("k=", "worst")),
+    ("forwarding", "user_vectors"): lambda probe, factors: not factors.get("vector", "").startswith(_OWN_VECTORS),
+    # what every design's figures are beside is a rate, which it has unasked, and of whichever measures it first
+    **dict.fromkeys((("isolation", name) for name in ("seconds", "warmup_s", "slice_ms", "memory_mib")), _is_asked_for),
     ("isolation", "load_memory_block"): lambda probe, factors: factors.get("load", "").startswith("memory-"),
     ("isolation", "load_cache_block"): lambda probe, factors: factors.get("load") == "cache",
     ("isolation", "wake_period_us"): lambda probe, factors: factors.get("benchmark") == "wake",
-    **{
-        ("isolation", name): lambda probe, factors: any(map(uses_disk, (factors["benchmark"], factors["load"])))
-        for name in ("disk_file_mib", "disk_sequential_kib", "disk_random_kib")
-    },
+    **dict.fromkeys((("isolation", name) for name in _OF_DISKS), _uses_disk),
     ("isolation", "disk_full_mb_per_s"): lambda probe, factors: factors.get("policy") == "disk-limit",
-    ("storage", "seconds"): lambda probe, factors: probe != "crash",
+    **dict.fromkeys((("storage", name) for name in ("seconds", "warmup_s")), lambda probe, factors: probe != "crash"),
+    ("storage", "pipeline"): lambda probe, factors: factors.get("write_mode") == "pipelined",
+    **dict.fromkeys((("storage", name) for name in ("late_by", "late_run")), lambda probe, factors: "late" in factors),
     ("storage", "mixed"): lambda probe, factors: probe == "mixed",
     ("storage", "objective_ms"): lambda probe, factors: probe == "knee",
     ("storage", "knee_steps"): lambda probe, factors: probe == "knee",
