@@ -64,7 +64,8 @@ def test_repetitions_that_failed_whatever_was_tried_are_silent() -> None:
     found = verdict(figures=18, silent=0, value=50, failed=[18, 19, 20])
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "3 of 21 repetitions have no such figure, and 3 of them failed (failed: the guest died)" in found.reason
-    assert not found.cells[0].open
+    assert found.cells[0].open, "others may not fail"
+    assert not verdict(figures=18, silent=3, value=50, failed=[21]).cells[0].open, "those that lack it are as many"
     assert verdict(figures=18, silent=0, value=50, failed=[18, 19]).outcome is Outcome.PASS
     assert verdict(figures=18, silent=0, value=50, failed=[0, 1, 2]).outcome is Outcome.PASS, "valid when tried again"
     assert verdict(figures=18, silent=0, value=150, failed=[18, 19, 20]).outcome is Outcome.FAIL

@@ -144,8 +144,9 @@ class Judge:
             trials += tuple(numbers[block] for block in figures)
         decision = self._decision(requirement, cell, arm, host, figures, cells)
         silence = self._bounded(requirement, cell, arm, host, decision)
+        lasting = silence is not None  # however often it is repeated
         if silence is None and decision.outcome is not Outcome.FAIL:
-            silence = self._silence(requirement, cell, arm, host, figures)
+            silence, lasting = self._silence(requirement, cell, arm, host, figures)
         guard = silence or self._guard(requirement, cell, host, decision)
         outcome = decision.outcome if guard is None else Outcome.INCONCLUSIVE
         return CellVerdict(
@@ -158,7 +159,7 @@ class Judge:
             margin=decision.margin,
             trials=trials,
             more=decision.more if guard is None else None,
-            open=outcome is Outcome.INCONCLUSIVE and decision.estimate.n > 0 and silence is None,
+            open=outcome is Outcome.INCONCLUSIVE and decision.estimate.n > 0 and not lasting,
             reason=guard or (decision.reason if figures else table.missing_reason(measure, cell, arm)),
         )
 
@@ -201,13 +202,15 @@ class Judge:
 
     def _silence(
         self, requirement: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, told: Collection[int]
-    ) -> str | None:
-        """Why the figures that there are do not stand for all repetitions; None where they do."""
+    ) -> tuple[str | None, bool]:
+        """Why the figures that there are do not stand for all repetitions, and whether more would not help; None where
+        they do.  Others may not fail.
+        """
         if requirement.watch is not None:
             lost = self._in_vain(cell, arm, host)
             if not lost or requirement.required.per:
-                return None
-            return f"trials begun in vain: {len(lost)}, and what happened then is not known ({lost[-1]})"
+                return None, False
+            return f"trials begun in vain: {len(lost)}, and what happened then is not known ({lost[-1]})", True
         measure, table = requirement.measure, self._table
         valid = set(_of_host(table.numbers(cell, arm), host))
         failed = _of_host(table.failed(cell, arm), host)
@@ -217,17 +220,18 @@ class Judge:
             valid &= set() if base is None else table.numbers(base, arm).keys()
         if requirement.relative:
             valid &= table.numbers(cell, table.reference).keys()
-        silent, every = len(valid.difference(told)) + len(failed), requirement.required.of == "every"
-        tried = len(valid) + len(failed)
+        lacking, every = len(valid.difference(told)), requirement.required.of == "every"
+        silent, tried = lacking + len(failed), len(valid) + len(failed)
         if not (silent if every else too_many(silent, tried)):
-            return None
+            return None, False
         if failed:
             *_, last = failed.values()
-            return f"{silent} of {tried} repetitions have no such figure, and {len(failed)} of them failed ({last})"
+            said = f"{silent} of {tried} repetitions have no such figure, and {len(failed)} of them failed ({last})"
+            return said, every or too_many(lacking, len(valid))
         found = f"{silent} of {len(valid)} valid repetitions have no such figure"
         if requirement.relative:
-            return f"{found} beside the reference, whose own may be missing or zero"
-        return f"{found}: {measure.lacking or 'what a trial tells does not say'}"
+            return f"{found} beside the reference, whose own may be missing or zero", True
+        return f"{found}: {measure.lacking or 'what a trial tells does not say'}", True
 
     def _bounded(
         self, of: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, decision: Decision
