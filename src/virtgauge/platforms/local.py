@@ -22,14 +22,7 @@ from virtgauge.host.rights import lacking
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.platforms.attempt import (
-    WRITE_BACK_S,
-    LaunchedGuest,
-    PipePair,
-    ProcessAttempt,
-    SocketPair,
-    TerminalPair,
-)
+from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest, PipePair, ProcessAttempt, SocketPair, TerminalPair
 from virtgauge.platforms.base import (
     Accounting,
     Availability,

@@ -37,14 +37,7 @@ from virtgauge.platforms.local import (
     open_taps,
     start_kernel,
 )
-from virtgauge.platforms.qemu.command import (
-    MACHINES,
-    Boot,
-    drives_of,
-    reached_by,
-    refused_feature,
-    throttle_disk,
-)
+from virtgauge.platforms.qemu.command import MACHINES, Boot, drives_of, reached_by, refused_feature, throttle_disk
 from virtgauge.platforms.qemu.monitor import Monitor
 from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus, vcpu_threads
 from virtgauge.platforms.qemu.refusals import Asked, refusal_of

@@ -18,17 +18,7 @@ from virtgauge.agent.channel import AgentError
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.platforms.simulated.answers import distribution_message
-from virtgauge.platforms.simulated.isolation import (
-    DISK,
-    SHARE,
-    WAKE,
-    Given,
-    IsolationTruth,
-    Knob,
-    Side,
-    Work,
-    division,
-)
+from virtgauge.platforms.simulated.isolation import DISK, SHARE, WAKE, Given, IsolationTruth, Knob, Side, Work, division
 from virtgauge.platforms.simulated.truth import lognormal
 
 _PERIOD_NS = 100_000_000  # Of a quota, as in Linux
