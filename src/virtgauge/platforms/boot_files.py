@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import lzma
 import os
+import re
 import struct
 import urllib.parse
 import zlib
@@ -99,8 +100,8 @@ _SETUP_SECTORS = 0x1F1
 _MAGIC = 0x202
 _VERSION = 0x206
 _PAYLOAD = 0x248
-_PHYS32_ENTRY = 18
-_PT_NOTE = 4
+_PVH_NOTE = re.compile(rb"\x04\0\0\0[\x04\x08]\0\0\0\x12\0\0\0Xen\0")
+"""How the note begins: the lengths of its name and of its value, its type XEN_ELFNOTE_PHYS32_ENTRY, its name."""
 
 # The same order of magnitude as any kernel, so that a damaged image cannot fill memory.
 _LARGEST = 512 * 1024 * 1024
@@ -144,29 +145,7 @@ def extract(image: bytes) -> bytes | None:
 
 def has_pvh_entry(kernel: bytes) -> bool:
     """Whether an ELF kernel has the note by which QEMU finds its PVH entry point."""
-    if kernel[:5] != b"\x7fELF\x02" or len(kernel) < 64:
-        return False
-    offset, size, count = (*struct.unpack_from("<Q", kernel, 32), *struct.unpack_from("<HH", kernel, 54))
-    for index in range(count):
-        at = offset + index * size
-        if at + 56 > len(kernel):
-            return False
-        if struct.unpack_from("<I", kernel, at)[0] == _PT_NOTE:
-            start, length = struct.unpack_from("<Q", kernel, at + 8)[0], struct.unpack_from("<Q", kernel, at + 32)[0]
-            if _has_note(kernel[start : start + length]):
-                return True
-    return False
-
-
-def _has_note(notes: bytes) -> bool:
-    position = 0
-    while position + 12 <= len(notes):
-        name_size, value_size, kind = struct.unpack_from("<III", notes, position)
-        name = notes[position + 12 : position + 12 + name_size]
-        if name == b"Xen\0" and kind == _PHYS32_ENTRY:
-            return True
-        position += 12 + (name_size + 3) // 4 * 4 + (value_size + 3) // 4 * 4
-    return False
+    return kernel.startswith(b"\x7fELF\x02") and _PVH_NOTE.search(kernel) is not None
 
 
 def _unpack_zstd(payload: bytes) -> bytes:
