@@ -95,14 +95,15 @@ class InForce:
         """
         found: dict[str, str] = {}
         differences = list[str]()
+        of_nics = self._tuning.of_nics
         for field, asked in self._tuning.given().items():
+            if (field in of_nics and not self._nics) or (field.startswith("disk_") and not self._disks):
+                continue  # a guest without an interface, or without a disk
             try:
                 told = await READERS[field](self)
             except (QMPError, OSError, KeyError, IndexError, ValueError) as error:
                 differences.append(f"asked for {field} = {_words(asked)}, and it cannot be read back: {error!r}")
                 continue
-            if told is None:
-                continue  # a guest without a disk, or without an interface
             found[f"{FIELD}.{field}"] = told
             if told not in (_words(asked), UNTOLD):
                 differences.append(f"asked for {field} = {_words(asked)}, in force is {told}")
@@ -241,18 +242,15 @@ class InForce:
 
     # -- interfaces and disks ----------------------------------------------------------------------------
 
-    async def _of_nics(self, name: str) -> str | None:
-        """What a property is, the same of all interfaces; None without any."""
+    async def _of_nics(self, name: str) -> str:
+        """What a property is, the same of all interfaces."""
         said = [await self._property(f"/machine/peripheral/nic{number}", name) for number in range(self._nics)]
-        return _words(_same(said)) if said else None
+        return _words(_same(said))
 
-    async def nic_backend(self) -> str | None:
-        kinds = {"tap" if one == _TUN else "macvtap" for one in self._carriers()}
-        return " and ".join(sorted(kinds)) if self._nics else None
+    async def nic_backend(self) -> str:
+        return " and ".join(sorted({"tap" if one == _TUN else "macvtap" for one in self._carriers()}))
 
-    async def vhost(self) -> str | None:
-        if not self._nics:
-            return None
+    async def vhost(self) -> str:
         if self._files().count("/dev/vhost-net") < self._nics:
             return _words(False)
         try:
@@ -263,7 +261,7 @@ class InForce:
         started = [(await self._ask("x-query-virtio-status", path=one))["vhost-started"] for one in nics]
         return _words(len(started) == self._nics and all(started))
 
-    async def vhost_user(self) -> str | None:
+    async def vhost_user(self) -> str:
         said = {one["label"]: one for one in await self._ask("query-chardev")}
         names = [f"switch{number}" for number in range(len(self._tuning.vhost_user))]
         served = [
@@ -271,11 +269,9 @@ class InForce:
             for path, name in zip(self._tuning.vhost_user, names, strict=True)
             if not said[name]["filename"].startswith("disconnected:")  # frontend-open tells of the device only
         ]
-        return _words(served) if self._nics else None
+        return _words(served)
 
-    async def nic_queues(self) -> str | None:
-        if not self._nics:
-            return None
+    async def nic_queues(self) -> str:
         several = await self._of_nics("mq")
         if not (carriers := self._carriers()):
             return UNTOLD  # how many the switch serves is its own
@@ -286,20 +282,15 @@ class InForce:
         paths = [f"/machine/peripheral/pci{number}" for number in range(len(self._tuning.pci_devices))]
         return _words([await self._property(path, "host") for path in paths])
 
-    async def _of_disks(self, name: str) -> str | None:
-        said = [await self._property(f"/machine/peripheral/{one}-device", name) for one in self._disks]
-        return _words(_same(said)) if said else None
+    async def _of_disks(self, name: str) -> str:
+        return _words(_same([await self._property(f"/machine/peripheral/{one}-device", name) for one in self._disks]))
 
-    async def disk_cache(self) -> str | None:
-        if not self._disks:
-            return None
+    async def disk_cache(self) -> str:
         told = {one["device"]: one["inserted"]["cache"] for one in await self._ask("query-block") if "inserted" in one}
         modes = [tuple(told[name][part] for part in ("writeback", "direct", "no-flush")) for name in self._disks]
         return _words(_same([next((n for n, made in CACHES.items() if made == mode), str(mode)) for mode in modes]))
 
-    async def disk_aio(self) -> str | None:
-        if not self._disks:
-            return None
+    async def disk_aio(self) -> str:
         if "/[aio]" in Path(f"/proc/{self._pid}/maps").read_text():
             return "native"
         if (await self._ask("query-version"))["qemu"]["major"] >= _TELLS_NO_AIO:
@@ -308,8 +299,8 @@ class InForce:
         rings = self._files().count("anon_inode:[io_uring]")
         return "io_uring" if rings > len((await self._threads()).iothreads) else "threads"
 
-    async def disk_iothread(self) -> str | None:
-        return _words(await self._of_disks("iothread") == f"/objects/{IOTHREAD}") if self._disks else None
+    async def disk_iothread(self) -> str:
+        return _words(await self._of_disks("iothread") == f"/objects/{IOTHREAD}")
 
     # -- clocks ------------------------------------------------------------------------------------------
 
@@ -357,10 +348,7 @@ async def enforce(monitor: QMPClient, pid: int, boot: Boot, spec: GuestSpec) -> 
         raise LaunchError(_STAGE, f"QEMU's monitor does not tell within {_BOUND_S:g} s what is in force") from error
 
 
-Reader = Callable[[InForce], Awaitable[str | None]]
-
-
-READERS: dict[str, Reader] = {
+READERS: dict[str, Callable[[InForce], Awaitable[str]]] = {
     **{name: getattr(InForce, name) for name in Tuning.model_fields if hasattr(InForce, name)},
     **{name: functools.partial(InForce._topology, name=name) for name in ("sockets", "cores", "threads")},
     "nic_mergeable": functools.partial(InForce._of_nics, name="mrg_rxbuf"),
