@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
+from virtgauge.platforms.oci.bundle import Overlay, write_bundle
 from virtgauge.platforms.oci.platform import OciPlatform, why_not, without_commands
 
 
@@ -24,7 +24,7 @@ def host(tmp_path: Path) -> Path:
 
 
 def bundle(
-    tmp_path: Path, host: Path, overlay: Overlay = Overlay.MOUNTS, limits: Limits | None = None, rootless: bool = False
+    tmp_path: Path, host: Path, overlay: Overlay = Overlay.MOUNTS, rootless: bool = False
 ) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path / "bundle"
     folder.mkdir()
@@ -36,7 +36,8 @@ def bundle(
         environment={"VIRTGAUGE_SCOPE": "vg000000", "PATH": "/bin"},
         cgroup_path="/virtgauge/vg000000/g",
         overlay=overlay,
-        limits=limits or Limits(cpus=None, memory_mib=None),
+        cpu_limit=None,
+        memory_mib=None,
         host_root=host,
         rootless=rootless,
     )

@@ -5,7 +5,6 @@ See the OCI runtime specification 1.0.2, ``config.md`` and ``config-linux.md``.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import json
 import os
@@ -46,15 +45,6 @@ class Overlay(enum.Enum):
     NONE = "none"  # nobody: the folders are read-only
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What the container may use; None is no limit."""
-
-    cpus: float | None  # CPU time, in whole processors
-    memory_mib: int | None
-    affinity: tuple[int, ...] | None = None  # the host's processors that it may run on
-
-
 def write_bundle(
     folder: Path,
     *,
@@ -62,7 +52,9 @@ def write_bundle(
     environment: Mapping[str, str],
     cgroup_path: str,  # absolute below the cgroup mounts (``/virtgauge/<tag>/<guest>``)
     overlay: Overlay,
-    limits: Limits,
+    cpu_limit: float | None,  # of its CPU time, in whole processors; None is no limit, as with the next two
+    memory_mib: int | None,
+    cpus: Sequence[int] | None = None,  # the host's processors that it may run on
     network_namespace: Path | None = None,  # that the container shall be in; None makes it a new one
     shares: Sequence[Share] = (),
     capabilities: Sequence[str] = (),  # of the agent, beyond those that container engines give by default
@@ -116,7 +108,7 @@ def write_bundle(
         "mounts": mounts,
         "linux": {
             "namespaces": _namespaces(network_namespace, rootless),
-            "resources": _resources(limits),
+            "resources": _resources(cpu_limit, memory_mib, cpus),
             "maskedPaths": _MASKED,
             "readonlyPaths": _READ_ONLY,
             **(_mappings() if rootless else {"cgroupsPath": cgroup_path}),
@@ -137,17 +129,17 @@ def _mappings() -> dict[str, Any]:
     return {name: [{"containerID": 0, "hostID": number, "size": 1}] for name, number in users.items()}
 
 
-def _resources(limits: Limits) -> dict[str, Any]:
+def _resources(cpu_limit: float | None, memory_mib: int | None, cpus: Sequence[int] | None) -> dict[str, Any]:
     resources: dict[str, Any] = {"devices": [{"allow": False, "access": "rwm"}]}
     cpu: dict[str, Any] = {}
-    if limits.cpus is not None:
-        cpu |= {"period": QUOTA_PERIOD_US, "quota": max(LEAST_QUOTA_US, round(limits.cpus * QUOTA_PERIOD_US))}
-    if limits.affinity is not None:
-        cpu["cpus"] = ",".join(map(str, limits.affinity))
+    if cpu_limit is not None:
+        cpu |= {"period": QUOTA_PERIOD_US, "quota": max(LEAST_QUOTA_US, round(cpu_limit * QUOTA_PERIOD_US))}
+    if cpus is not None:
+        cpu["cpus"] = ",".join(map(str, cpus))
     if cpu:
         resources["cpu"] = cpu
-    if limits.memory_mib is not None:
-        resources["memory"] = {"limit": limits.memory_mib * _MIB}
+    if memory_mib is not None:
+        resources["memory"] = {"limit": memory_mib * _MIB}
     return resources
 
 

@@ -24,7 +24,7 @@ from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_probe import BootedPlatform, boots, said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disks, require_limit
-from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
+from virtgauge.platforms.oci.bundle import Overlay, write_bundle
 from virtgauge.provision.registries import RUNSC
 
 _PROBE_S = 10.0
@@ -163,11 +163,6 @@ class OciPlatform(BootedPlatform):
             pipes = PipePair()
             removal.callback(pipes.close)
             vcpus = spec.vcpus or self.settings.vcpus
-            limits = Limits(
-                cpus=float(vcpus) if spec.cpu_limit is None and vcpus else spec.cpu_limit,
-                memory_mib=spec.memory_mib or self.settings.memory_mib,
-                affinity=spec.cpus if self._profile.sets_cpus else None,
-            )
             container = _Container(runtime, self._options(spec, overlay), folder, spec)
             with stage("bundle", OSError):
                 container.bundle.mkdir()
@@ -177,7 +172,9 @@ class OciPlatform(BootedPlatform):
                     environment=spec.scope.environment(),
                     cgroup_path=f"/{cgroup.name}",
                     overlay=overlay,
-                    limits=limits,
+                    cpu_limit=float(vcpus) if spec.cpu_limit is None and vcpus else spec.cpu_limit,
+                    memory_mib=spec.memory_mib or self.settings.memory_mib,
+                    cpus=spec.cpus if self._profile.sets_cpus else None,
                     network_namespace=None if namespace is None else namespace.path,
                     shares=shares,
                     capabilities=spec.capabilities,
