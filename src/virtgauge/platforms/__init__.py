@@ -36,7 +36,6 @@ class PlatformClass(Protocol):
 
 def platform_class(kind: str) -> PlatformClass:
     """The class of a kind, imported on first use: a plan without virtual machines needs nothing of QEMU.
-
     Raises UsageError: there is no such kind.
     """
     if kind not in KINDS:

@@ -195,7 +195,6 @@ class LaunchAttempt:
 
     async def open_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
         """Shake hands with the agent.
-
         Raises LaunchError: the guest died, said something else, or nothing at all in time.
         """
         try:
@@ -210,7 +209,6 @@ class LaunchAttempt:
 
     async def configure_network(self, channel: Channel, nics: Sequence[Nic]) -> None:
         """Have the agent set up the interfaces of a guest with a network stack of its own, and its forwarding.
-
         Raises LaunchError: it could not.
         """
         if not nics and not self.spec.forwarding:

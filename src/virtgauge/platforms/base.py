@@ -277,7 +277,6 @@ class Guest(abc.ABC):
 
         A weight is weighed against the neighbours that were given one as well (``Policy(weight=100)`` is everybody's):
         those that were not are outside of the groups that are weighed.
-
         Raises PolicyError: the host or the hypervisor refuses, or something else is in force afterwards.
         """
         return Applied(policy, {}, tuple(f"{field}: {self.label} has no such setting" for field in policy.given()))
@@ -378,7 +377,6 @@ class Platform(abc.ABC):
         """Prepare what a person has to do something with before guests can be launched; called once by a run.
 
         What is made belongs to the run's scope; what the person has to do is told in words.
-
         Raises VirtgaugeError: it cannot be prepared.
         """
         return ()

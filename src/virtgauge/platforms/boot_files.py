@@ -45,7 +45,6 @@ def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path, un
     one that it goes ``under``, compressed or not: the kernel unpacks one archive after another, each with zeros before
     it, and what comes later replaces files of the same path
     (Documentation/driver-api/early-userspace/buffer-format.rst).
-
     Raises OSError: a file cannot be read, or the cache not be written.
     """
     first = b"" if under is None else under.read_bytes()
@@ -63,7 +62,6 @@ def initramfs_with(
     """An initramfs with modules and what they depend on, and all their names in the order in which they are loaded.
 
     A kernel without a folder of modules has built in what it needs.  A user's own initramfs comes ``under`` the agent.
-
     Raises LaunchError: there is no such module in the kernel's folder of them, or the cache cannot be written.
     """
     with stage("initramfs", OSError, ModuleError):
@@ -109,7 +107,6 @@ _LARGEST = 512 * 1024 * 1024
 
 def direct_kernel(image: Path, cache: Path) -> Path:
     """The ELF kernel inside a bzImage, from the cache; the image itself where there is none that QEMU can start.
-
     Raises OSError: the image cannot be read or the cache not be written.
     """
     content = image.read_bytes()

@@ -187,7 +187,6 @@ class BootedPlatform(Platform):
     @abc.abstractmethod
     async def _examine(self, details: dict[str, str]) -> Availability:
         """Boot a guest, or remember that one booted; what is known before goes into ``details``.
-
         Raises VirtgaugeError: something is missing.
         """
 

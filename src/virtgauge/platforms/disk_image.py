@@ -60,7 +60,6 @@ class OwnDiskImage(OwnKernel):
 
     async def raw_image(self) -> Path | None:
         """The image, converted where it is a qcow2; None where the plan has none.
-
         Raises UnavailableError: it cannot be read or converted, or is but a part of an image.
         """
         if (image := self.disk_image) is None:
@@ -86,7 +85,6 @@ class OwnDiskImage(OwnKernel):
 
     async def root(self, spec: GuestSpec, folder: Path, removal: contextlib.ExitStack) -> tuple[RootPart, ...]:
         """A guest's root: the image's, mounted in the guest's folder until ``removal``, or else this machine's.
-
         Raises LaunchError: it cannot be mounted, or the suite needs this machine's programs.
         """
         try:
@@ -113,7 +111,6 @@ def _qcow2_header(image: Path) -> bytes:
 
 async def _convert(image: Path, target: Path) -> None:
     """Make a raw image that is there whole or not at all.
-
     Raises UnavailableError: there is no qemu-img, or it fails; OSError: the cache cannot be written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +146,6 @@ async def _convert(image: Path, target: Path) -> None:
 
 def _mounted(image: Path, folder: Path, removal: contextlib.ExitStack) -> Path:
     """Mount an image for reading on a folder of the guest's, until ``removal``; the image is not changed.
-
     Raises LaunchError: this user may not, or there is no file system that this machine knows.
     """
     folder.mkdir()
@@ -172,7 +168,6 @@ def _mounted(image: Path, folder: Path, removal: contextlib.ExitStack) -> Path:
 
 def largest_partition(image: Path) -> int:
     """Where it begins in an image with a partition table (GPT), in bytes; 0 in one that is a file system.
-
     Raises LaunchError: the image cannot be read.
     """
     try:

@@ -136,7 +136,6 @@ class BootedKernel:
 
 def kernel_of(settings: OwnKernel) -> BootedKernel:
     """The plan's own kernel, else the one in the cache, with the plan's initrd and words.
-
     Raises UnavailableError: the plan names none, and none is in the cache; or a file cannot be read any more.
     """
     try:
@@ -166,7 +165,6 @@ def files_to_boot(
     settings: OwnKernel, agent: AgentBinary, names: Sequence[str]
 ) -> tuple[BootedKernel, Path, Path, list[str]]:
     """What is booted, its file without the compressed shell, the initramfs, and its modules in their order.
-
     Raises LaunchError: there is no kernel, it lacks one of the modules, or the cache cannot be written.
     """
     with stage("start", UnavailableError), stage("initramfs", OSError):
@@ -177,7 +175,6 @@ def files_to_boot(
 
 def release_of(image: Path) -> str | None:
     """A kernel's release as its file tells it: a bzImage by its header, others by their banner; None where none does.
-
     Raises OSError: it cannot be read.
     """
     content = image.read_bytes()

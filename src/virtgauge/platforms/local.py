@@ -52,7 +52,6 @@ def open_taps(
     spec: GuestSpec, queues: int = 1, opened: Callable[[Namespace, Nic, int], tuple[int, ...]] = links.open_tap
 ) -> Iterator[list[Tap]]:
     """The guest's links, open in its lab until its process has its own copies; taps are gone when that ends.
-
     Raises LaunchError: one cannot be made.
     """
     with contextlib.ExitStack() as closing:
@@ -71,7 +70,6 @@ def named_taps(spec: GuestSpec, removal: contextlib.ExitStack) -> Iterator[list[
     """The guest's links for a process that opens them by their names, and its way into the lab that has them.
 
     They stay until ``removal``.
-
     Raises LaunchError: one cannot be made.
     """
     if spec.lab is None or not spec.nics:
@@ -94,7 +92,6 @@ def loop_devices(spec: GuestSpec, removal: contextlib.ExitStack) -> list[Path]:
     """A loop device of each of the guest's disks, whose flushes the host counts and whose traffic it can bound.
 
     It is free again when the controller and the guest have closed it.
-
     Raises LaunchError: one cannot be made.
     """
     found = []
@@ -201,7 +198,6 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
     """A namespace with the guest's interfaces, configured and linked to its lab; None for a guest without any.
 
     ``removal`` undoes it, and is expected to end the guest's processes before.
-
     Raises LaunchError: a name is taken, or this user may make none.
     """
     if not spec.nics or spec.lab is None:
@@ -225,7 +221,6 @@ def mounted_disks(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
 
     Tells how writes reach their images, in words; None without a disk.  ``removal`` unmounts it, and is expected to end
     the guest's processes before.
-
     Raises LaunchError: one cannot be mounted.
     """
     ways = []
@@ -297,7 +292,6 @@ def start_kernel(
     """Start a guest's kernel in its cgroup: its command for these links, and whose ends of sockets it inherits.
 
     ``terminal`` is the one of the pairs that is its standard input and output.
-
     Raises LaunchError: a link cannot be made, a limit is not in force, or the kernel does not start.
     """
     stdio = None if terminal is None else terminal.theirs.fileno()
@@ -396,7 +390,6 @@ async def start_agent(
     """Start the agent as a process, with everything that the specification says, until ``removal``.
 
     A command starts it in a sandbox; without one it is a plain process of this machine.
-
     Raises LaunchError: it does not start.
     """
     cpus = spec.cpus

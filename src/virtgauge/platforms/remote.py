@@ -222,7 +222,6 @@ class PeerServer:
 
     async def listen(self, address: str, context: ssl.SSLContext) -> None:
         """Listen at an address of this machine, for whoever proves himself by the context's authority.
-
         Raises OSError: it is no address of this machine.
         """
         self._server = await asyncio.start_server(

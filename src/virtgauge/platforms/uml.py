@@ -99,7 +99,6 @@ class HostView:
 
     def mount(self) -> None:
         """Mount everything, in a mount namespace of this process.  For a child between fork and exec.
-
         Raises OSError: this user may not, or a folder is missing.
         """
         if not self._binds:
@@ -134,7 +133,6 @@ _DISK_BYPASS = (
 
 def find_registers() -> Path:
     """The library with which a kernel before 6.13 restores the registers of a processor with AMX.
-
     Raises UnavailableError: it is not there.
     """
     what = "the library for User Mode Linux's registers"

@@ -63,7 +63,6 @@ exit $?
 
 def write_kit(folder: Path, agent: AgentBinary, credentials: Credentials, controller: Endpoint) -> Path:
     """Write the script, and the identity alone for a machine that has the agent already; both secret.
-
     Returns the script.  Raises OSError: they cannot be written, or are there already.
     """
     expires = datetime.datetime.fromtimestamp(credentials.expires, datetime.UTC)
@@ -122,7 +121,6 @@ class Listener:
 
     def __init__(self, endpoint: Endpoint, credentials: Credentials, refused_callers: RefusedCallers) -> None:
         """Begin to listen; ``refused_callers`` gets whoever is refused.
-
         Raises OSError: the address is not this machine's, or the port is taken.
         """
         self._context, self._expected = credentials.context(), credentials.agent_certificate()
@@ -213,7 +211,6 @@ class DialIn:
 
     async def look(self) -> Availability:
         """Whether it can be listened here; whether the machine will call, only the run can tell.
-
         Raises VirtgaugeError: it cannot, or the credentials of the plan cannot be used.
         """
         if self._settings.credentials is not None:
@@ -230,7 +227,6 @@ class DialIn:
 
     def begin(self, scope: Scope, agent: AgentBinary) -> str:
         """Make or read the credentials; returns what a person has to do now.
-
         Raises VirtgaugeError: those of the plan cannot be used, or the new ones cannot be written.
         """
         dialled = self._settings.dialled

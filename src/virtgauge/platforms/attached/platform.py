@@ -53,7 +53,6 @@ class Endpoint:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read ``192.0.2.1:7443`` or ``[2001:db8::1]:7443``.
-
         Raises ValueError: it is none; the agent is static and resolves no names.
         """
         host, _, port = text.rpartition(":")

@@ -80,7 +80,6 @@ class Placement:
 
     async def carry_out(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Send the agent; returns the folder that it is in, after which the stream is the channel.
-
         Raises PlacementError: it could not be done there; the folder is gone again.
         """
         folder = await self._answer(reader, "send")

@@ -36,7 +36,6 @@ class SshError(VirtgaugeError):
 @contextlib.asynccontextmanager
 async def connected(settings: MachineSettings) -> AsyncIterator[asyncssh.SSHClientConnection]:
     """A connection to the machine of the settings, through its jump host where it has one; closed at the end.
-
     Raises SshError: it cannot be had; nobody is ever asked for a password, and no unknown host is trusted.
     """
     assert settings.host is not None

@@ -91,7 +91,6 @@ async def kernel_boot(
     root: tuple[RootPart, ...],
 ) -> KernelBoot:
     """Kernel, initramfs and command line of a guest, with a model of its interfaces by the plan's name.
-
     Raises LaunchError: there is no kernel, or it lacks a module.
     """
     with stage("start", UnavailableError):
@@ -155,7 +154,6 @@ class LabDevices:
 
     def make_taps(self) -> None:
         """Make taps that stay, down, for libvirt's daemon to open by their names.
-
         Raises NetworkError: this user may make none.
         """
 
@@ -173,7 +171,6 @@ class LabDevices:
         """Move what libvirt's daemon has opened or made into the lab, named after the ports, and up.
 
         Taps come there without having been up: the host's network sees none of their frames.
-
         Raises NetworkError: a port's name is taken, or the kernel refuses.
         """
         lab = self._lab

@@ -57,7 +57,6 @@ def _in_words(what: str, timeout_s: float) -> Iterator[None]:
 
 async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
     """Do something with libvirt without holding the event loop up: ``what``, for the message of an error.
-
     Raises LibvirtError: libvirt refuses, or there is no answer in time.
     """
     with _in_words(what, timeout_s):
@@ -73,7 +72,6 @@ def waited(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) ->
 
 def open_connection(uri: str) -> Any:
     """A connection for which nobody is asked for a password; to be called in a thread.
-
     Raises UnavailableError: libvirt's module is not there; libvirt.libvirtError: it cannot be opened.
     """
     return open_unattended(library(), uri)
@@ -162,7 +160,6 @@ class DomainHandle:
     @property
     def libvirt_domain(self) -> Any:
         """The domain as libvirt has it; nobody keeps it, for it keeps the connection open.
-
         Raises libvirt.libvirtError: it was never there, or was removed.
         """
         if self._domain is None:
@@ -186,7 +183,6 @@ class DomainHandle:
 
     def remove(self) -> None:
         """Leave nothing of it; waits for a start that is under way.  Idempotent.
-
         Raises libvirt.libvirtError: libvirt refuses; a connection that broke ends a domain that it can end by itself.
         """
         with self._lock:

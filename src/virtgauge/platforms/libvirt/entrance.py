@@ -56,7 +56,6 @@ class Socket(Entrance):
 
     def __init__(self, path: Path, *, serial: bool) -> None:
         """Listen for a line that is ``serial``, so that what comes over it is packed, or plain.
-
         Raises LaunchError: the path is too long for a socket, or cannot be made.
         """
         super().__init__()
@@ -152,7 +151,6 @@ _LEAST_S = 0.1  # What is left, as :attr:`LaunchAttempt.remaining_s` has it, of 
 
 async def conversation(attempt: DomainAttempt, entrance: Entrance) -> Channel:
     """The agent's channel, past the handshake.
-
     Raises LaunchError: the guest ended, or its agent did not come in time.
     """
     arrival = asyncio.create_task(entrance.streams(attempt))

@@ -64,7 +64,6 @@ class DomainPolicy:
 
     def apply(self, policy: Policy) -> Applied:
         """Set what the policy asks for, and read it back; what an earlier one set beyond that is lifted.
-
         Raises PolicyError: libvirt refuses, or something else is in force afterwards.
         """
         if policy.disk.given() and self._disk is None:
@@ -235,7 +234,6 @@ class LibvirtGuest(LaunchedGuest):
 
     async def crash(self) -> None:
         """Destroy the domain: what the guest's kernel had handed to its disk is in the image, the rest is lost.
-
         Raises LibvirtError: libvirt refuses; UnavailableError: as for every guest without a kernel of its own.
         """
         if not self._own_kernel:

@@ -143,7 +143,6 @@ class Target:
 
 def target_of(uri: str) -> Target:
     """Read a connection URI (https://libvirt.org/uri.html).
-
     Raises ValueError: it is none, or its driver is not one of ours; the message names what may be given.
     """
     parts = urllib.parse.urlsplit(uri)

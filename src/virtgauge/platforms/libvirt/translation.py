@@ -84,7 +84,6 @@ class Translation:
 
     def plan(self, preset: str) -> str:
         """A plan in TOML that measures it against the host by the suites of a preset.
-
         Raises UsageError: there is no such preset.
         """
         import tomli_w
@@ -116,7 +115,6 @@ def _everywhere(design: dict[str, Any]) -> dict[str, Any]:
 
 def translate(domain: Description, kind: str, uri: str | None = None) -> Translation:
     """The section of kind ``qemu``, or ``libvirt`` with a URI, that is like a domain.
-
     Raises UsageError: it is no virtual machine of QEMU for x86, or says something that libvirt would never write.
     """
     settings = settings_model(kind)

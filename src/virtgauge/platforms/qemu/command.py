@@ -38,7 +38,6 @@ def drives_of(spec: GuestSpec, cache: str | None = None) -> tuple[Drive, ...]:
     """The guest's disks, past the host's page cache where the image's filesystem can (memory cannot, as a rule).
 
     ``cache`` is the mode that a plan asks for instead.
-
     Raises LaunchError: one cannot be opened.
     """
     return tuple(Drive(one.image, one.folder, cache or _cache(one.image), at) for at, one in enumerate(spec.disks))
@@ -229,7 +228,6 @@ _FIELDS = {"read_bps": "bps_rd", "write_bps": "bps_wr", "read_iops": "iops_rd", 
 
 async def throttle_disk(monitor: QMPClient, limits: DiskLimits) -> dict[str, str]:
     """Bound the guest's data disk as stated, and lift every bound that is not; what QEMU says is in force, by name.
-
     Raises PolicyError: QEMU refuses, or something else is in force afterwards.
     """
     given = limits.given()

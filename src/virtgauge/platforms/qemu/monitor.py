@@ -42,7 +42,6 @@ class Monitor:
 
     async def connected(self, within_s: float) -> QMPClient:
         """The client, for commands.
-
         Raises QMPError, OSError, EOFError, TimeoutError: QEMU's monitor does not answer.
         """
         await asyncio.wait_for(asyncio.shield(self._connecting), within_s)

@@ -58,7 +58,6 @@ class InForce:
         """Put each thread where the plan wants it, and into its scheduling class.
 
         ``allowed`` are the CPUs that whoever launches the guest gives it; None are all.
-
         Raises LaunchError: the kernel refuses, or a CPU is none of these.
         """
         tuning, threads = self._tuning, await self._threads()
@@ -90,7 +89,6 @@ class InForce:
 
     async def read(self) -> dict[str, str]:
         """What is in force of each setting that the plan gives and this guest has a use for, by its name.
-
         Raises LaunchError: something else than the plan asks for, or it cannot be read.
         """
         found: dict[str, str] = {}
@@ -320,7 +318,6 @@ class InForce:
 
 def make_ready(asked: Asked, scope_folder: Path, removal: contextlib.ExitStack) -> None:
     """Set what has to be so on the host before a guest starts, until ``removal``.
-
     Raises LaunchError: something that is asked for cannot be had here.
     """
     if refused := refusals(asked):
@@ -334,7 +331,6 @@ def make_ready(asked: Asked, scope_folder: Path, removal: contextlib.ExitStack) 
 
 async def enforce(monitor: QMPClient, pid: int, boot: Boot, spec: GuestSpec) -> dict[str, str]:
     """Place the threads of a guest that has just come up, and read everything back.
-
     Raises LaunchError: something is not in force.
     """
     if not boot.tuning.given():

@@ -76,7 +76,6 @@ class Work:
     @classmethod
     def from_params(cls, params: Mapping[str, Any], further: tuple[str, ...]) -> Work:
         """Read the parameters of a probe or a load, which requires further whole numbers.
-
         Raises AgentError: ``bad-request``, as the agent says it.
         """
         kernel = params.get("kernel")

@@ -33,7 +33,6 @@ from virtgauge.platforms.xen.toolstack import DomainConfig, GuestType, Share, To
 
 async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
     """A bridge with an uplink to the lab, until ``removal``; the toolstack's script puts the domain's interface on it.
-
     Raises NetworkError, XenError: it cannot be made.
     """
     uplink = dom0.uplink(lab, nic, removal)

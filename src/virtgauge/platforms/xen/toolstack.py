@@ -148,7 +148,6 @@ class Toolstack:
 
     async def share(self, name: str) -> Share:
         """What the scheduler gives a domain.
-
         Raises XenError: the host's scheduler is not credit2, or the domain is gone.
         """
         text = await self._dom0.check(["xl", "sched-credit2", "-d", name])
@@ -165,7 +164,6 @@ class Toolstack:
 
     async def affinity(self, name: str) -> str:
         """The physical processors of a domain's vCPUs, as Xen writes them.
-
         Raises XenError: they differ, or xl does not tell.
         """
         text = await self._dom0.check(["xl", "vcpu-list", name])
