@@ -114,7 +114,6 @@ class PipePair:
         return await file_streams(*self._ours, self._own_ends)
 
     def close_guest_ends(self) -> None:
-        """Close the ends that the guest has inherited."""
         self._guest_ends.close()
 
     def close(self) -> None:
@@ -132,7 +131,6 @@ class SocketPair:
         self._own_end.callback(self.ours.close)
 
     async def streams(self) -> Streams:
-        """Streams over the controller's end."""
         reader, writer = await asyncio.open_connection(sock=self.ours)
         self._own_end.pop_all()
         self._own_end.callback(writer.transport.close)
@@ -154,7 +152,6 @@ class TerminalPair:
         self._own_end = _closing(self._ours)
 
     async def streams(self) -> Streams:
-        """Streams over the controller's end."""
         self._own_end.pop_all()  # it is the streams' from now on
         return await file_streams(self._ours, os.dup(self._ours), self._own_end)
 
@@ -226,7 +223,6 @@ class LaunchAttempt:
         return LaunchError(stage, message, "\n".join(tail for log in self.logs if (tail := log_tail(log))))
 
     def ready_ns(self) -> int:
-        """From the beginning of the launch until now."""
         return time.monotonic_ns() - self.started_ns
 
     def given(self, channel: Channel, label: str, removal: contextlib.ExitStack) -> dict[str, Any]:

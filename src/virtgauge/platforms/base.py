@@ -101,7 +101,6 @@ class Recognition:
     doubts: tuple[str, ...] = ()  # what cannot be told, or is not what the plan says
 
     def words(self) -> str:
-        """For people."""
         what = f"a virtual machine of {self.hypervisor}" if self.hypervisor else "of no known hypervisor"
         return what + (f" on {self.processor}" if self.processor else "")
 

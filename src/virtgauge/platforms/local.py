@@ -141,7 +141,6 @@ class LocalGuest(LaunchedGuest):
         cgroup.keep_account_open()
 
     def accounting(self) -> Accounting:
-        """CPU time charged so far, by cgroup where there is one, else over the process tree."""
         counted = self._cgroup.cpu_ns()
         if counted is not None:
             return Accounting(cpu_ns=counted, method=self._cgroup.method)
@@ -155,7 +154,6 @@ class LocalGuest(LaunchedGuest):
         return Confinement(cpus, self._cgroup.applied_cpu_limit(), self._unbound)
 
     async def apply(self, policy: Policy) -> Applied:
-        """Set what its control group may use: of CPU time, of CPUs, of the device that its disk is on."""
         device = None
         if self._disk_place is not None:
             found = self._disk_place.stat()

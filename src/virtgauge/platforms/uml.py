@@ -287,7 +287,6 @@ class UmlGuest(KernelGuest):
         self.boot = boot
 
     async def apply(self, policy: Policy) -> Applied:
-        """Set what the kernel and its processes may use, together."""
         applied = await super().apply(policy)
         if policy.cpu_limit is None or policy.cpu_limit <= 1:
             return applied
@@ -295,7 +294,6 @@ class UmlGuest(KernelGuest):
         return dataclasses.replace(applied, no_effect=(*applied.no_effect, unused))
 
     async def crash(self) -> None:
-        """Kill the kernel and all its processes."""
         await super().crash()
         self._cgroup.kill_all()  # its disk has a process of its own
 

@@ -21,12 +21,10 @@ class Certified:
 
     @property
     def pem(self) -> str:
-        """The certificate."""
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     @property
     def key_pem(self) -> str:
-        """The private key."""
         return self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         ).decode()

@@ -80,7 +80,6 @@ class Credentials:
 
     @property
     def expired(self) -> bool:
-        """Whether they hold no longer."""
         return datetime.datetime.now(datetime.UTC).timestamp() >= self.expires
 
     def save(self, path: Path) -> None:

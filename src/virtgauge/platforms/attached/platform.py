@@ -148,7 +148,6 @@ class MachineSettings(Section):
 
     @property
     def dialled(self) -> Endpoint:
-        """What the machine dials."""
         assert self.listen is not None
         return Endpoint.parse(self.advertise or self.listen)
 
@@ -248,7 +247,6 @@ class AttachedGuest(Guest):
         return Accounting(None, "not known: the machine's CPUs are not this host's", of_this_machine=False)
 
     async def close(self) -> None:
-        """End the agent, and what it left on its machine."""
         held, self._held = self._held, contextlib.AsyncExitStack()
         async with held:
             self._renewal.cancel()

@@ -89,7 +89,6 @@ class Description:
         self._refused |= dict.fromkeys(facts, why)
 
     def first(self, path: str) -> ElementTree.Element | None:
-        """The first element of a path below the domain."""
         return self.root.find(path)
 
     def wrong(self, fact: Fact, expected: str) -> UsageError:

@@ -71,7 +71,6 @@ class Domain:
     environment: tuple[tuple[str, str], ...] = ()  # of QEMU's process
 
     def xml(self) -> str:
-        """The whole description."""
         domain = _element(
             "domain",
             _element("name", self.name),

@@ -133,7 +133,6 @@ class CallIn(Entrance):
         return reader, writer
 
     def silence(self, waited_s: float) -> str:
-        """What to do where no agent has called, too, and who else has."""
         endpoint = self._endpoint
         refused = self._refused_callers.words()
         return (

@@ -213,7 +213,6 @@ class LibvirtGuest(LaunchedGuest):
         self._own_kernel, self._unbound = own_kernel, unbound
 
     def accounting(self) -> Accounting:
-        """CPU time charged so far, as libvirt tells it."""
         try:
             cpu_ns, method = waited("the CPU time of the guest", self._cpu_ns, _ACCOUNT_S)
         except LibvirtError:
@@ -221,7 +220,6 @@ class LibvirtGuest(LaunchedGuest):
         return Accounting(cpu_ns, method, of_this_machine=not self.elsewhere)
 
     def confinement(self) -> Confinement:
-        """What libvirt says of its CPUs and its limit."""
         try:
             cpus, limit = waited("the limits of the guest", lambda: (self._policy.pins(), self._policy.cpu_limit()))
         except LibvirtError:
@@ -229,7 +227,6 @@ class LibvirtGuest(LaunchedGuest):
         return Confinement(cpus=cpus, cpu_limit=limit, unbound=self._unbound)
 
     async def apply(self, policy: Policy) -> Applied:
-        """Set libvirt's knobs."""
         return await called("the policy of the guest", lambda: self._policy.apply(policy))
 
     async def crash(self) -> None:

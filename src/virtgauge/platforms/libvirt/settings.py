@@ -222,7 +222,6 @@ class LibvirtSettings(OwnDiskImage):
 
     @property
     def target(self) -> Target:
-        """What the URI names."""
         return target_of(self.uri)
 
     @property

@@ -143,7 +143,6 @@ class Boot:
     tuning: Tuning = dataclasses.field(default_factory=Tuning)  # what the plan wants otherwise
 
     def kernel_command_line(self) -> str:
-        """What the kernel and the agent are told."""
         words = ["console=ttyS0", "quiet", "panic=-1", "reboot=t"]
         if self.accelerator == "tcg":
             words += self._emulated_clock()

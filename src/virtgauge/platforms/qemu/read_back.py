@@ -241,7 +241,6 @@ class InForce:
     # -- interfaces and disks ----------------------------------------------------------------------------
 
     async def _of_nics(self, name: str) -> str:
-        """What a property is, the same of all interfaces."""
         said = [await self._property(f"/machine/peripheral/nic{number}", name) for number in range(self._nics)]
         return _words(_same(said))
 

@@ -225,7 +225,6 @@ class Tuning(Section):
         return f",id={name}-device{made}" if made or self.disk_iothread is not None else ""
 
     def netdev(self, number: int, descriptors: tuple[int, ...]) -> str:
-        """What is behind an interface."""
         if self.vhost_user:
             return f"vhost-user,id=net{number},chardev=switch{number},queues={self.nic_queues or 1}"
         inherited = f"fd={descriptors[0]}" if len(descriptors) == 1 else f"fds={':'.join(map(str, descriptors))}"

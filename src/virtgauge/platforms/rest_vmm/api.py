@@ -89,7 +89,6 @@ class Api:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Status and body of an answer."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace")
     except asyncio.LimitOverrunError as error:

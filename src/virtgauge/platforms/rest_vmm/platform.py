@@ -204,7 +204,6 @@ class RestVmmGuest(KernelGuest):
         self.monitor, self.machine = monitor, machine
 
     async def apply(self, policy: Policy) -> Applied:
-        """Set what the monitor's process may use."""
         return of_all_vcpus(await super().apply(policy), self.machine.vcpus, self.monitor.title)
 
 

@@ -74,7 +74,6 @@ class SimulatedAgent:
         self._writer: asyncio.StreamWriter  # there from the beginning of :meth:`serve`
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer until the stream ends."""
         self._writer = writer
         decoder = FrameDecoder()
         with contextlib.suppress(ConnectionError, ProtocolError):

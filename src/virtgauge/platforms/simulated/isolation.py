@@ -70,7 +70,6 @@ class Work:
 
     @property
     def unit(self) -> str:
-        """What its work is counted in."""
         return _KERNELS[self.kernel].unit
 
     @classmethod

@@ -83,7 +83,6 @@ class BurstMachine(WatchedMachine):
 
     @property
     def guest_ns(self) -> int:
-        """CPU time of the guest."""
         return round(self._guest_ns)
 
     def controller_ns(self) -> int:
