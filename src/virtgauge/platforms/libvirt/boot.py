@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import shutil
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
@@ -18,8 +18,8 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import in_thread
 from virtgauge.host.rights import AS_ROOT, lacking
-from virtgauge.network.links import disable_all, persistent_tap, with_a_free_name
-from virtgauge.network.namespace import Namespace
+from virtgauge.network.links import disable_all, disconnect, persistent_tap, with_a_free_name
+from virtgauge.network.namespace import Namespace, network_error
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, stage
@@ -192,11 +192,9 @@ class LabDevices:
                 disable_all([nic.port])
                 route.link("set", index=index, mtu=nic.mtu, state="up")
 
-        try:
+        with network_error("an interface cannot be put into the lab"):
             in_thread(leave)
             lab.netlink(arrive)
-        except (NetlinkError, OSError) as error:
-            raise NetworkError(f"an interface cannot be put into the lab: {error}") from error
 
     def remove(self) -> None:
         """Remove them wherever they are by now; those already gone are no error."""
@@ -205,15 +203,11 @@ class LabDevices:
 
         def from_host() -> None:
             with IPRoute() as route:
-                _remove(route, self.names)
+                for name in self.names:
+                    with contextlib.suppress(NetlinkError, OSError):
+                        route.link("del", index=socket.if_nametoindex(name))
 
         in_thread(from_host)
         if self._lab is not None and self._in_lab:
-            with contextlib.suppress(OSError):  # the lab is gone, and with it what was there
-                self._lab.netlink(lambda route: _remove(route, self._in_lab))
-
-
-def _remove(route: IPRoute, names: Iterable[str]) -> None:
-    for name in names:
-        with contextlib.suppress(NetlinkError, OSError):
-            route.link("del", index=socket.if_nametoindex(name))
+            with contextlib.suppress(NetlinkError, OSError):  # the lab is gone, and with it what was there
+                disconnect(self._lab, self._in_lab)

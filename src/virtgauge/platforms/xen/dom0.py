@@ -10,10 +10,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyroute2 import IPRoute
+
 from virtgauge.host.process import in_thread, ran
 from virtgauge.host.scope import Scope
-from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.network.namespace import Namespace, network_error
+from virtgauge.network.nic import Nic
 from virtgauge.platforms.attempt import Streams, terminal_streams
 
 _CHATTER = "got a tsc mode string"
@@ -131,14 +133,10 @@ class Dom0:
 
 
 def _make_pair(name: str, lab: Namespace, nic: Nic) -> None:
-    from pyroute2 import IPRoute, NetlinkError
-
-    try:
+    with network_error(f"the link {nic.port} cannot be made"):
         with IPRoute() as route, lab.descriptor() as there:
             peer = {"ifname": nic.port, "mtu": nic.mtu, "net_ns_fd": there}
             route.link("add", ifname=name, kind="veth", mtu=nic.mtu, peer=peer)
             [index] = route.link_lookup(ifname=name)
             route.link("set", index=index, state="up")
         lab.netlink(lambda inside: inside.link("set", index=inside.link_lookup(ifname=nic.port)[0], state="up"))
-    except (NetlinkError, OSError) as error:
-        raise NetworkError(f"the link {nic.port} cannot be made: {error}") from error
