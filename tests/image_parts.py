@@ -7,7 +7,7 @@ from pathlib import Path
 from provision_machine import module
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.image.contents import Contents, ImageChannel, SerialChannel, contents_of, driver_names
+from virtgauge.image.contents import DRIVERS, Contents, ImageChannel, SerialChannel, contents_of
 from virtgauge.provision.boot_loader import BootLoader, find_boot_loader
 from virtgauge.provision.kernel import GuestKernel
 
@@ -21,7 +21,7 @@ def boot_loader() -> BootLoader:
 
 def kernel(folder: Path) -> GuestKernel:
     """A kernel that is none, with every driver that an image wants."""
-    for name in driver_names():
+    for name in DRIVERS:
         path = folder / "modules" / "kernel" / f"{name}.ko"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(module())

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 from virtgauge.errors import UnavailableError, UsageError
-from virtgauge.image.contents import Contents, DialChannel, SerialChannel, contents_of, digest_of, driver_names
+from virtgauge.image.contents import DRIVERS, Contents, DialChannel, SerialChannel, contents_of, digest_of
 
 
 def entries(contents: Contents) -> dict[str, tuple[int, bytes]]:
@@ -34,7 +34,7 @@ def test_the_first_root_file_system_holds_the_agent_as_init_and_every_driver(tmp
     found = entries(parts.contents(tmp_path))
     assert found["init"] == (0o100755, b"agent" * 1000)
     modules = {name.removeprefix("modules/").removesuffix(".ko") for name in found if name.endswith(".ko")}
-    assert modules == set(driver_names())
+    assert modules == set(DRIVERS)
 
 
 def test_the_drivers_are_those_of_every_hypervisor() -> None:
@@ -43,7 +43,7 @@ def test_the_drivers_are_those_of_every_hypervisor() -> None:
         *("vmw_pvscsi", "hv_vmbus", "hv_netvsc", "hv_storvsc", "xen_netfront", "xen_blkfront", "tulip", "pcnet32"),
         *("ahci", "ata_piix", "sd_mod"),
     }
-    assert wanted <= set(driver_names())
+    assert wanted <= set(DRIVERS)
 
 
 def test_the_same_parts_are_the_same_contents_in_any_folder(tmp_path: Path) -> None:

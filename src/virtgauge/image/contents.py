@@ -120,25 +120,18 @@ def _is(kind: Callable[[str], object], text: str) -> bool:
 ImageChannel = SerialChannel | DialChannel  # A way to the agent
 
 
-DRIVERS: Mapping[str, tuple[str, ...]] = {
-    "virtio": (
-        *("virtio_pci", "virtio_mmio", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_console"),
-        *("9p", "9pnet_virtio"),  # folders of the host, as the platform `qemu` gives them
-    ),
-    "Intel network cards, emulated by all": ("e1000", "e1000e"),
-    "VMware ESXi": ("vmxnet3", "vmw_pvscsi", "mptspi", "mptsas"),
-    "Hyper-V": ("hv_vmbus", "hv_netvsc", "hv_storvsc", "tulip"),  # tulip: generation 1's "legacy" adapter
-    "Xen": ("xen_netfront", "xen_blkfront"),
-    "VirtualBox": ("pcnet32",),
-    "disks": ("ahci", "ata_piix", "sd_mod", "nvme"),
-    "file systems": ("ext4", "crc32c_generic"),
-}
-"""Module names by what they are for; what these depend on comes with them."""
-
-
-def driver_names() -> tuple[str, ...]:
-    """All of them."""
-    return tuple(name for names in DRIVERS.values() for name in names)
+DRIVERS = (
+    *("virtio_pci", "virtio_mmio", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_console"),
+    *("9p", "9pnet_virtio"),  # folders of the host, as the platform `qemu` gives them
+    *("e1000", "e1000e"),  # Intel network cards, emulated by all
+    *("vmxnet3", "vmw_pvscsi", "mptspi", "mptsas"),  # VMware ESXi
+    *("hv_vmbus", "hv_netvsc", "hv_storvsc", "tulip"),  # Hyper-V; tulip: generation 1's "legacy" adapter
+    *("xen_netfront", "xen_blkfront"),
+    "pcnet32",  # VirtualBox
+    *("ahci", "ata_piix", "sd_mod", "nvme"),  # disks
+    *("ext4", "crc32c_generic"),  # file systems
+)
+"""Names of modules; what these depend on comes with them."""
 
 
 class Archive:
@@ -218,7 +211,7 @@ def contents_of(kernel: GuestKernel, agent: AgentBinary, channel: ImageChannel, 
     Raises UnavailableError: the kernel in the cache lacks a driver; OSError: a file cannot be read.
     """
     try:
-        modules = module_closure(kernel.modules, driver_names())
+        modules = module_closure(kernel.modules, DRIVERS)
     except ModuleError as error:
         raise UnavailableError(
             f"{error}: it was fetched by an older virtgauge", "run `virtgauge provision kernel`"
