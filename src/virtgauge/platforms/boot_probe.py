@@ -26,7 +26,7 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.folders import cache_root, write_whole
-from virtgauge.host.process import boot_id, find_program, output_of
+from virtgauge.host.process import boot_id, find_program, output_of, text_of
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 
@@ -116,16 +116,14 @@ _PREPARED = "set kernel to one that boots there, and boot_timeout_s: docs/platfo
 
 
 def _verdict(booted: Booted) -> Availability:
-    said, call_ns, details = f"a guest boots in {booted.ready_ns / 1e9:.1f} s", booted.system_call_ns, booted.details
-    if call_ns is None:
-        return Availability(True, said, details=dict(details))
-    details = {**details, "system_call_us": f"{call_ns / 1e3:.2f}"}
-    if call_ns < FUNCTIONAL_NS:
-        return Availability(True, said, details=details)
-    said += (
-        f"; its system calls take {call_ns / 1e6:.2g} ms, for KVM steps through its kernel: its figures mean nothing"
-    )
-    return Availability(True, said, details=details | {"figures": _FUNCTIONAL})
+    said, details = f"a guest boots in {booted.ready_ns / 1e9:.1f} s", dict(booted.details)
+    if (call_ns := booted.system_call_ns) is not None:
+        details["system_call_us"] = f"{call_ns / 1e3:.2f}"
+        if call_ns >= FUNCTIONAL_NS:
+            details["figures"] = _FUNCTIONAL
+            said += f"; its system calls take {call_ns / 1e6:.2g} ms, for KVM steps through its kernel: "
+            said += "its figures mean nothing"
+    return Availability(True, said, details=details)
 
 
 _FUNCTIONAL = "functional"
@@ -138,10 +136,8 @@ def is_functional(availability: Availability) -> bool:
 
 def _flags() -> set[str]:
     """What this machine's processor says that it can do; empty where it does not say."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        return set(found[1].split()) if found else set()
-    return set()
+    found = re.search(r"^flags\s*:(.*)$", text_of(Path("/proc/cpuinfo")) or "", re.MULTILINE)
+    return set(found[1].split()) if found else set()
 
 
 async def boots(

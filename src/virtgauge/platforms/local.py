@@ -359,7 +359,6 @@ class HostPlatform(Platform):
 class StartedAgent:
     """An agent of this machine that nobody has spoken to yet."""
 
-    spec: GuestSpec
     attempt: ProcessAttempt
     process: subprocess.Popen[bytes]
     reader: asyncio.StreamReader
@@ -370,14 +369,14 @@ class StartedAgent:
 
     async def guest(self, label: str, removal: contextlib.ExitStack) -> LocalGuest:
         """Speak to it.  ``removal`` passes to the guest.  Raises LaunchError: it does not answer."""
-        channel = await self.attempt.open_channel(self.reader, self.writer)
+        channel, disks = await self.attempt.open_channel(self.reader, self.writer), self.attempt.spec.disks
         return LocalGuest(
             cgroup=self.cgroup,
             pid=self.process.pid,
             before_removal=lambda: wait_for_exit(self.process, _EXIT_S),
             unbound=self.unbound,
             disk=self.disk,
-            disk_place=self.spec.disks[0].folder if self.spec.disks else None,
+            disk_place=disks[0].folder if disks else None,
             **self.attempt.given(channel, label, removal),
         )
 
@@ -421,4 +420,4 @@ async def start_agent(
     pipes.close_guest_ends()
     routing.charge_to(cgroup, removal)
     reader, writer = await pipes.streams()
-    return StartedAgent(spec, attempt, process, reader, writer, cgroup, routing.unbound, disk)
+    return StartedAgent(attempt, process, reader, writer, cgroup, routing.unbound, disk)
