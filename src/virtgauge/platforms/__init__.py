@@ -52,10 +52,7 @@ def settings_model(kind: str) -> type[BaseModel]:
 
 def create(kind: str, settings: dict[str, Any]) -> Platform:
     """A platform from its section of a plan, less ``name`` and ``kind``.
-
-    Raises:
-        UsageError: there is no such kind.
-        pydantic.ValidationError: the settings are wrong; :func:`settings_model` names the right ones.
+    Raises UsageError: there is no such kind; pydantic.ValidationError: :func:`settings_model` names the right settings.
     """
     cls = platform_class(kind)
     return cls(cls.Settings.model_validate(settings))

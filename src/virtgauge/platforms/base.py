@@ -143,11 +143,8 @@ MOST_DISKS = 2  # Of a guest
 @dataclasses.dataclass(frozen=True)
 class GuestSpec:
     """What a guest shall have.
-
-    Raises:
-        NetworkError: interfaces without a lab.
-        ValueError: CPUs that this process may not use, a limit that leaves nothing, or a disk whose folder the
-            reclaim would not find.
+    Raises NetworkError: interfaces without a lab; ValueError: CPUs that this process may not use, a limit that leaves
+    nothing, or a disk whose folder the reclaim would not find.
     """
 
     name: str  # unique within the scope; letters, digits and dashes
@@ -306,10 +303,8 @@ class Guest(abc.ABC):
         """Cut the guest's power: processes and kernel end at once, and what that kernel had not written is lost.
 
         What reached its disk's image stays there.  The guest is to be closed afterwards as any other.
-
-        Raises:
-            UnavailableError: a guest without a kernel of its own; killing its processes loses nothing that they
-                had handed to the host's.
+        Raises UnavailableError: a guest without a kernel of its own; killing its processes loses nothing that they had
+        handed to the host's.
         """
         raise UnavailableError(f"{self.label} has no kernel of its own that could crash", "use a virtual machine")
 

@@ -112,10 +112,7 @@ class RemoteHost(Platform):
         """Start an agent there, and join its interfaces with the laboratory here.
 
         Of the specification its interfaces and their lab, its loop and the time that it may take have an effect.
-
-        Raises:
-            LaunchError: it did not come up, or the wires cannot be.
-            RemoteHostLostError: nobody is there to launch it.
+        Raises LaunchError: it did not come up, or the wires cannot be; RemoteHostLostError: nobody is there to do so.
         """
         started_ns = time.monotonic_ns()
         async with contextlib.AsyncExitStack() as undo:

@@ -75,10 +75,7 @@ def open_connection(uri: str) -> Any:
 
 def description_of(uri: str, name: str) -> bytes:
     """A domain's XML as libvirt has it: of one that runs, the living one.
-
-    Raises:
-        UnavailableError: libvirt's module is not there.
-        LibvirtError: there is no such domain, or libvirt does not answer.
+    Raises UnavailableError: libvirt's module is not there; LibvirtError: no such domain, or libvirt does not answer.
     """
 
     def ask() -> str:
