@@ -47,12 +47,10 @@ async def file_streams(reading: int, writing: int, closing: contextlib.ExitStack
 async def terminal_streams(terminal: Path | str, closing: contextlib.ExitStack) -> Streams:
     """Streams over a terminal that passes every byte.  Raises OSError: it cannot be opened."""
     descriptor = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with _closing(descriptor) as undo:
         tty.setraw(descriptor)
         writing = os.dup(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
+        undo.pop_all()
     return await file_streams(descriptor, writing, closing)
 
 

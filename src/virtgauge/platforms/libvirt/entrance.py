@@ -26,13 +26,13 @@ _LONGEST_PATH = 107  # Bytes in the path of a Unix socket (sun_path less its end
 
 
 class Entrance(abc.ABC):
-    """Where a guest's stream arrives."""
+    """Where a guest's stream arrives; what it opens is open until ``removal``."""
 
     socket: Path | None = None  # on which the domain's hypervisor connects; None without one
     silence_stage: str = "handshake"  # of a launch in which nothing came
 
-    def __init__(self) -> None:
-        self._closing = contextlib.ExitStack()
+    def __init__(self, removal: contextlib.ExitStack) -> None:
+        self._removal = removal
 
     def listening(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Around the start of a guest and its :meth:`streams`.  Raises LaunchError: nothing can come here."""
@@ -46,19 +46,15 @@ class Entrance(abc.ABC):
         """What to say where nothing has come for so long."""
         return "nothing came over its channel in time"
 
-    def close(self) -> None:
-        """Close everything; idempotent."""
-        self._closing.close()
-
 
 class Socket(Entrance):
     """A Unix socket of ours, to which the hypervisor or a container's agent connects."""
 
-    def __init__(self, path: Path, *, serial: bool) -> None:
+    def __init__(self, path: Path, removal: contextlib.ExitStack, *, serial: bool) -> None:
         """Listen for a line that is ``serial``, so that what comes over it is packed, or plain.
         Raises LaunchError: the path is too long for a socket, or cannot be made.
         """
-        super().__init__()
+        super().__init__(removal)
         self.socket, self._serial = path, serial
         if len(os.fsencode(path)) > _LONGEST_PATH:
             raise LaunchError(
@@ -66,20 +62,18 @@ class Socket(Entrance):
                 f"{path} is longer than the path of a socket may be ({_LONGEST_PATH} bytes): "
                 "set VIRTGAUGE_STATE to a folder with a shorter path",
             )
-        self._listener = self._closing.enter_context(
-            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        )
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        removal.callback(self._listener.close)
         try:
             self._listener.bind(str(path))
             self._listener.listen(1)
         except OSError as error:
-            self.close()
             raise LaunchError("channel", f"{path} cannot be listened on: {error.strerror}") from error
 
     async def streams(self, attempt: DomainAttempt) -> Streams:
         connected, _ = await asyncio.get_running_loop().sock_accept(self._listener)
         reader, writer = await asyncio.open_connection(sock=connected)
-        self._closing.callback(writer.transport.close)
+        self._removal.callback(writer.transport.close)
         return serial_streams(reader, writer, attempt.note) if self._serial else (reader, writer)
 
 
@@ -94,7 +88,7 @@ class Terminal(Entrance):
         if path is None:
             raise LaunchError("channel", "the domain has no console on a terminal of this machine")
         try:
-            streams = await terminal_streams(path, self._closing)
+            streams = await terminal_streams(path, self._removal)
         except OSError as error:
             raise LaunchError("channel", f"{path} cannot be opened: {error.strerror}") from error
         return serial_streams(*streams, attempt.note)
@@ -105,9 +99,9 @@ class CallIn(Entrance):
 
     silence_stage = "dial-in"
 
-    def __init__(self, endpoint: Endpoint, credentials: Path) -> None:
+    def __init__(self, endpoint: Endpoint, credentials: Path, removal: contextlib.ExitStack) -> None:
         """Read the credentials.  Raises LaunchError: they cannot be used."""
-        super().__init__()
+        super().__init__(removal)
         self._endpoint = endpoint
         self._refused_callers = RefusedCallers()
         self._listener: Listener  # there while it listens
@@ -129,7 +123,7 @@ class CallIn(Entrance):
 
     async def streams(self, attempt: DomainAttempt) -> Streams:
         reader, writer = await self._listener.arrival()
-        self._closing.callback(writer.transport.close)
+        self._removal.callback(writer.transport.close)
         return reader, writer
 
     def silence(self, waited_s: float) -> str:

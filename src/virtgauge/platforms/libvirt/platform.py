@@ -170,8 +170,7 @@ class LibvirtPlatform(AcceleratedPlatform):
             root = container_root(folder, spec.agent) if driver.channel is ChannelKind.SOCKET else None
             socket = root / SOCKET_IN_CONTAINER.lstrip("/") if root else folder / "agent.sock"
             domain = await self._domain(spec, accelerator, handle.name, devices.names, root, parts)
-            entrance = self._entrance(socket)
-            removal.callback(entrance.close)
+            entrance = self._entrance(socket, removal)
             domain = dataclasses.replace(domain, socket=entrance.socket, console=console if self._ours else None)
             async with entrance.listening():
                 await self._start(attempt, domain, devices)
@@ -198,15 +197,15 @@ class LibvirtPlatform(AcceleratedPlatform):
                 **attempt.given(channel, self.label, removal),
             )
 
-    def _entrance(self, socket: Path) -> Entrance:
+    def _entrance(self, socket: Path, removal: contextlib.ExitStack) -> Entrance:
         kind = self._channel_kind()
         if kind is ChannelKind.CONSOLE:
-            return Terminal()
+            return Terminal(removal)
         if kind is not ChannelKind.DIAL_IN:
-            return Socket(socket, serial=kind is ChannelKind.SERIAL)
+            return Socket(socket, removal, serial=kind is ChannelKind.SERIAL)
         if self.settings.listen is None or self.settings.credentials is None:
             raise LaunchError("dial-in", "listen and credentials are not set; `virtgauge doctor` prints the remedy")
-        return CallIn(Endpoint.parse(self.settings.listen), self.settings.credentials)
+        return CallIn(Endpoint.parse(self.settings.listen), self.settings.credentials, removal)
 
     async def _start(self, attempt: DomainAttempt, domain: Domain, devices: LabDevices) -> None:
         """Start the domain, and put its interfaces into the lab.  Raises LaunchError: the stage that failed."""
