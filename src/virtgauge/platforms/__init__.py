@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -26,33 +26,24 @@ KINDS: dict[str, str] = {
 """What ``kind`` may be in a plan, and the class of each as ``module:class``."""
 
 
-class PlatformClass(Protocol):
-    """A class of platforms: its settings, and how to make one from them."""
-
-    Settings: type[BaseModel]
-
-    def __call__(self, settings: Any) -> Platform: ...
-
-
-def platform_class(kind: str) -> PlatformClass:
-    """The class of a kind, imported on first use: a plan without virtual machines needs nothing of QEMU.
-    Raises UsageError: there is no such kind.
-    """
+def _class_of(kind: str) -> Any:
+    """Imported on first use: a plan without virtual machines needs nothing of QEMU."""
     if kind not in KINDS:
         raise UsageError(f"kind = {kind!r} is no platform{nearest(kind, KINDS)}", f"choose one of: {', '.join(KINDS)}")
     module, _, name = KINDS[kind].partition(":")
-    found: PlatformClass = getattr(importlib.import_module(module), name)
-    return found
+    return getattr(importlib.import_module(module), name)
 
 
 def settings_model(kind: str) -> type[BaseModel]:
     """The model of a kind's settings, for explaining an error in them.  Raises UsageError: there is no such kind."""
-    return platform_class(kind).Settings
+    model: type[BaseModel] = _class_of(kind).Settings
+    return model
 
 
 def create(kind: str, settings: dict[str, Any]) -> Platform:
     """A platform from its section of a plan, less ``name`` and ``kind``.
     Raises UsageError: there is no such kind; pydantic.ValidationError: :func:`settings_model` names the right settings.
     """
-    cls = platform_class(kind)
-    return cls(cls.Settings.model_validate(settings))
+    cls = _class_of(kind)
+    platform: Platform = cls(cls.Settings.model_validate(settings))
+    return platform
