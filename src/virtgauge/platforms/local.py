@@ -23,16 +23,7 @@ from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest, PipePair, ProcessAttempt, SocketPair, TerminalPair
-from virtgauge.platforms.base import (
-    Accounting,
-    Availability,
-    Confinement,
-    Guest,
-    GuestSpec,
-    LaunchError,
-    Platform,
-    stage,
-)
+from virtgauge.platforms.base import Accounting, Availability, Confinement, GuestSpec, LaunchError, Platform, stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,7 +340,7 @@ class HostPlatform(Platform):
     async def probe(self) -> Availability:
         return Availability(usable=True, reason="this machine", details={"kernel": os.uname().release})
 
-    async def launch(self, spec: GuestSpec) -> Guest:
+    async def launch(self, spec: GuestSpec) -> LocalGuest:
         """Start the agent; ``spec.vcpus`` confines it to that many CPUs, ``spec.memory_mib`` has no effect here."""
         with contextlib.ExitStack() as removal:
             return await (await start_agent(spec, removal)).guest(self.label, removal)

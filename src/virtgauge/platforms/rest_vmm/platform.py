@@ -28,15 +28,7 @@ from virtgauge.platforms.boot_probe import (
     version_of,
 )
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
-from virtgauge.platforms.local import (
-    KernelGuest,
-    Tap,
-    guest_place,
-    loop_devices,
-    named_taps,
-    of_all_vcpus,
-    start_kernel,
-)
+from virtgauge.platforms.local import KernelGuest, guest_place, loop_devices, named_taps, of_all_vcpus, start_kernel
 from virtgauge.platforms.rest_vmm.api import Api, RefusalError
 from virtgauge.platforms.rest_vmm.monitors import CLOUD_HYPERVISOR, FIRECRACKER, LOG, SERIAL, SOCKET, Machine, Monitor
 
@@ -115,16 +107,13 @@ class RestVmmPlatform(AcceleratedPlatform):
             machine = self._machine(spec, disks)
             (folder / LOG).touch()  # Firecracker makes no file for them
             line = removal.enter_context(contextlib.closing(TerminalPair()))
-
-            def command(_: Sequence[Tap]) -> list[str]:
-                return [str(program), *monitor.arguments]
-
+            command = [str(program), *monitor.arguments]
             with named_taps(spec, removal) as steps:
                 process = start_kernel(
                     attempt,
                     cgroup,
                     removal,
-                    command,
+                    lambda _: command,
                     [line],
                     log=messages,
                     steps=steps,
