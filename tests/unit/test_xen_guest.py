@@ -9,7 +9,7 @@ from xen_hosts import PLAIN, SHARES, NotedDom0
 
 from virtgauge.host.policy import DiskLimits, Policy, PolicyError, xen_weight
 from virtgauge.platforms.xen.platform import XenGuest
-from virtgauge.platforms.xen.toolstack import Share, Toolstack, xen_cap
+from virtgauge.platforms.xen.toolstack import Share, xen_cap
 
 FOUR = (0, 1, 2, 3)
 
@@ -145,7 +145,7 @@ async def test_an_answer_of_another_scheduler_is_an_error_that_shows_it() -> Non
     with pytest.raises(PolicyError, match="no share of u1 in what xl prints: 'something else'"):
         await guest_of(dom0).apply(Policy())
     dom0.answers.clear()
-    assert await Toolstack(dom0).share("u1") == Share(256, 0)
+    assert await dom0.share("u1") == Share(256, 0)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace, network_error
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.attempt import Streams, terminal_streams
+from virtgauge.platforms.xen.toolstack import Share, affinities, cpu_times_s, shares
 
 _CHATTER = "got a tsc mode string"
 """What `xl` begins with on its standard error wherever a domain's configuration names a tsc_mode."""
@@ -119,6 +120,52 @@ class Dom0:
         with contextlib.suppress(XenError):
             self.run_now(["ip", "link", "del", "dev", name])
 
+    async def number_of(self, name: str) -> int:
+        """The number of a running domain.  Raises XenError: there is none of that name."""
+        text = await self.check(["xl", "domid", name])
+        try:
+            return int(text)
+        except ValueError:
+            raise XenError(f"`xl domid {name}` prints {text.strip()!r}") from None
+
+    def cpu_s(self, name: str) -> float | None:
+        """CPU time that a domain has used; None when there is none of that name, or xl does not tell."""
+        with contextlib.suppress(XenError):
+            argv = ["xl", "list"]
+            return cpu_times_s(self.run_now(argv).checked(argv)).get(name)
+        return None
+
+    async def share(self, name: str) -> Share:
+        """What the scheduler gives a domain.
+        Raises XenError: the host's scheduler is not credit2, or the domain is gone.
+        """
+        text = await self.check(["xl", "sched-credit2", "-d", name])
+        try:
+            return shares(text)[name]
+        except KeyError:
+            raise _unexpected(f"share of {name}", text) from None
+
+    async def set_share(self, name: str, share: Share) -> None:
+        """Set what the scheduler gives a domain, and read it back.  Raises XenError: Xen refuses, or gives another."""
+        await self.check(["xl", "sched-credit2", "-d", name, "-w", str(share.weight), "-c", str(share.cap)])
+        if (found := await self.share(name)) != share:
+            raise XenError(f"credit2 was asked for weight {share.weight} and cap {share.cap}, and has {found} in force")
+
+    async def affinity(self, name: str) -> str:
+        """The physical processors of a domain's vCPUs, as Xen writes them.
+        Raises XenError: they differ, or xl does not tell.
+        """
+        text = await self.check(["xl", "vcpu-list", name])
+        found = sorted(set(affinities(text)))
+        if len(found) != 1:
+            raise _unexpected(f"single affinity of {name}", text)
+        return found[0]
+
+    def destroy(self, name: str) -> None:
+        """End a domain at once; one that is gone is no error."""
+        with contextlib.suppress(XenError):
+            self.run_now(["xl", "destroy", name])
+
     async def _terminal(self, number: int) -> Path:
         """Of a domain that was just made: Xen's console daemon opens it in its own time."""
         argv = ["xenstore-read", f"/local/domain/{number}/console/tty"]
@@ -130,6 +177,10 @@ class Dom0:
             if asyncio.get_running_loop().time() > deadline:
                 raise XenError(f"domain {number} has no console; does xenconsoled run?")
             await asyncio.sleep(_PAUSE_S)
+
+
+def _unexpected(wanted: str, text: str) -> XenError:
+    return XenError(f"there is no {wanted} in what xl prints: {text.strip()[:300]!r}")
 
 
 def _make_pair(name: str, lab: Namespace, nic: Nic) -> None:

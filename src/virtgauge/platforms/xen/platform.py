@@ -28,7 +28,7 @@ from virtgauge.platforms.boot_probe import BootedPlatform, boots
 from virtgauge.platforms.disk_image import NO_FOLDERS
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.xen.dom0 import Dom0, XenError
-from virtgauge.platforms.xen.toolstack import DomainConfig, GuestType, Share, Toolstack, TscMode, Vif, facts, xen_cap
+from virtgauge.platforms.xen.toolstack import DomainConfig, GuestType, Share, TscMode, Vif, facts, xen_cap
 
 
 async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
@@ -61,13 +61,12 @@ class XenGuest(LaunchedGuest):
         self.config = config
         self.channel.timeout_factor = dom0.timeout_factor
         self._dom0 = dom0
-        self._xl = Toolstack(dom0)
         self._cap = config.cap
         self._pinned = False
 
     def accounting(self) -> Accounting:
         """CPU time of its virtual processors as Xen counts it; what dom0 does for it is not in there."""
-        cpu_s = self._xl.cpu_s(self.config.name)
+        cpu_s = self._dom0.cpu_s(self.config.name)
         used_ns = None if cpu_s is None else round(cpu_s * 1e9)
         return Accounting(used_ns, "xl list (steps of 0.1 s)", of_this_machine=not self._dom0.emulated)
 
@@ -89,7 +88,7 @@ class XenGuest(LaunchedGuest):
         cap = 0 if policy.cpu_limit is None else self._possible_cap(policy.cpu_limit, no_effect)
         reserves = policy.reservation is not None
         share = Share(XEN_WEIGHT if policy.weight is None else xen_weight(policy.weight, reserves=reserves), cap)
-        await self._xl.set_share(name, share)
+        await self._dom0.set_share(name, share)
         self._cap = share.cap or None
         notes = list[str]()
         if policy.cpu_limit is not None:
@@ -123,11 +122,11 @@ class XenGuest(LaunchedGuest):
         await self._dom0.check(["xl", "vcpu-pin", self.config.name, "all", cpus])
         self._pinned = cores is not None
         if cores is not None:
-            in_force["vcpu affinity"] = await self._xl.affinity(self.config.name)
+            in_force["vcpu affinity"] = await self._dom0.affinity(self.config.name)
 
     async def crash(self) -> None:
         """Destroy the domain: what its kernel had not written is lost."""
-        await asyncio.to_thread(self._xl.destroy, self.config.name)
+        await asyncio.to_thread(self._dom0.destroy, self.config.name)
 
     async def close(self) -> None:
         if self.channel.closed:
@@ -228,18 +227,18 @@ class XenPlatform(BootedPlatform):
 
     async def _launch(self, spec: GuestSpec, dom0: Dom0, log: Path, removal: contextlib.ExitStack) -> Guest:
         patient = dataclasses.replace(spec, ready_timeout_s=spec.ready_timeout_s * dom0.timeout_factor)
-        toolstack, attempt = Toolstack(dom0), _XenAttempt(patient, dom0, log)
+        attempt = _XenAttempt(patient, dom0, log)
         vifs: list[Vif] = []
         for nic in spec.nics:
             assert spec.lab is not None
             vifs.append(await bridged(dom0, spec.lab, nic, removal))
         config = self._config(spec, dom0, tuple(vifs))
         path = await dom0.store(f"{config.name}.cfg", config.text())
-        removal.callback(toolstack.destroy, config.name)
+        removal.callback(dom0.destroy, config.name)
         await dom0.check(["xl", "create", "-q", path], attempt.remaining_s)
-        if config.cap is not None and (found := (await toolstack.share(config.name)).cap) != config.cap:
+        if config.cap is not None and (found := (await dom0.share(config.name)).cap) != config.cap:
             raise LaunchError("limit", f"credit2 was asked for a cap of {config.cap} %, and has {found} % in force")
-        reader, writer = await dom0.open_console(await toolstack.number_of(config.name), removal)
+        reader, writer = await dom0.open_console(await dom0.number_of(config.name), removal)
         channel = await attempt.open_channel(*serial_streams(reader, writer, attempt.note))
         await attempt.configure_network(channel, spec.nics)
         return XenGuest(config=config, dom0=dom0, **attempt.given(channel, self.label, removal))

@@ -1,15 +1,12 @@
-"""Xen's toolstack ``xl``: the configuration that it reads, what it prints, and its commands."""
+"""Xen's toolstack ``xl``: the configuration that it reads, and what it prints."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
-
-from virtgauge.platforms.xen.dom0 import Dom0, XenError
 
 # The configuration of a domain, as ``xl create`` reads it (xl.cfg(5), xl-network-configuration(5)).
 
@@ -86,10 +83,6 @@ _SHARE = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s*")
 _VCPU = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(\d+\.\d+)\s+(\S+)\s+/\s+(\S+)\s*")
 
 
-def _unexpected(wanted: str, text: str) -> XenError:
-    return XenError(f"there is no {wanted} in what xl prints: {text.strip()[:300]!r}")
-
-
 @dataclasses.dataclass(frozen=True)
 class Share:
     """What the credit2 scheduler gives a domain."""
@@ -123,59 +116,6 @@ def _lines(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
     for line in text.splitlines():
         if found := pattern.fullmatch(line):
             yield found.groups()
-
-
-class Toolstack:
-    """``xl`` in a dom0, about one domain as a rule."""
-
-    def __init__(self, dom0: Dom0) -> None:
-        self._dom0 = dom0
-
-    async def number_of(self, name: str) -> int:
-        """The number of a running domain.  Raises XenError: there is none of that name."""
-        text = await self._dom0.check(["xl", "domid", name])
-        try:
-            return int(text)
-        except ValueError:
-            raise XenError(f"`xl domid {name}` prints {text.strip()!r}") from None
-
-    def cpu_s(self, name: str) -> float | None:
-        """CPU time that a domain has used; None when there is none of that name, or xl does not tell."""
-        with contextlib.suppress(XenError):
-            argv = ["xl", "list"]
-            return cpu_times_s(self._dom0.run_now(argv).checked(argv)).get(name)
-        return None
-
-    async def share(self, name: str) -> Share:
-        """What the scheduler gives a domain.
-        Raises XenError: the host's scheduler is not credit2, or the domain is gone.
-        """
-        text = await self._dom0.check(["xl", "sched-credit2", "-d", name])
-        try:
-            return shares(text)[name]
-        except KeyError:
-            raise _unexpected(f"share of {name}", text) from None
-
-    async def set_share(self, name: str, share: Share) -> None:
-        """Set what the scheduler gives a domain, and read it back.  Raises XenError: Xen refuses, or gives another."""
-        await self._dom0.check(["xl", "sched-credit2", "-d", name, "-w", str(share.weight), "-c", str(share.cap)])
-        if (found := await self.share(name)) != share:
-            raise XenError(f"credit2 was asked for weight {share.weight} and cap {share.cap}, and has {found} in force")
-
-    async def affinity(self, name: str) -> str:
-        """The physical processors of a domain's vCPUs, as Xen writes them.
-        Raises XenError: they differ, or xl does not tell.
-        """
-        text = await self._dom0.check(["xl", "vcpu-list", name])
-        found = sorted(set(affinities(text)))
-        if len(found) != 1:
-            raise _unexpected(f"single affinity of {name}", text)
-        return found[0]
-
-    def destroy(self, name: str) -> None:
-        """End a domain at once; one that is gone is no error."""
-        with contextlib.suppress(XenError):
-            self._dom0.run_now(["xl", "destroy", name])
 
 
 def xen_cap(cpu_limit: float) -> int:
