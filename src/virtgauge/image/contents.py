@@ -120,6 +120,8 @@ def _is(kind: Callable[[str], object], text: str) -> bool:
 ImageChannel = SerialChannel | DialChannel  # A way to the agent
 
 
+_CONSOLE = (5, 1)  # The device's numbers
+
 DRIVERS = (
     *("virtio_pci", "virtio_mmio", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_console"),
     *("9p", "9pnet_virtio"),  # folders of the host, as the platform `qemu` gives them
@@ -134,45 +136,35 @@ DRIVERS = (
 """Names of modules; what these depend on comes with them."""
 
 
-class Archive:
-    """A newc archive in memory; the same entries are the same bytes."""
+def root_archive(agent: AgentBinary, modules: Iterable[Path], files: Mapping[str, bytes]) -> bytes:
+    """A first root file system: the agent as ``/init``, the kernel's modules in ``/modules``, and private files."""
+    folders = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
+    in_order = sorted(modules, key=module_name)
+    entries = (
+        *((folder, stat.S_IFDIR | 0o755, b"") for folder in folders),
+        ("dev/console", stat.S_IFCHR | 0o600, b""),  # of init's standard streams, before anything is mounted
+        ("init", stat.S_IFREG | 0o755, agent.path.read_bytes()),
+        *((f"modules/{module_name(path)}.ko", stat.S_IFREG | 0o644, module_content(path)) for path in in_order),
+        *((name, stat.S_IFREG | 0o600, content) for name, content in sorted(files.items())),
+        ("TRAILER!!!", 0, b""),
+    )
+    return b"".join(_archived(inode, *entry) for inode, entry in enumerate(entries, start=1))
 
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._inode = 0
 
-    def add(self, name: str, mode: int, content: bytes = b"", device: tuple[int, int] = (0, 0)) -> None:
-        """Append an entry: its path without a leading slash (after its folder's), and its mode as of ``stat``."""
-        self._inode += 1
-        encoded = name.encode() + b"\0"
-        # inode mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check;
-        # no times: the same content is the same archive
-        fields = (self._inode, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(encoded), 0)
-        header = b"070701" + b"".join(b"%08X" % field for field in fields)
-        self._parts += [_padded(header + encoded), _padded(content)]
+def _archived(inode: int, name: str, mode: int, content: bytes) -> bytes:
+    """An entry of a newc archive: its path without a leading slash (after its folder's), and its mode as of ``stat``.
 
-    def finish(self) -> bytes:
-        self.add("TRAILER!!!", 0)
-        return b"".join(self._parts)
+    It has no times: the same entries are the same bytes.
+    """
+    encoded, device = name.encode() + b"\0", _CONSOLE if stat.S_ISCHR(mode) else (0, 0)
+    # inode mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
+    fields = (inode, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(encoded), 0)
+    header = b"070701" + b"".join(b"%08X" % field for field in fields)
+    return _padded(header + encoded) + _padded(content)
 
 
 def _padded(data: bytes) -> bytes:
     return data + b"\0" * (-len(data) % 4)
-
-
-def root_archive(agent: AgentBinary, modules: Iterable[Path], files: Mapping[str, bytes]) -> bytes:
-    """A first root file system: the agent as ``/init``, the kernel's modules in ``/modules``, and private files."""
-    archive = Archive()
-    for folder in ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules"):
-        archive.add(folder, stat.S_IFDIR | 0o755)
-    # the kernel gives init its standard streams from here, before anything is mounted
-    archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
-    archive.add("init", stat.S_IFREG | 0o755, agent.path.read_bytes())
-    for path in sorted(modules, key=module_name):
-        archive.add(f"modules/{module_name(path)}.ko", stat.S_IFREG | 0o644, module_content(path))
-    for name, content in sorted(files.items()):
-        archive.add(name, stat.S_IFREG | 0o600, content)
-    return archive.finish()
 
 
 FOLDER = "virtgauge"  # Of the kernel and all that goes with it, in every image
