@@ -88,9 +88,6 @@ class Description:
         """Note why facts cannot be in a plan."""
         self._refused |= dict.fromkeys(facts, why)
 
-    def first(self, path: str) -> ElementTree.Element | None:
-        return self.root.find(path)
-
     def wrong(self, fact: Fact, expected: str) -> UsageError:
         """The error for a value that libvirt would never write."""
         element, attribute = fact

@@ -127,7 +127,7 @@ def translate(domain: Description, kind: str, uri: str | None = None) -> Transla
                 domain.use(finding.facts)
             else:
                 domain.refuse(finding.facts, why)
-    name = domain.first("name")
+    name = domain.root.find("name")
     title = "" if name is None else value_of((name, ""))
     if name is not None:
         domain.use([(name, "")])
@@ -162,7 +162,7 @@ def _with(
 
 
 def _machine(domain: Description) -> Iterator[Finding]:
-    kind, system = (domain.root, "type"), domain.first("os/type")
+    kind, system = (domain.root, "type"), domain.root.find("os/type")
     if value_of(kind) not in _ACCELERATORS:
         raise UsageError(
             f"{domain.source} is a domain of type {value_of(kind)!r}, and not of QEMU (kvm, qemu)",
@@ -184,24 +184,24 @@ def _machine(domain: Description) -> Iterator[Finding]:
 
 def _vcpus(domain: Description) -> int:
     """How many are there, of those that there may be; 0 where nothing is said."""
-    vcpu = domain.first("vcpu")
+    vcpu = domain.root.find("vcpu")
     return 0 if vcpu is None else domain.number((vcpu, "current" if "current" in vcpu.attrib else ""))
 
 
 def _size(domain: Description) -> Iterator[Finding]:
-    if (vcpu := domain.first("vcpu")) is not None:
+    if (vcpu := domain.root.find("vcpu")) is not None:
         facts = ((vcpu, ""), (vcpu, "current"), (vcpu, "placement"))
         yield Finding({"vcpus": _vcpus(domain)}, facts)
-    if (memory := domain.first("memory")) is not None:
+    if (memory := domain.root.find("memory")) is not None:
         size = domain.size((memory, ""))
         yield Finding({"memory_mib": size // 2**20}, ((memory, ""), (memory, "unit")))
-        now = domain.first("currentMemory")
+        now = domain.root.find("currentMemory")
         if now is not None and domain.size((now, "")) == size:
             yield Finding({}, tuple(facts_of(now)))
 
 
 def _processor(domain: Description) -> Iterator[Finding]:
-    if (cpu := domain.first("cpu")) is None:
+    if (cpu := domain.root.find("cpu")) is None:
         return
     mode, model = value_of((cpu, "mode")), cpu.find("model")
     if mode in ("host-passthrough", "maximum"):  # what virtgauge has where nothing is said
@@ -235,7 +235,7 @@ def _hints(domain: Description) -> tuple[dict[str, str], tuple[Fact, ...]]:
     facts: list[Fact] = []
     for path, flag in _HINTS.items():
         place, _, attribute = path.rpartition("@")
-        element = domain.first(place)
+        element = domain.root.find(place)
         if element is None or (value := value_of((element, attribute))) not in _SWITCHES:
             continue
         if flag != "pmu" and not _by_kvm(domain):
@@ -247,7 +247,7 @@ def _hints(domain: Description) -> tuple[dict[str, str], tuple[Fact, ...]]:
 
 
 def _topology(domain: Description) -> Iterator[Finding]:
-    topology = domain.first("cpu/topology")
+    topology = domain.root.find("cpu/topology")
     if topology is None:
         return
     numbers = {name: domain.number((topology, name)) for name in topology.attrib}
@@ -277,7 +277,7 @@ def _pinning(domain: Description) -> Iterator[Finding]:
     whole = len(each) == count and each.keys() == set(range(count))  # a stranger may say that it has any number
     if pins and whole and all(len(cpus) == 1 for cpus in each.values()):
         yield Finding({"tuning.vcpu_cpus": [each[number][0] for number in range(count)]}, facts)
-    if (emulator := domain.first("cputune/emulatorpin")) is not None:
+    if (emulator := domain.root.find("cputune/emulatorpin")) is not None:
         cpus = domain.cpus((emulator, "cpuset"))
         yield Finding({"tuning.emulator_cpus": list(cpus)}, ((emulator, "cpuset"),))
     classes = domain.root.findall("cputune/vcpusched")
@@ -288,7 +288,7 @@ def _pinning(domain: Description) -> Iterator[Finding]:
 
 
 def _memory(domain: Description) -> Iterator[Finding]:
-    if (pages := domain.first("memoryBacking/hugepages")) is not None:
+    if (pages := domain.root.find("memoryBacking/hugepages")) is not None:
         sizes = {domain.size((page, "size")): page for page in pages.findall("page")}
         if not sizes:
             domain.refuse(
@@ -300,12 +300,12 @@ def _memory(domain: Description) -> Iterator[Finding]:
                 {"tuning.hugepages": name, "tuning.memory_prealloc": True},
                 ((page, "size"), (page, "unit"), (pages, "")),
             )
-    if (locked := domain.first("memoryBacking/locked")) is not None:
+    if (locked := domain.root.find("memoryBacking/locked")) is not None:
         yield Finding({"tuning.memory_locked": True}, ((locked, ""),))
-    allocation = domain.first("memoryBacking/allocation")
+    allocation = domain.root.find("memoryBacking/allocation")
     if allocation is not None and allocation.get("mode") == "immediate":
         yield Finding({"tuning.memory_prealloc": True}, ((allocation, "mode"),))
-    bound = domain.first("numatune/memory")
+    bound = domain.root.find("numatune/memory")
     if bound is not None and "nodeset" in bound.attrib:
         nodes = domain.cpus((bound, "nodeset"))
         if bound.get("mode", "strict") == "strict" and len(nodes) == 1:
@@ -336,7 +336,7 @@ def _disks(domain: Description) -> Iterator[Finding]:
 def _iothread(domain: Description, facts: tuple[Fact, ...]) -> Iterator[Finding]:
     """The thread of the first disk, and what is said of it elsewhere."""
     number = domain.number(facts[0])
-    counted = domain.first("iothreads")
+    counted = domain.root.find("iothreads")
     yield Finding({"tuning.disk_iothread": True}, (*facts, *(() if counted is None else ((counted, ""),))))
     for pin in domain.root.findall("cputune/iothreadpin"):
         if domain.number((pin, "iothread")) == number:
@@ -398,9 +398,9 @@ def _timers(domain: Description) -> Iterator[Finding]:
 
 def _kernel(domain: Description) -> Iterator[Finding]:
     """One that the host hands to the guest, and what it is told; its words are often how the guest was tuned."""
-    if (kernel := domain.first("os/kernel")) is not None:
+    if (kernel := domain.root.find("os/kernel")) is not None:
         yield Finding({"kernel": value_of((kernel, ""))}, ((kernel, ""),))
-    if (line := domain.first("os/cmdline")) is not None:
+    if (line := domain.root.find("os/cmdline")) is not None:
         words = [word for word in value_of((line, "")).split() if not _OF_ITS_DISK.fullmatch(word)]
         yield Finding({"kernel_words": words} if words else {}, ((line, ""),))
 
@@ -408,7 +408,7 @@ def _kernel(domain: Description) -> Iterator[Finding]:
 def _usual(domain: Description) -> Iterator[Finding]:
     """What every guest of virtgauge has."""
     for path in ("features/acpi", "features/apic", "features/pae"):
-        if (element := domain.first(path)) is not None:
+        if (element := domain.root.find(path)) is not None:
             yield Finding({}, ((element, ""),))
 
 
