@@ -288,14 +288,11 @@ async def _run(
 ) -> asyncssh.SSHClientProcess[bytes]:
     """Run a command there with the guest's ends of the pipes; its errors go to the log."""
     # As files and not as numbers: whoever closes them, and however often, closes nothing else.
-    source = os.fdopen(os.dup(pipes.guest_stdin), "rb", buffering=0)
-    target = os.fdopen(os.dup(pipes.guest_stdout), "wb", buffering=0)
-    try:
+    with contextlib.ExitStack() as undo:
+        source = undo.enter_context(os.fdopen(os.dup(pipes.guest_stdin), "rb", buffering=0))
+        target = undo.enter_context(os.fdopen(os.dup(pipes.guest_stdout), "wb", buffering=0))
         process = await connection.create_process(command, stdin=source, stdout=target, stderr=str(log), encoding=None)
-    except BaseException:
-        source.close()
-        target.close()
-        raise
+        undo.pop_all()
     pipes.close_guest_ends()
     return process
 

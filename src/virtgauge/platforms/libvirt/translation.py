@@ -89,7 +89,7 @@ class Translation:
         import tomli_w
 
         kept = {key: value for key, value in tomllib.loads(preset_text(preset)).items() if key not in _REPLACED}
-        designs = {suite: [_everywhere(one) for one in _listed(found)] for suite, found in kept.pop("suite").items()}
+        designs = {suite: _everywhere(found) for suite, found in kept.pop("suite").items()}
         name = self.section["name"]
         head = {"name": f"like-{name}", "description": f"Guests like {name}, by the suites of {preset}"}
         platforms = [{"name": "host", "kind": "host"}, self.section]
@@ -105,12 +105,9 @@ class Translation:
 _REPLACED = ("name", "description", "reference", "platform", "require", "profile", "budget", "fleet")
 
 
-def _listed(designs: Any) -> list[dict[str, Any]]:
-    return [designs] if isinstance(designs, dict) else designs
-
-
-def _everywhere(design: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in design.items() if key != "platforms"}
+def _everywhere(designs: Any) -> list[dict[str, Any]]:
+    listed = [designs] if isinstance(designs, dict) else designs
+    return [{key: value for key, value in design.items() if key != "platforms"} for design in listed]
 
 
 def translate(domain: Description, kind: str, uri: str | None = None) -> Translation:
