@@ -69,9 +69,7 @@ def find_qemu_img() -> Path:
 
 
 def convert(source: Path, target: Path, driver: str, *options: str, compress: bool = False) -> None:
-    """Write a raw disk in another format, by QEMU's driver of that and its options.
-    Raises VirtgaugeError: it failed, or the disk was full.
-    """
+    """Write a raw disk in another format, by QEMU's driver.  Raises VirtgaugeError: it failed, or the disk was full."""
     words = [*(["-c"] if compress else ()), *(["-o", ",".join(options)] if options else ())]
     # One writer: several would lay the parts down in the order in which they happen to be ready.  Some formats hold the
     # name that they are given.

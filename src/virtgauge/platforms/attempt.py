@@ -189,9 +189,7 @@ class LaunchAttempt:
         return max(0.1, self.spec.ready_timeout_s - (time.monotonic_ns() - self.started_ns) / 1e9)
 
     async def open_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
-        """Shake hands with the agent.
-        Raises LaunchError: the guest died, said something else, or nothing at all in time.
-        """
+        """Shake hands with the agent.  Raises LaunchError: the guest died, said something else, or nothing in time."""
         try:
             return await Channel.open(reader, writer, self.spec.agent.sha256, self.remaining_s, self.spec.roots)
         except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
@@ -203,9 +201,7 @@ class LaunchAttempt:
             raise self.failure("handshake", str(error)) from error
 
     async def configure_network(self, channel: Channel, nics: Sequence[Nic]) -> None:
-        """Have the agent set up the interfaces of a guest with a network stack of its own, and its forwarding.
-        Raises LaunchError: it could not.
-        """
+        """Have the agent of a guest with a network stack of its own set that up.  Raises LaunchError: it could not."""
         if not nics and not self.spec.forwarding:
             return
         interfaces = [nic.request() for nic in nics]

@@ -86,10 +86,7 @@ def require_short(command_line: str, longest: int) -> None:
 
 
 def xen_command_line(modules: Sequence[str], words: Sequence[str] = ()) -> str:
-    """What a kernel in a domain of Xen is told, and its agent, whose channel is the console.
-
-    By IPv6 it would send frames of its own.
-    """
+    """For a kernel in a domain of Xen, and its agent on the console.  By IPv6 it would send frames of its own."""
     own = ("console=hvc0", "quiet", "panic=-1", "ipv6.disable=1")
     return " ".join((*own, *agent_words("serial:/dev/hvc0", modules), *words))
 

@@ -153,9 +153,7 @@ class LabDevices:
         self._in_lab: list[str] = []  # their names there, as far as they are
 
     def make_taps(self) -> None:
-        """Make taps that stay, down, for libvirt's daemon to open by their names.
-        Raises NetworkError: this user may make none.
-        """
+        """Make taps that stay, down, for libvirt's daemon to open.  Raises NetworkError: this user may make none."""
 
         def inside() -> None:
             for name in self.names:

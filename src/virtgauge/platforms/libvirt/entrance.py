@@ -143,9 +143,7 @@ _LEAST_S = 0.1  # What is left, as :attr:`LaunchAttempt.remaining_s` has it, of 
 
 
 async def conversation(attempt: DomainAttempt, entrance: Entrance) -> Channel:
-    """The agent's channel, past the handshake.
-    Raises LaunchError: the guest ended, or its agent did not come in time.
-    """
+    """The agent's channel, past the handshake.  Raises LaunchError: the guest ended, or its agent did not come."""
     arrival = asyncio.create_task(entrance.streams(attempt))
     try:
         while not (await asyncio.wait({arrival}, timeout=min(_LOOK_S, attempt.remaining_s)))[0]:

@@ -83,9 +83,7 @@ class Translation:
     left_out: list[tuple[str, str]]  # what, by its path and value, and why
 
     def plan(self, preset: str) -> str:
-        """A plan in TOML that measures it against the host by the suites of a preset.
-        Raises UsageError: there is no such preset.
-        """
+        """A plan in TOML of it and the host, by a preset's suites.  Raises UsageError: there is no such preset."""
         import tomli_w
 
         kept = {key: value for key, value in tomllib.loads(preset_text(preset)).items() if key not in _REPLACED}

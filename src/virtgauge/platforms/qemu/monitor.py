@@ -41,9 +41,7 @@ class Monitor:
         self._watching = asyncio.create_task(self._watch())
 
     async def connected(self, within_s: float) -> QMPClient:
-        """The client, for commands.
-        Raises QMPError, OSError, EOFError, TimeoutError: QEMU's monitor does not answer.
-        """
+        """The client, for commands.  Raises QMPError, OSError, EOFError, TimeoutError: the monitor does not answer."""
         await asyncio.wait_for(asyncio.shield(self._connecting), within_s)
         return self._client
 

@@ -329,9 +329,7 @@ def make_ready(asked: Asked, scope_folder: Path, removal: contextlib.ExitStack) 
 
 
 async def enforce(monitor: QMPClient, pid: int, boot: Boot, spec: GuestSpec) -> dict[str, str]:
-    """Place the threads of a guest that has just come up, and read everything back.
-    Raises LaunchError: something is not in force.
-    """
+    """Place the threads of a guest that came up, and read all back.  Raises LaunchError: something is not in force."""
     if not boot.tuning.given():
         return {}
     guest = InForce(monitor, pid, boot, len(spec.nics))

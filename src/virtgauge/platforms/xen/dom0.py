@@ -136,9 +136,7 @@ class Dom0:
         return None
 
     async def share(self, name: str) -> Share:
-        """What the scheduler gives a domain.
-        Raises XenError: the host's scheduler is not credit2, or the domain is gone.
-        """
+        """What the scheduler gives a domain.  Raises XenError: the scheduler is not credit2, or the domain is gone."""
         text = await self.check(["xl", "sched-credit2", "-d", name])
         try:
             return shares(text)[name]
@@ -152,9 +150,7 @@ class Dom0:
             raise XenError(f"credit2 was asked for weight {share.weight} and cap {share.cap}, and has {found} in force")
 
     async def affinity(self, name: str) -> str:
-        """The physical processors of a domain's vCPUs, as Xen writes them.
-        Raises XenError: they differ, or xl does not tell.
-        """
+        """Physical processors of a domain's vCPUs, in Xen's words.  Raises XenError: they differ, or are not told."""
         text = await self.check(["xl", "vcpu-list", name])
         found = sorted(set(affinities(text)))
         if len(found) != 1:
