@@ -388,14 +388,12 @@ class Platform(abc.ABC):
 
         Containers are not judged: a sandbox can have a kernel of its own, and a controller within one a masked boot id.
         """
-        told, here = facts.get("boot_id"), boot_id()
+        told, here, doubt = facts.get("boot_id"), boot_id(), ""
         if told and self.is_virtual and told == here:
-            return Recognition(
-                doubts=("its guest runs this machine's own kernel, as no virtual machine does: swapped?",)
-            )
-        if told and self.is_host and told != here:
-            return Recognition(doubts=("its agent runs another kernel than this machine's: swapped?",))
-        return Recognition()
+            doubt = "its guest runs this machine's own kernel, as no virtual machine does: swapped?"
+        elif told and self.is_host and told != here:
+            doubt = "its agent runs another kernel than this machine's: swapped?"
+        return Recognition(doubts=(doubt,) if doubt else ())
 
     def machine(self) -> WatchedMachine:
         """The machine that its guests work on, as far as its counters judge them."""

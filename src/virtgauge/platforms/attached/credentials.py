@@ -23,6 +23,7 @@ LONGEST_RUN = datetime.timedelta(days=7)
 """How long those of a run are valid that nobody prepared; a run that ends makes them useless earlier."""
 
 _IDENTITY_HEAD = "virtgauge identity 1"
+_KEY = "-----BEGIN PRIVATE KEY-----"
 _FORMAT = 1
 _LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 """A machine without a clock of its own begins here, and shall find the controller's certificate valid all the same."""
@@ -58,10 +59,8 @@ class Credentials:
 
     def identity(self) -> str:
         """The agent's identity file, as ``virtgauge-agent --identity`` reads it; secret."""
-        certificate, key = self.agent.split("-----BEGIN PRIVATE KEY-----", 1)
-        return (
-            f"{_IDENTITY_HEAD}\nexpires {self.expires}\n{certificate}{self.authority}-----BEGIN PRIVATE KEY-----{key}"
-        )
+        certificate, mark, key = self.agent.partition(_KEY)
+        return f"{_IDENTITY_HEAD}\nexpires {self.expires}\n{certificate}{self.authority}{mark}{key}"
 
     def context(self) -> ssl.SSLContext:
         """For the listening side: TLS 1.3, a certificate of the other side demanded, nothing that could be resumed."""
@@ -76,7 +75,7 @@ class Credentials:
 
     def agent_certificate(self) -> bytes:
         """The only certificate that is let in (DER)."""
-        return ssl.PEM_cert_to_DER_cert(self.agent.split("-----BEGIN PRIVATE KEY-----", 1)[0])
+        return ssl.PEM_cert_to_DER_cert(self.agent.partition(_KEY)[0])
 
     @property
     def expired(self) -> bool:

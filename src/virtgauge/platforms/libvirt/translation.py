@@ -23,12 +23,8 @@ from virtgauge.platforms.libvirt.description import Description, Fact, facts_of,
 
 _ACCELERATORS = {"kvm": "kvm", "qemu": "tcg"}  # By the type of a domain
 _SWITCHES = {"on": True, "yes": True, "off": False, "no": False}
-_NIC_MODELS = {
-    "virtio": "virtio",
-    "virtio-transitional": "virtio",
-    "virtio-non-transitional": "virtio",
-    "e1000": "e1000",
-}
+_VIRTIO = ("virtio", "virtio-transitional", "virtio-non-transitional")
+_NIC_MODELS = {"e1000": "e1000"} | dict.fromkeys(_VIRTIO, "virtio")
 _OF_ITS_DISK = re.compile(r"(root|init|rd|console|earlyprintk)[=.].*|ro|rw|quiet|rhgb")
 """Words for a kernel that are of the guest's own disk, or of where it prints."""
 
