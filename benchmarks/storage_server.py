@@ -82,7 +82,7 @@ def serving(name: str, durability: Durability) -> Iterator[Serving]:
                     stderr=log,
                     start_new_session=True,
                 )
-            removal.callback(_stop, process, server.stop_signal)
+            removal.callback(_stop, process)
             _wait(store, process, server.ready_timeout_s, log_file)
         yield Serving(product, product.label(found), layout, store, profile.name)
 
@@ -130,9 +130,9 @@ def _wait(store: dict[str, Any], process: subprocess.Popen[bytes], within_s: flo
         time.sleep(0.2)
 
 
-def _stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, how)
+        os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(_STOP_S)
     except subprocess.TimeoutExpired:

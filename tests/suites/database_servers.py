@@ -141,7 +141,7 @@ class RunningServer:
     def stop(self) -> None:
         """End it in order."""
         assert self._process is not None
-        self._process.send_signal(self.server.stop_signal)
+        self._process.terminate()
         self._process.wait(timeout=60)
 
     def processes(self) -> list[int]:

@@ -7,7 +7,6 @@ import dataclasses
 import enum
 import os
 import re
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pwd import struct_passwd
@@ -119,7 +118,6 @@ class Server:
     # to be added to the environment of ``setup`` and ``argv``
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ready_timeout_s: float = 20.0  # it serves within this on the host; a slow guest needs its factor more
-    stop_signal: signal.Signals = signal.SIGTERM  # ends it in order
 
     def write(self, account: struct_passwd | None) -> None:
         """Write the files, readable by the account alone: there may be passwords in them."""
@@ -159,7 +157,6 @@ class Database(abc.ABC):
     on_java: ClassVar[bool] = False  # its server runs on Java, which a guest has to see as well
     embedded: ClassVar[bool] = False  # it has no server; sensorstore itself opens the file, inside the guest
     memory_mib: ClassVar[int] = 512  # what a guest needs for its server and sensorstore, at least
-    disk_mib: ClassVar[int] = 512  # what its empty data folder needs of the data disk, with some room for rows
     # its server makes them without the C library, as a program of Go does, so that its flushes are seen by the
     # kernel's notifications or not at all (docs/flushes.md)
     own_system_calls: ClassVar[bool] = False

@@ -78,7 +78,6 @@ class Cassandra(Database):
     write_modes = ("pipelined",)
     on_java = True
     memory_mib = 2048
-    disk_mib = 1024
 
     def own_levels(self, period_ms: int) -> Levels:
         none = {"durable_writes": "false"}

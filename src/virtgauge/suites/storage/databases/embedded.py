@@ -26,7 +26,6 @@ class SQLite(Database):
     log_stays = "its write-ahead log is a file beside the database's, named after it"
     embedded = True
     memory_mib = 256
-    disk_mib = 256
 
     def find(self) -> Found:
         """It is always there: the load generator brings it, and says its version."""
@@ -59,7 +58,6 @@ class DuckDB(Database):
     allocation_unit = 256 << 10
     log_stays = "its write-ahead log is a file beside the database's, named after it"
     embedded = True
-    disk_mib = 256
 
     def own_levels(self, period_ms: int) -> Levels:
         return {

@@ -45,7 +45,6 @@ class MariaDB(Database):
     schemes = ("mariadb", "mysql")
     port = 3306
     write_modes = ("values", "pipelined")
-    disk_mib = 1024
 
     def find(self) -> Found | Missing:
         """The server that is installed, with the script that makes its first tables."""

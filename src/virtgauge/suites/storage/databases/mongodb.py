@@ -51,7 +51,6 @@ class MongoDB(Database):
     null_protocol = "mongo"
     uri_option = "authSource"
     memory_mib = 768
-    disk_mib = 768
 
     def find(self) -> Found | Missing:
         """``mongod`` on PATH, else the one in the cache."""

@@ -15,7 +15,6 @@ next start on the same data and its orderly end.  Everything else that is shared
 from __future__ import annotations
 
 import re
-import signal
 from pathlib import Path
 
 from virtgauge.provision.packages import find_postgresql
@@ -109,7 +108,6 @@ class PostgreSQL(Database):
             },
             setup=[initdb],
             env={"LC_ALL": "C", "TZ": "UTC"},
-            stop_signal=signal.SIGINT,  # "fast": clients are sent away
         )
 
 

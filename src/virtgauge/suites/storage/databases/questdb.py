@@ -33,7 +33,6 @@ class QuestDB(Database):
     null_protocol = "postgres"
     on_java = True
     memory_mib = 1024
-    disk_mib = 1024
 
     def own_levels(self, period_ms: int) -> Levels:
         return {
