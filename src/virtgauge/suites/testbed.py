@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Self
 
@@ -134,6 +134,16 @@ class Stage:
         guest = await platform.launch(spec)
         among.append(guest)
         return guest
+
+    async def together(self, *launches: Coroutine[Any, Any, Guest]) -> list[Guest]:
+        """Launches at the same time, in this order; the first failure is raised, and the others are given up."""
+        under_way = [asyncio.ensure_future(launch) for launch in launches]
+        try:
+            return await asyncio.gather(*under_way)
+        finally:
+            for launch in under_way:
+                launch.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)  # whatever still comes up is the stage's by then
 
     def name(self, part: str) -> str:
         return f"{self._name}-{part}" if part else self._name

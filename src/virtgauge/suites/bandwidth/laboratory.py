@@ -33,7 +33,6 @@ from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.shaper import LONGEST_BYTES, Bucket, Impairment, dropped_frames, has_netem, impair, shape
 from virtgauge.network.switch import LinuxBridge, Rule
 from virtgauge.platforms.base import Guest, LaunchError, Share
-from virtgauge.platforms.remote import RemoteHostLostError
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.suites.answers import documented
 from virtgauge.suites.bandwidth.program import shared_folders
@@ -125,7 +124,8 @@ async def _set_up_simulation(stage: Stage) -> BandwidthTestbed:
 
 async def _launch(
     stage: Stage, settings: BandwidthSettings, router: Namespace, link: Link | None, where: Placement
-) -> tuple[Guest, Guest, Guest]:
+) -> list[Guest]:
+    """The tested guest, the receiver, and the others."""
     beside = None if where.others is None else (where.others,)
     wanted: dict[str, Any] = {"ready_timeout_s": _READY_S}
     of_guests = wanted | {"memory_mib": settings.memory_mib}
@@ -140,17 +140,12 @@ async def _launch(
         of_tested["capabilities"] = ("CAP_SYS_NICE",)
     port, lab = (RECEIVER, router) if link is None else (_FAR, link.namespace)
     at_receiver = {"nics": (RECEIVER_END.nic(port),), "lab": lab, "cpus": beside}
-    try:
-        async with asyncio.TaskGroup() as group:
-            tested = group.create_task(stage.launch(TESTED, **of_tested))
-            others = group.create_task(stage.launch_peer(OTHERS, nics=(OTHERS_END.nic(OTHERS),), lab=router, **wanted))
-            if settings.receiver == "guest":
-                receiver = group.create_task(stage.launch(RECEIVER, **at_receiver, **of_guests))
-            else:
-                receiver = group.create_task(stage.launch_peer(RECEIVER, **at_receiver, **wanted))
-    except* (LaunchError, RemoteHostLostError) as failures:
-        raise failures.exceptions[0] from None
-    return tested.result(), receiver.result(), others.result()
+    if settings.receiver == "guest":
+        receiver = stage.launch(RECEIVER, **at_receiver, **of_guests)
+    else:
+        receiver = stage.launch_peer(RECEIVER, **at_receiver, **wanted)
+    others = stage.launch_peer(OTHERS, nics=(OTHERS_END.nic(OTHERS),), lab=router, **wanted)
+    return await stage.together(stage.launch(TESTED, **of_tested), receiver, others)
 
 
 def _take_apart(router: Namespace, cpu: int) -> None:

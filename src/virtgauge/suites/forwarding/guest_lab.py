@@ -120,14 +120,8 @@ async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namesp
                 ready_timeout_s=_READY_S,
             )
 
-    launches = [asyncio.ensure_future(launch(number)) for number in range(settings.guests)]
-    try:
-        guests = await asyncio.gather(*launches)
-    finally:
-        for one in launches:
-            one.cancel()
-        await asyncio.gather(*launches, return_exceptions=True)  # whatever still comes up is the stage's by then
-    stage.guests[:] = guests  # in the order of the flows, not in that of their readiness
+    # in the order of the flows, not in that of their readiness
+    stage.guests[:] = await stage.together(*map(launch, range(settings.guests)))
 
 
 class GuestLab(ForwardingLab):

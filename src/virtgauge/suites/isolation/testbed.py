@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.kernel_value import set_governor
-from virtgauge.platforms.base import Disk, Guest, LaunchError
+from virtgauge.platforms.base import Disk, Guest
 from virtgauge.specs.isolation_formatting import LOADING, TESTED
 from virtgauge.suites.isolation.benchmarks import block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.policies import Placement, placement
@@ -98,13 +97,8 @@ class IsolationTestbed(Testbed):
                 disks=(self.disks[name],) if name in self.disks else (),
             )
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                tested = group.create_task(launch(TESTED, spec.where.tested))
-                loading = group.create_task(launch(LOADING, spec.where.loading))
-        except* LaunchError as failures:
-            raise failures.exceptions[0] from None
-        self.tested, self.loading = tested.result(), loading.result()
+        both = launch(TESTED, spec.where.tested), launch(LOADING, spec.where.loading)
+        self.tested, self.loading = await stage.together(*both)
 
     @property
     def guest(self) -> Guest:
