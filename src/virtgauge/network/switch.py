@@ -172,7 +172,7 @@ _PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofc
 _SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 _START_S = 10.0
 _CALL_S = 20.0
-_TRIES, _PAUSE_S = 5, 0.05
+_TRIES, _PAUSE_S = 6, 0.05
 _FLOW = re.compile(r"cookie=0x([0-9a-f]+),.*? n_packets=(\d+)")
 
 
@@ -318,23 +318,20 @@ class OpenVSwitch(Switch):
         return self._call("ovs-vsctl", f"--db={self._database}", f"--timeout={_START_S:.0f}", *words)
 
     def _call(self, program: str, *words: str, text: str = "") -> str:
-        done = self._run(program, words, text)
-        for _ in range(_TRIES):
+        argv = [self._programs[program], *words]
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                done = ran(argv, timeout_s=_CALL_S, env=self._environment, cwd=self._folder, text=text)
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise NetworkError(f"Open vSwitch does not answer: {error}") from error
+            if done.returncode == 0:
+                return done.stdout
             # a switch that is just taking in a change hangs up on who asks meanwhile
-            if done.returncode == 0 or "(Broken pipe)" not in done.stderr:
-                break
+            if tries == _TRIES or "(Broken pipe)" not in done.stderr:
+                raise NetworkError(f"{program} {words[-1]}: {done.stderr.strip() or f'status {done.returncode}'}")
             time.sleep(_PAUSE_S)
-            done = self._run(program, words, text)
-        if done.returncode != 0:
-            raise NetworkError(f"{program} {words[-1]}: {done.stderr.strip() or f'status {done.returncode}'}")
-        return done.stdout
-
-    def _run(self, program: str, words: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
-        try:
-            argv = [self._programs[program], *words]
-            return ran(argv, timeout_s=_CALL_S, env=self._environment, cwd=self._folder, text=text)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise NetworkError(f"Open vSwitch does not answer: {error}") from error
 
 
 def find_openvswitch() -> dict[str, str]:
