@@ -15,7 +15,6 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
@@ -29,9 +28,7 @@ _SEGMENTATION, _GENERIC_SEGMENTATION, _GENERIC_RECEIVE, _CHECKSUMS = 0x1F, 0x24,
 
 
 def _switch(interface: str, offload: int, on: bool) -> None:
-    """Switch one feature of an interface of the calling thread's namespace.
-    Raises OSError: there is no such interface, or it cannot.
-    """
+    """Of the calling thread's namespace.  Raises OSError: there is no such interface, or it cannot."""
     ask_ethtool(interface, array.array("I", [offload, on]))
 
 
@@ -181,14 +178,17 @@ def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, 
     def inside() -> tuple[int, ...]:
         with IPRoute() as route:
             with_a_free_name(nic.port, lambda: route.link("add", ifname=nic.port, kind="veth", mtu=nic.mtu))
-            below = _one(route, lambda link: link["index"] == socket.if_nametoindex(nic.port)).get("link")
+            port = socket.if_nametoindex(nic.port)
+            [its] = route.get_links(port)
+            [other] = route.get_links(its.get("link"))
+            below = other["index"]
             name = f"vgm{below}"
             kind = {"kind": "macvtap", "macvtap_mode": "passthru"}
             route.link("set", index=below, mtu=nic.mtu)
             route.link("add", ifname=name, link=below, address=nic.mac, mtu=nic.mtu, **kind)
             index = socket.if_nametoindex(name)
-            disable_all([nic.port, _one(route, lambda link: link["index"] == below).get("ifname")])
-            for each in (below, socket.if_nametoindex(nic.port), index):
+            disable_all([nic.port, other.get("ifname")])
+            for each in (below, port, index):
                 route.link("set", index=each, state="up")
         folder = Path(f"/sys/class/net/{name}")
         device = next(iter([*folder.glob("tap*/dev"), *folder.glob("macvtap/tap*/dev")]))  # the first in older kernels
@@ -200,10 +200,6 @@ def open_macvtap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[tuple[int, 
     except (NetlinkError, OSError, ValueError, StopIteration) as error:
         remove()
         raise NetworkError(f"the macvtap {nic.port} cannot be made: {error}", "modprobe macvtap") from error
-
-
-def _one(route: IPRoute, is_it: Callable[[Any], bool]) -> Any:
-    return next(link for link in route.get_links() if is_it(link))
 
 
 def _opened(lab: Namespace, index: int, device: str, name: str, queues: int) -> tuple[int, ...]:
