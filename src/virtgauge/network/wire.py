@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
@@ -33,31 +32,25 @@ def lent(lab: Namespace, name: str) -> Iterator[None]:
     Raises NetworkError: there is none of that name, the machine itself uses it, or the kernel does not let it go.
     """
     require_free(name)
-    with contextlib.ExitStack() as undo:
+    undo = contextlib.ExitStack()
+
+    def move_in() -> None:
+        with lab.descriptor() as inside, IPRoute() as route:
+            up = _link(route, name)["state"] == "up"
+            loan = Loan(name, str(lab.path), str(home_of(lab.scope)), up, tuple(features_of(name)))
+            undo.callback(give_back, loan.record(lab.scope.folder))
+            _set(route, name, net_ns_fd=inside)
+
+    def begin(route: IPRoute) -> None:
+        with contextlib.suppress(OSError):  # some hardware has none that could be switched off
+            disable_all([name])
+        _set(route, name, state="up")
+
+    with undo:
         with network_error(f"the interface {name} cannot be lent to a lab"):
-            record = in_thread(lambda: _record(lab, name))
-            undo.callback(give_back, record)
-            in_thread(lambda: _move_in(lab, name))
-            lab.netlink(lambda route: _begin(route, name))
+            in_thread(move_in)
+            lab.netlink(begin)
         yield
-
-
-def _record(lab: Namespace, name: str) -> Path:
-    with IPRoute() as route:
-        up = _link(route, name)["state"] == "up"
-    loan = Loan(name, str(lab.path), str(home_of(lab.scope)), up, tuple(features_of(name)))
-    return loan.record(lab.scope.folder)
-
-
-def _move_in(lab: Namespace, name: str) -> None:
-    with lab.descriptor() as inside, IPRoute() as route:
-        _set(route, name, net_ns_fd=inside)
-
-
-def _begin(route: IPRoute, name: str) -> None:
-    with contextlib.suppress(OSError):  # some hardware has none that could be switched off
-        disable_all([name])
-    _set(route, name, state="up")
 
 
 def require_free(name: str) -> str:
