@@ -22,7 +22,7 @@ from virtgauge.suites.storage.databases.base import (
     make_empty,
     reaching,
 )
-from virtgauge.suites.storage.laboratory import AskedLevel, profile_of
+from virtgauge.suites.storage.laboratory import profile_of
 
 ACCOUNT = struct_passwd(("somebody", "x", 4711, 4712, "", "/", "/bin/sh"))
 SERVERS = [product for product in DATABASES.values() if not product.embedded]
@@ -137,7 +137,7 @@ def test_a_database_whose_commit_log_stays_with_its_data_says_why() -> None:
     assert set(stays) == {"sqlite", "duckdb", "questdb", "victoriametrics"}
     for name, why in stays.items():
         with pytest.raises(StoreError, match=f"{database(name).title} has no commit log that can.*: {why}") as caught:
-            profile_of(AskedLevel(name, Durability.OS, 100, True))
+            profile_of(name, Durability.OS, 100, "separate")
         assert caught.value.code == "unsupported"
 
 

@@ -22,15 +22,7 @@ from virtgauge.suites.storage.databases import DATABASES, account, database
 from virtgauge.suites.storage.databases.base import Found, Instance, Profile, Server
 from virtgauge.suites.storage.existing import not_on
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
-from virtgauge.suites.storage.laboratory import (
-    AskedLevel,
-    StorageTestbed,
-    Target,
-    TestbedSpec,
-    found,
-    level_of,
-    profile_of,
-)
+from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, place_of, profile_of
 from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run_well
 from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, PEER_ADDRESS, Stage, address_peer
 
@@ -47,15 +39,16 @@ class SimulatedTestbed(StorageTestbed):
         self.client_place = self.stage.platform
 
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
-        profile = profile_of(AskedLevel.of(params))
+        name = params["database"]
+        profile = profile_of(name, params["durability"], params["period_ms"], params["commit_log"])
         client = self._client({"driver": "simulated", "options": {"level": profile.durability.value}})
         return Target(
-            label=f"simulated {params['database']}",
+            label=f"simulated {name}",
             profile=dataclasses.replace(profile, options={}),
             client=client,
             inside=client,
             probe=client,
-            product=database(params["database"]),
+            product=database(name),
             counters=_NOWHERE,
             disk=_NOWHERE,
             files=(_NOWHERE,),
@@ -84,7 +77,7 @@ class GuestTestbed(StorageTestbed):
             self._sensorstore, self._launcher = find_sensorstore(), find_launcher()
         except UnavailableError as error:
             raise StoreError("setup", str(error)) from error
-        parts = ("disk", "log") if spec.separate_log else ("disk",)
+        parts = ("disk", "log") if spec.commit_log == "separate" else ("disk",)
         self._disks = tuple(stage.make_disk(part, spec.settings.disk_mib) for part in parts)
         try:
             self._shared = stage.scope.guest_folder(stage.name("shared"))
@@ -184,7 +177,8 @@ class EmbeddedTestbed(GuestTestbed):
 
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
         name = params["database"]
-        place, profile = level_of(AskedLevel.of(params))
+        place = place_of(name)
+        profile = profile_of(name, params["durability"], params["period_ms"], params["commit_log"])
         store = database(name).store(self._instance(name, place, profile))
         # The shell notes the process's number, so that it can be killed.
         prefix = [*noted(self._pid), *launcher_prefix(self._counters, self._profile)]
@@ -254,9 +248,8 @@ class ServedTestbed(GuestTestbed):
     async def set_up(self) -> None:
         spec, stage = self.spec, self.stage
         assert spec.database is not None and spec.durability is not None
-        place, profile = level_of(
-            AskedLevel(spec.database, spec.durability, spec.settings.period_ms, spec.separate_log)
-        )
+        place = place_of(spec.database)
+        profile = profile_of(spec.database, spec.durability, spec.settings.period_ms, spec.commit_log)
         product = self._product = database(spec.database)
         self._prepare()
         instance = self._instance(spec.database, place, profile)

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from virtgauge.suites.storage.client import Held, Sensorstore, StoreError
 from virtgauge.suites.storage.databases import database
@@ -34,7 +34,7 @@ class TestbedSpec:
     database: str | None  # whose server it runs; None where embedded databases run in it, one after the other
     durability: Durability | None = None
     flushes: str | None = None  # flush profile; None where nothing here decides about it
-    separate_log: bool = False  # the server's commit log is on a disk of its own
+    commit_log: str = "same"  # disk as the data, or ``separate``: the server's commit log has one of its own
     existing: ExistingServer | None = None  # a server that is there already, in place of all that
 
     @property
@@ -45,7 +45,7 @@ class TestbedSpec:
         what = EMBEDDED if self.database is None else f"{self.database}-{self.durability}"
         period = f"-{s.period_ms}ms" if self.durability is Durability.PERIODIC else ""
         guest = f"{s.disk_mib}-{s.memory_mib or 0}-{s.vcpus or 0}-{s.timeout_ms}"
-        return f"storage-{what}{period}-{self.flushes}{'-log' if self.separate_log else ''}-{guest}"
+        return f"storage-{what}{period}-{self.flushes}{'-log' if self.commit_log == 'separate' else ''}-{guest}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,36 +183,21 @@ def found(name: str) -> Found | str:
     return f"{database(name).title} is not here: {place.reason}{fix}"
 
 
-class AskedLevel(NamedTuple):
-    """A level of a database, as a cell or a testbed asks for it."""
-
-    database: str
-    durability: Durability
-    period_ms: int  # of the level that flushes periodically
-    separate_log: bool
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> AskedLevel:
-        """What a cell asks for."""
-        durability, separate_log = Durability(params["durability"]), params["commit_log"] == "separate"
-        return cls(params["database"], durability, params["period_ms"], separate_log)
-
-
-def level_of(asked: AskedLevel) -> tuple[Found, Profile]:
-    """Where a database is, and its settings of a level. Raises StoreError: as below, or where it is not here."""
-    place = found(asked.database)
+def place_of(name: str) -> Found:
+    """Where a database is. Raises StoreError: ``unsupported``: it is not here."""
+    place = found(name)
     if isinstance(place, str):
         raise StoreError("unsupported", place)
-    return place, profile_of(asked)
+    return place
 
 
-def profile_of(asked: AskedLevel) -> Profile:
+def profile_of(name: str, durability: str, period_ms: int, commit_log: str) -> Profile:
     """The settings of a level. Raises StoreError: ``unsupported``: it has no such level, or place of its log."""
-    product = database(asked.database)
-    if asked.separate_log and product.log_stays is not None:
+    product = database(name)
+    if commit_log == "separate" and product.log_stays is not None:
         words = f"{product.title} has no commit log that can lie on a disk of its own: {product.log_stays}"
         raise StoreError("unsupported", words)
-    profile = product.levels(asked.period_ms)[asked.durability]
+    profile = product.levels(period_ms)[Durability(durability)]
     if isinstance(profile, str):
-        raise StoreError("unsupported", f"{product.title} has no level {asked.durability.value!r}: {profile}")
+        raise StoreError("unsupported", f"{product.title} has no level {str(durability)!r}: {profile}")
     return profile

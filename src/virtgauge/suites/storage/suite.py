@@ -96,7 +96,7 @@ class StorageSuite(Suite):
         ):
             where = {"database": name, "durability": durability.value, "flushes": flushes}
             where |= {"commit_log": log} if log != "same" else {}
-            testbed = TestbedSpec(s, name, durability, flushes, log == "separate")
+            testbed = TestbedSpec(s, name, durability, flushes, log)
             if database(name).embedded:
                 testbed = TestbedSpec(s, None, flushes=flushes)
             cells += self._cells_of(testbed, where, operation)
