@@ -14,7 +14,7 @@ from virtgauge.analysis.forwarding import two_level_shares
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
-from virtgauge.suites.forwarding.latency import LatencyAtLoad
+from virtgauge.suites.forwarding.at_throughput import LatencyAtLoad
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.suite import _late
 from virtgauge.suites.forwarding.trial import FlowResult, TrialResult

@@ -11,8 +11,8 @@ from forwarding_offers import simulated_offer
 
 from virtgauge.analysis.forwarding import equal_shares, two_level_shares
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
+from virtgauge.suites.forwarding.at_throughput import back_to_back
 from virtgauge.suites.forwarding.laboratory import TesterCalibration
-from virtgauge.suites.forwarding.latency import back_to_back
 from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import (
     PARTIAL_DROP,

@@ -29,13 +29,19 @@ from virtgauge.ledger.records import Flag
 from virtgauge.platforms.base import Platform
 from virtgauge.suites.answers import added_up
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
+from virtgauge.suites.forwarding.at_throughput import (
+    BackToBack,
+    LatencyAtLoad,
+    back_to_back,
+    latency_at_loads,
+    soak,
+    soak_record,
+)
 from virtgauge.suites.forwarding.device_lab import DeviceLab, to_do
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab, TesterCalibration
-from virtgauge.suites.forwarding.latency import BackToBack, LatencyAtLoad, back_to_back, latency_at_loads
 from virtgauge.suites.forwarding.searches import PARTIAL_DROP, Limits, SearchResult, find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
-from virtgauge.suites.forwarding.soak import soak, soak_record
 from virtgauge.suites.forwarding.trial import Load, Offer, TrialResult
 from virtgauge.suites.testbed import Stage, Testbed
 

@@ -1,19 +1,26 @@
-"""What is measured at the throughput: latency at parts of it, and the longest burst without loss (RFC 9004)."""
+"""What is measured at the throughput: latency at parts of it, the longest burst without loss (RFC 9004), and a soak."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from virtgauge.analysis.critical_rate import REPEATED, LossCount, critical_rate, dispersion, loss_ratio
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.forwarding import corrected_buffer_s, implied_buffer_s, weighted_latency
 from virtgauge.ledger.records import Histogram
 from virtgauge.ledger.statistics import merged
+from virtgauge.suites.forwarding.searches import LossPoint
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Offer, TrialResult
 
-_LONGEST_S = 2.0  # No longer burst is tried
+_LONGEST_BURST_S = 2.0  # No longer burst is tried
+_CRITICAL_RATIO = 1e-7  # PLRsearch's target
+_CONFIDENCE = 0.95  # Of both intervals of a soak; that of a figure over repetitions is the plan's
+_LONGEST_TRIAL_S = 10.0  # Of a soak: by so many its losses' dispersion is told
 
 Progress = Callable[[float], None]
 Burst = Callable[[int, float], Awaitable[TrialResult]]
@@ -105,7 +112,7 @@ async def back_to_back(burst: Burst, rate_pps: float, throughput_pps: float, *, 
     """
     if throughput_pps >= 0.99 * rate_pps:
         return BackToBack(rate_pps, reason="the device forwards the highest rate that the tester can offer")
-    longest = int(rate_pps * _LONGEST_S)
+    longest = int(rate_pps * _LONGEST_BURST_S)
     found = []
     for _ in range(repeats):
         one = await _longest_burst(burst, rate_pps, longest)
@@ -117,7 +124,7 @@ async def back_to_back(burst: Burst, rate_pps: float, throughput_pps: float, *, 
     if throughput_pps >= rate_pps:
         return BackToBack(rate_pps, bursts, reason="the tester's bursts are slower than what the device forwards")
     if max(bursts) >= longest:
-        return BackToBack(rate_pps, bursts, reason=f"bursts of {_LONGEST_S:g} s and more pass without loss")
+        return BackToBack(rate_pps, bursts, reason=f"bursts of {_LONGEST_BURST_S:g} s and more pass without loss")
     mean = statistics.fmean(bursts)
     return BackToBack(
         rate_pps, bursts, implied_buffer_s(mean, rate_pps), corrected_buffer_s(mean, rate_pps, throughput_pps)
@@ -137,3 +144,46 @@ async def _longest_burst(burst: Burst, rate_pps: float, longest: int) -> tuple[i
         else:
             high = middle
     return low, pps
+
+
+async def soak(offer: Offer, rate_pps: float, seconds: float, on_progress: Progress) -> tuple[TrialResult, ...]:
+    """Trials at one load that last so long together."""
+    number = max(math.ceil(seconds / _LONGEST_TRIAL_S), REPEATED)
+    trials = []
+    for done in range(number):
+        on_progress(done / number)
+        trials.append(await offer(rate_pps, seconds / number))
+    return tuple(trials)
+
+
+def soak_record(trials: Sequence[TrialResult], searched: Sequence[LossPoint]) -> dict[str, Any]:
+    """Figures for the ledger, of all flows together; the critical rate is told by the search's trials too.
+
+    A trial that was stretched never offered its load, and counts for nothing.
+    """
+    counts = [LossCount(t.rate_pps, t.duration_s, t.sent, t.lost) for t in trials if not t.stretched]
+    of_search = [
+        LossCount(point.rate_pps, point.duration_s, sent, round(point.loss_ratio * sent))
+        for point in searched
+        if not point.stretched and (sent := round(point.rate_pps * point.duration_s))
+    ]
+    record: dict[str, Any] = {
+        "rate_pps": trials[0].rate_pps,
+        "seconds": sum(one.duration_s for one in counts),
+        "sent": sum(one.sent for one in counts),
+        "lost": sum(one.lost for one in counts),
+        "lossy_trials": sum(one.lost > 0 for one in counts),
+        "trials": len(counts),
+        "stretched": len(trials) - len(counts),
+        "confidence": _CONFIDENCE,
+        "critical_ratio": _CRITICAL_RATIO,
+    }
+    if not record["sent"]:
+        return record | {"reason": "every trial of the soak was stretched: its load was never offered"}
+    critical = critical_rate([*of_search, *counts], _CRITICAL_RATIO, _CONFIDENCE)
+    return record | {
+        "dispersion": dispersion(counts),
+        "loss_ratio": dataclasses.asdict(loss_ratio(counts, _CONFIDENCE)),
+        "critical_pps": dataclasses.asdict(critical) if isinstance(critical, Estimate) else None,
+        "reason": critical if isinstance(critical, str) else "",
+    }
