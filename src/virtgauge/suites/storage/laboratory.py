@@ -10,11 +10,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import weakref
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtgauge.suites.storage.client import Held, Sensorstore, StoreError
+from virtgauge.host.scope import Scope
+from virtgauge.specs.storage_formatting import QUERIES
+from virtgauge.suites.storage.client import Held, Sensorstore, StoreError, Stream
 from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.databases.base import Database, Durability, Found, Profile
 from virtgauge.suites.storage.existing import ExistingServer
@@ -24,6 +27,12 @@ from virtgauge.suites.testbed import Stage, Testbed
 
 EMBEDDED = "embedded"
 _REST_S = 240.0  # The longest that a program may take to bring a database to rest
+_NEAR_THE_LIMIT = 0.5
+"""A database that comes to more than this part of the client's limit may be faster than what is seen of it."""
+_WARMUP_SHARE = 0.2
+_client_limits: weakref.WeakKeyDictionary[Scope, dict[Hashable, float]] = weakref.WeakKeyDictionary()
+"""By run, which has a scope of its own, and by what was asked where: clients outside of the guests, and their null
+servers, are the host's on every platform, and what one testbed finds holds for all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +98,7 @@ class StorageTestbed(Testbed, abc.ABC):
         self.has_run_in = False  # whether a server on Java has been loaded for long enough to be measured
         # where the client runs: of the same place, one calibration holds for all testbeds
         self.client_place: Hashable = "host"
-        self.calibrated: set[Hashable] = set()  # what the client was asked then; kept by the calibration
+        self._calibrated: set[Hashable] = set()  # what the client was asked for its limit, here
         self._server_cpus: int | None = None
         # by folders, the bytes of a database's files before there was any table, and before the one there is
         self.held: dict[tuple[Path, ...], tuple[int, int]] = {}
@@ -143,6 +152,34 @@ class StorageTestbed(Testbed, abc.ABC):
         """
         return None
 
+    async def client_limit_per_s(
+        self, target: Target, data: Mapping[str, Any], stream: Stream, seconds: float, *, reached_per_s: float = 0.0
+    ) -> float | None:
+        """Operations per second of the client alone, closed loop; None where it cannot be known, or takes 0 seconds.
+
+        Measured once in a run for each place, driver, options, operation, values, clients and pipeline; and once more
+        on each testbed whose database has come near to it, for it may have been found at a bad moment.
+
+        Raises StoreError: the null server, or the client on it, failed.
+        """
+        if seconds <= 0:
+            return None
+        if stream.operation in QUERIES:  # whose answers are as long as a single read's; null servers find nothing
+            stream = dataclasses.replace(stream, operation="read", values=1)
+        store: Mapping[str, Any] = {"driver": "none", "options": {}} if target.embedded else target.client.store
+        driver, options = store["driver"], tuple(sorted(store["options"].items()))
+        key = (self.client_place, driver, options, stream.operation, stream.values, stream.clients, stream.pipeline)
+        known = _client_limits.setdefault(self.stage.scope, {})
+        doubted = near_the_limit(reached_per_s, known.get(key)) and key not in self._calibrated
+        if key not in known or doubted:
+            if (client := await self.null_client(target, data)) is not None:
+                alone = dataclasses.replace(stream, loop={"kind": "closed"})
+                measured = await client.measure(data, [alone], warmup_s=_WARMUP_SHARE * seconds, seconds=seconds)
+                if measured.operations_per_s and not any(one.errors for one in measured.streams):
+                    known[key] = max(measured.operations_per_s, known.get(key, 0.0))
+            self._calibrated.add(key)
+        return known.get(key)
+
     async def crash(self, what: str) -> None:
         """End the server's processes, or the ``machine``, without warning.
 
@@ -157,6 +194,11 @@ class StorageTestbed(Testbed, abc.ABC):
     async def explain(self, error: StoreError) -> StoreError:
         """A failure of the client, with what became of the server."""
         return error
+
+
+def near_the_limit(operations_per_s: float, client_limit_per_s: float | None) -> bool:
+    """Whether a database came so near to the client's own limit that it may be faster."""
+    return client_limit_per_s is not None and operations_per_s > _NEAR_THE_LIMIT * client_limit_per_s
 
 
 class NoTestbed(StorageTestbed):

@@ -14,7 +14,6 @@ from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.specs.storage_formatting import QUERIES
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
-from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_limit
 from virtgauge.suites.storage.client import (
     LEAST_OPERATIONS,
     PLENTY,
@@ -27,7 +26,7 @@ from virtgauge.suites.storage.client import (
 )
 from virtgauge.suites.storage.databases.base import Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
-from virtgauge.suites.storage.laboratory import StorageTestbed, Target
+from virtgauge.suites.storage.laboratory import StorageTestbed, Target, near_the_limit
 from virtgauge.suites.storage.settings import READS, StorageSettings
 
 _STEP_MS = 1000
@@ -208,7 +207,7 @@ async def measure_load(
     target = await testbed.target(params)
     # Of a mixture, no closed loop says what the client can.
     calibration_s = settings.calibration_s if len(streams) == 1 else 0.0
-    await client_limit_per_s(testbed, target, data, streams[0], calibration_s)
+    await testbed.client_limit_per_s(target, data, streams[0], calibration_s)
     async with filled(settings, testbed, target, params):
         on_progress(0.3)
         disk_before = await probe_disk(target, settings.disk_probe_s)
@@ -223,7 +222,7 @@ async def measure_load(
         writers = sum(one.stream.clients for one in measured.writes)
         stored = await stored_bytes(testbed, target, writers)
     reached = measured.operations_per_s
-    limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
+    limit = await testbed.client_limit_per_s(target, data, streams[0], calibration_s, reached_per_s=reached)
     written, rows_written, late_rows = (
         sum(getattr(one, name) for one in measured.writes) for name in ("answered", "rows", "late_rows")
     )
