@@ -177,7 +177,9 @@ class IsolationSuite(Suite):
         params, where = cell.params, testbed.spec.where
         benchmark, load = KINDS[params["benchmark"]], KINDS.get(params["load"])
         seed = random.getrandbits(62)  # no part of the design
-        work = _work(settings, testbed, TESTED, benchmark, params["block"], seed)
+        folders, threads = {name: disk.folder for name, disk in testbed.disks.items()}, where.capacity
+        block, folder = params["block"], folders.get(TESTED)
+        work = work_of(settings, benchmark, block=block, threads=threads, folder=folder, seed=seed)
         policies = self._given(params, where)
         applied, looks = await _in_force(testbed, policies, params["on"])
         before = Outside.now(testbed.tested, testbed.loading)
@@ -185,7 +187,8 @@ class IsolationSuite(Suite):
         work |= {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
         its: dict[str, Any] = {}
         if load is not None:
-            its = _work(settings, testbed, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
+            block, folder = settings.block_of_load(load.name) or "", folders.get(LOADING)
+            its = work_of(settings, load, block=block, threads=threads, folder=folder, seed=seed + 1)
             its["intensity_percent"] = params["intensity"]
         async with (
             _explained(testbed, before),
@@ -234,7 +237,6 @@ class IsolationSuite(Suite):
         return Measurement(
             result=trial.result(),
             histograms=trial.histograms(),
-            samples={},
             flags=tuple(trial.flags()),
             guest_clocks=clocks,
             controller_elapsed_ns=None if prepared else reply.finished_ns - reply.sent_ns,
@@ -264,14 +266,6 @@ def _filled_s(settings: IsolationSettings, params: Mapping[str, Any], bps: float
     file_bytes = settings.disk_file_mib * 2**20
     blocks = file_bytes / (min(settings.disk_random_kib, settings.disk_sequential_kib) * 2**10)
     return float(on_disk * threads * (file_bytes / bps + blocks * block_s))
-
-
-def _work(
-    settings: IsolationSettings, testbed: IsolationTestbed, name: str, kind: Kind, block: str, seed: int
-) -> dict[str, Any]:
-    disk = testbed.disks.get(name)
-    folder = None if disk is None else disk.folder
-    return work_of(settings, kind, block=block, threads=testbed.spec.where.capacity, folder=folder, seed=seed)
 
 
 async def _in_force(
