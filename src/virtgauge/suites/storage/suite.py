@@ -160,11 +160,10 @@ class StorageSuite(Suite):
         """A guest with its server, disk and client; a plain guest where that cannot be, whose cells all say why."""
         spec = self._testbeds[testbed]
         key = (id(stage.platform), testbed)
-        if self._failed_starts[key] >= _STARTS_BEFORE_GIVING_UP:
-            words = f"given up after {_STARTS_BEFORE_GIVING_UP} starts in a row failed; see the trials before"
-            await stage.launch()
-            return NoTestbed(stage, spec, StoreError("start", words))
         try:
+            if self._failed_starts[key] >= _STARTS_BEFORE_GIVING_UP:
+                words = f"given up after {_STARTS_BEFORE_GIVING_UP} starts in a row failed; see the trials before"
+                raise StoreError("start", words)
             made = await set_up_testbed(stage, spec)
         except StoreError as error:
             self._failed_starts[key] += error.code != "unsupported"

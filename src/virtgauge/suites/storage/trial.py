@@ -24,7 +24,6 @@ from virtgauge.suites.storage.client import (
     Stream,
     StreamResult,
 )
-from virtgauge.suites.storage.databases.base import Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target, near_the_limit
 from virtgauge.suites.storage.settings import READS, StorageSettings
@@ -107,8 +106,8 @@ def _flags(
         text = f"{reached:,.0f} of the client's own {limit_per_s:,.0f} operations/s"
         yield Flag("client-limited", f"{text}: the database may be faster", fatal=False)
     written = sum(one.answered for one in measured.writes)
-    if written and target.profile is not None:
-        yield from _flush_flags(target, target.profile, settings, measured, written, flushes)
+    if written:
+        yield from _flush_flags(target, settings, measured, written, flushes)
     # What waits for no flush does not notice a change of the disk.
     yield from disk.flags(waits=target.waits and written > 0)
 
@@ -169,13 +168,11 @@ def window_flags(measured: Measured) -> Iterator[Flag]:
 
 
 def _flush_flags(
-    target: Target,
-    profile: Profile,
-    settings: StorageSettings,
-    measured: Measured,
-    written: int,
-    flushes: FlushCount | None,
+    target: Target, settings: StorageSettings, measured: Measured, written: int, flushes: FlushCount | None
 ) -> Iterator[Flag]:
+    profile = target.profile
+    if profile is None:
+        return
     if target.uncounted is not None:
         text = f"{target.uncounted}: whether {profile.name} flushes as its level says was not verified"
         yield Flag("flushes-uncounted", text, fatal=False)
