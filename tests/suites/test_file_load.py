@@ -13,7 +13,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
 from virtgauge.platforms import create
 from virtgauge.provision.ganesha import find_ganesha
-from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
+from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags
 from virtgauge.suites.testbed import Stage
 from virtgauge.suites.timing import TimingSuite
 
@@ -107,7 +107,8 @@ def test_a_service_that_dies_fails_the_trial_that_needed_it() -> None:
         with Scope() as scope:
             stage = Stage(create("host", {}), scope, find_agent(), "testbed")
             try:
-                testbed = await set_up_file_testbed(stage, SETTINGS)
+                testbed = FileTestbed(stage)
+                await testbed.set_up(SETTINGS)
                 client = await testbed.start(SETTINGS)
                 await testbed.guest.channel.request("load_stop", load=testbed.service.load, timeout_s=10)
                 await asyncio.sleep(0.2)

@@ -30,7 +30,7 @@ from virtgauge.forms import Section
 from virtgauge.ledger.records import Flag
 from virtgauge.platforms.base import Share
 from virtgauge.provision.ganesha import Ganesha, find_ganesha
-from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, Stage, Testbed, address_peer
+from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, Testbed, address_peer
 
 _NFS_PORT, _OWN_PORT = 2049, 2050
 _EXPORT = "export"
@@ -74,21 +74,36 @@ class FileService:
 
 
 class FileTestbed(Testbed):
-    """A guest with a file service, and a peer that can use it."""
+    """A guest and a peer at the two ends of a link, and a file service in the guest that was seen to serve."""
 
-    def __init__(self, stage: Stage, service: FileService) -> None:
-        super().__init__(stage)
-        self.service = service
+    service: FileService
+
+    async def set_up(self, settings: FileLoadSettings) -> None:
+        """Launch both, and find the service.
+        Raises LaunchError, NetworkError: guest, peer or link did not come up; AgentError: not even the agent's own
+        service serves.
+        """
+        stage = self.stage
+        self._folder = stage.scratch_folder("files")
+        stage.charge_kernel_threads()
+        ganesha = find_ganesha()
+        shares = (Share(self._folder, writable=True), *([Share(ganesha.folder)] if ganesha else []))
+        lab = stage.make_lab()
+        await stage.launch(nics=(GUEST_END,), lab=lab, shares=shares, capabilities=_CAPABILITIES)
+        self._peer = (await stage.launch_peer("client", lab=lab)).channel
+        await address_peer(self._peer)
+        in_memory = settings.file_mib * 1024 * 1024 <= _MEMORY_FILE_BYTES
+        self.service = await self._find_service(ganesha, ("VFS", "MEM") if in_memory else ("VFS",))
 
     async def start(self, settings: FileLoadSettings) -> int:
         """Start the client; it is in full swing when this returns its number.
         Raises AgentError: the service does not serve.
         """
-        return await _start_client(self.stage.peers[0].channel, self.service, settings, _READY_S)
+        return await _start_client(self._peer, self.service, settings, _READY_S)
 
     async def stop(self, client: int) -> dict[str, Any]:
         """Stop the client: what it and the service came to, as docs/protocol.md says of ``load`` in a file cell."""
-        done = (await self.stage.peers[0].channel.request("load_stop", load=client, timeout_s=_STOP_S)).value
+        done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
         seconds = done["elapsed_ns"] * 1e-9
         return {
             "name": "io",
@@ -99,6 +114,59 @@ class FileTestbed(Testbed):
             "written_mb_per_s": done["written_bytes"] / seconds / 1e6 if seconds > 0 else None,
             **{key: value for key, value in done.items() if key not in {"name", "achieved"}},
         }
+
+    async def _find_service(self, ganesha: Ganesha | None, filesystems: tuple[str, ...]) -> FileService:
+        """The first service that serves, in the order VFS (a disk), MEM (memory), the agent's own."""
+        reasons = []
+        if ganesha is None:
+            reasons.append("nfs-ganesha is not in the cache (virtgauge provision ganesha)")
+        else:
+            for filesystem in filesystems:
+                try:
+                    return await self._try_ganesha(ganesha, filesystem, "; ".join(reasons) or None)
+                except (AgentError, TimeoutError) as error:
+                    words = error.message if isinstance(error, AgentError) else "it did not answer in time"
+                    reasons.append(f"nfs-ganesha ({filesystem}) does not: {words}")
+                    if isinstance(error, AgentError) and error.errno == errno.ENOENT:  # no such program in this guest
+                        break
+        key = secrets.token_hex(16)
+        params = {"address": GUEST_ADDRESS, "port": _OWN_PORT, "token": key, "folder": str(self._folder / "own")}
+        service = FileService("agent file service", "agent", _OWN_PORT, key, "; ".join(reasons))
+        return await self._served("file_server", params, service, _READY_S)
+
+    async def _try_ganesha(self, ganesha: Ganesha, filesystem: str, fallback: str | None) -> FileService:
+        folder = self._folder
+        (folder / _LOG).unlink(missing_ok=True)
+        data, state = folder / "data", folder / "state"
+        data.mkdir(exist_ok=True)
+        state.mkdir(exist_ok=True)
+        (folder / _CONFIGURATION).write_text(_configuration(ganesha, filesystem, data, state))
+        libraries = ":".join(map(str, ganesha.libraries))
+        server = [str(ganesha.program), "-F", "-f", str(folder / _CONFIGURATION), "-L", str(folder / _LOG)]
+        argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", *server, "-p", str(folder / "pid"), "-N", "NIV_WARN"]
+        name = f"nfs-ganesha {ganesha.version} ({filesystem})"
+        service = FileService(name, "nfs4", _NFS_PORT, _EXPORT, fallback)
+        return await self._served("program", {"argv": argv}, service, _ATTEMPT_S)
+
+    async def _served(self, load: str, params: dict[str, Any], service: FileService, within_s: float) -> FileService:
+        """The service of this load, once files were written to it and read back right.
+        Raises AgentError: it does not serve within the time; it has been stopped.
+        """
+        guest = self.guest.channel
+        started = await guest.request("load_start", name=load, params=params, timeout_s=_STOP_S)
+        service = dataclasses.replace(service, load=int(started.value["load"]))
+        small = FileLoadSettings(threads=2, file_mib=1, write_percent=30, flush_every=4)
+        try:
+            client = await _start_client(self._peer, service, small, within_s)
+            await asyncio.sleep(0.2)
+            done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
+            if done["errors"] or not done["read_bytes"] or not done["written_bytes"]:
+                raise AgentError("os", f"{done['errors']} errors: {done['first_error']}")
+        except BaseException:
+            with contextlib.suppress(AgentError, TimeoutError):
+                await guest.request("load_stop", load=service.load, timeout_s=_STOP_S)
+            raise
+        return service
 
 
 def load_flags(load: dict[str, Any]) -> tuple[Flag, ...]:
@@ -112,84 +180,6 @@ def load_flags(load: dict[str, Any]) -> tuple[Flag, ...]:
     if load["fallback"]:
         flags.append(Flag("file-service", f"{load['service']} serves here: {load['fallback']}", fatal=False))
     return tuple(flags)
-
-
-async def set_up_file_testbed(stage: Stage, settings: FileLoadSettings) -> FileTestbed:
-    """A guest and a peer at the two ends of a link, and a file service in the guest that was seen to serve.
-    Raises LaunchError, NetworkError: guest, peer or link did not come up; AgentError: not even the agent's own service
-    serves.
-    """
-    folder = stage.scratch_folder("files")
-    stage.charge_kernel_threads()
-    ganesha = find_ganesha()
-    shares = (Share(folder, writable=True), *([Share(ganesha.folder)] if ganesha else []))
-    lab = stage.make_lab()
-    guest = await stage.launch(nics=(GUEST_END,), lab=lab, shares=shares, capabilities=_CAPABILITIES)
-    peer = await stage.launch_peer("client", lab=lab)
-    await address_peer(peer.channel)
-    in_memory = settings.file_mib * 1024 * 1024 <= _MEMORY_FILE_BYTES
-    filesystems = ("VFS", "MEM") if in_memory else ("VFS",)
-    return FileTestbed(stage, await _find_service(guest.channel, peer.channel, ganesha, filesystems, folder))
-
-
-async def _find_service(
-    guest: Channel, peer: Channel, ganesha: Ganesha | None, filesystems: tuple[str, ...], folder: Path
-) -> FileService:
-    """The first service that serves, in the order VFS (a disk), MEM (memory), the agent's own."""
-    reasons = []
-    if ganesha is None:
-        reasons.append("nfs-ganesha is not in the cache (virtgauge provision ganesha)")
-    else:
-        for filesystem in filesystems:
-            try:
-                return await _try_ganesha(guest, peer, ganesha, filesystem, folder, "; ".join(reasons) or None)
-            except (AgentError, TimeoutError) as error:
-                words = error.message if isinstance(error, AgentError) else "it did not answer in time"
-                reasons.append(f"nfs-ganesha ({filesystem}) does not: {words}")
-                if isinstance(error, AgentError) and error.errno == errno.ENOENT:  # no such program in this guest
-                    break
-    key = secrets.token_hex(16)
-    params = {"address": GUEST_ADDRESS, "port": _OWN_PORT, "token": key, "folder": str(folder / "own")}
-    service = FileService("agent file service", "agent", _OWN_PORT, key, "; ".join(reasons))
-    return await _served(guest, peer, "file_server", params, service, _READY_S)
-
-
-async def _try_ganesha(
-    guest: Channel, peer: Channel, ganesha: Ganesha, filesystem: str, folder: Path, fallback: str | None
-) -> FileService:
-    (folder / _LOG).unlink(missing_ok=True)
-    data, state = folder / "data", folder / "state"
-    data.mkdir(exist_ok=True)
-    state.mkdir(exist_ok=True)
-    (folder / _CONFIGURATION).write_text(_configuration(ganesha, filesystem, data, state))
-    libraries = ":".join(map(str, ganesha.libraries))
-    server = [str(ganesha.program), "-F", "-f", str(folder / _CONFIGURATION), "-L", str(folder / _LOG)]
-    argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", *server, "-p", str(folder / "pid"), "-N", "NIV_WARN"]
-    name = f"nfs-ganesha {ganesha.version} ({filesystem})"
-    service = FileService(name, "nfs4", _NFS_PORT, _EXPORT, fallback)
-    return await _served(guest, peer, "program", {"argv": argv}, service, _ATTEMPT_S)
-
-
-async def _served(
-    guest: Channel, peer: Channel, load: str, params: dict[str, Any], service: FileService, within_s: float
-) -> FileService:
-    """The service of this load, once files were written to it and read back right.
-    Raises AgentError: it does not serve within the time; it has been stopped.
-    """
-    started = await guest.request("load_start", name=load, params=params, timeout_s=_STOP_S)
-    service = dataclasses.replace(service, load=int(started.value["load"]))
-    small = FileLoadSettings(threads=2, file_mib=1, write_percent=30, flush_every=4)
-    try:
-        client = await _start_client(peer, service, small, within_s)
-        await asyncio.sleep(0.2)
-        done = (await peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
-        if done["errors"] or not done["read_bytes"] or not done["written_bytes"]:
-            raise AgentError("os", f"{done['errors']} errors: {done['first_error']}")
-    except BaseException:
-        with contextlib.suppress(AgentError, TimeoutError):
-            await guest.request("load_stop", load=service.load, timeout_s=_STOP_S)
-        raise
-    return service
 
 
 async def _start_client(peer: Channel, service: FileService, settings: FileLoadSettings, within_s: float) -> int:

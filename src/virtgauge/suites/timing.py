@@ -29,7 +29,7 @@ from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
 from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Distinct, Levels, Measurement, Sliced, Suite
-from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
+from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags
 from virtgauge.suites.testbed import Stage, Testbed
 
 Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
@@ -245,7 +245,9 @@ class TimingSuite(Suite):
         """Cells with the I/O- and network-bound load have a peer and a network; the others a plain guest."""
         if testbed == "guest" or stage.platform.simulated:  # which invents the load too
             return await Testbed.of_one_guest(stage)
-        return await set_up_file_testbed(stage, self._settings.io)
+        made = FileTestbed(stage)
+        await made.set_up(self._settings.io)
+        return made
 
     def sliced(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> TimingTrial | None:
         """Idle cells only: a load starts with each request, and settles for longer than a slice may last.
