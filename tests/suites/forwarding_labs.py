@@ -44,4 +44,4 @@ async def laboratory(platform: Platform, **design: Any) -> AsyncIterator[GuestLa
 
 async def tally(lab: GuestLab) -> Tally:
     """From what the counters of a laboratory say now; every frame has to be accounted for."""
-    return await Tally.begin(lab, SIZE, 0.0)
+    return Tally(lab, SIZE, 0.0, await lab.drop_counters())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import os
 import time
 from collections.abc import Sequence
 from typing import Self
@@ -17,6 +16,7 @@ from typing import Self
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
+from virtgauge.host.load import TICK_NS
 from virtgauge.host.process import all_pids, cpu_ticks, process_name
 from virtgauge.network.links import connect, link_counts
 from virtgauge.network.namespace import Namespace
@@ -269,7 +269,7 @@ class GuestLab(ForwardingLab):
 def _interrupt_threads_ns() -> int:
     """CPU time of the kernel's threads that work off what senders left; no guest is charged with it."""
     ticks = [cpu_ticks(pid) or 0 for pid in all_pids() if (process_name(pid) or "").startswith("ksoftirqd/")]
-    return sum(ticks) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+    return sum(ticks) * TICK_NS
 
 
 def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> Switch:

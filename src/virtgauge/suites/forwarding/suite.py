@@ -130,7 +130,7 @@ class ForwardingSuite(Suite):
         medium_pps = wire_frames_per_s(frame_bytes, settings.medium_mbps * 1e6) if settings.medium_mbps else None
         highest = min(calibration.limit_pps, settings.max_pps, medium_pps or calibration.limit_pps)
         limits = Limits(settings.min_pps, max(highest, settings.min_pps * 1.01))
-        tally = await Tally.begin(testbed, frame_bytes, settings.ledger_tolerance)
+        tally = Tally(testbed, frame_bytes, settings.ledger_tolerance, await testbed.drop_counters())
         trials = _CellTrials(settings, tally, limits, on_progress)
         shares, search, searched = await trials.search(vector)
         latencies, bursts, soaked = await trials.at_throughput(shares, search.ndr.rate_pps)
@@ -201,10 +201,6 @@ class Tally:
         self.ledgers: list[LossAccounting] = []
         self.clocks: list[tuple[Elapsed, ...]] = []
         self.port = ""
-
-    @classmethod
-    async def begin(cls, lab: ForwardingLab, frame_bytes: int, tolerance: float) -> Tally:
-        return cls(lab, frame_bytes, tolerance, await lab.drop_counters())
 
     async def measure(
         self, shares: Shares, rate_pps: float, duration_s: float, *, burst: int = 0, tagged: bool = False
