@@ -296,7 +296,7 @@ def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():
 @pytest.mark.parametrize("preset", ["isolation-quick", "isolation-2014", "full:isolation-2014", "paper:isolation"])
 def test_trials_with_a_quota_are_of_whole_slices_and_these_of_whole_periods(preset):
     for design in load_plan(preset)[0].suite["isolation"]:
-        settings = IsolationSuite.create(DesignScope.split(design)[1])._settings
+        settings = IsolationSuite.create(DesignScope.split(design)[1]).settings
         assert settings.slice_ms * 1000 % QUOTA_PERIOD_US == 0
         assert round(settings.seconds * 1000) % settings.slice_ms == 0
 

@@ -115,16 +115,10 @@ class Suite(abc.ABC):
 
     name: ClassVar[str]
     Settings: ClassVar[type[BaseModel]]
+    settings: BaseModel  # its section of the plan, of that type
 
     def __init__(self, settings: Any) -> None:
-        """Take a section of a plan that :attr:`Settings` has accepted."""
-        self._settings = settings
-
-    @property
-    def settings(self) -> BaseModel:
-        """Its section of the plan."""
-        section: BaseModel = self._settings
-        return section
+        self.settings = settings
 
     @classmethod
     def create(cls, settings: Mapping[str, Any]) -> Self:

@@ -132,10 +132,10 @@ class TimingSuite(Suite):
 
     name = "timing"
     Settings = TimingSettings
-    _settings: TimingSettings
+    settings: TimingSettings
 
     def cells(self) -> list[Cell]:
-        s = self._settings
+        s = self.settings
         timers = [
             self._cell(
                 "timer_cost",
@@ -147,10 +147,10 @@ class TimingSuite(Suite):
         return [*timers, *self._sleep_cells(), *self._cycle_cells()]
 
     def needs(self) -> tuple[str, ...]:
-        return ("ganesha",) if "io" in self._settings.loads else ()
+        return ("ganesha",) if "io" in self.settings.loads else ()
 
     def missing_prerequisites(self) -> list[str]:
-        cycles = self._settings.cycles
+        cycles = self.settings.cycles
         words = tracing.refused() if cycles is not None and cycles.trace else None
         return [] if words is None else [words]
 
@@ -158,7 +158,7 @@ class TimingSuite(Suite):
         return tracing.refused() if "trace" in cell.factors and not platform.simulated else None
 
     def _sleep_cells(self) -> Iterator[Cell]:
-        s = self._settings
+        s = self.settings
         for function, slack, policy, idle_states, target, load in itertools.product(
             s.sleeps, s.slacks, s.policies, s.idle_states, s.targets_us, s.loads
         ):
@@ -185,11 +185,11 @@ class TimingSuite(Suite):
             yield self._cell("sleep_lateness", factors, params)
 
     def _cycle_cells(self) -> Iterator[Cell]:
-        s = self._settings.cycles
+        s = self.settings.cycles
         if s is None:
             return
         for kind, policy, period_us, idle_states, load in itertools.product(
-            s.kinds, s.classes, s.periods_us, s.idle_states, self._settings.loads
+            s.kinds, s.classes, s.periods_us, s.idle_states, self.settings.loads
         ):
             further = (period_us, idle_states) != (s.periods_us[0], s.idle_states[0])
             if kind == "stall" and (policy == "deadline" or further):
@@ -217,12 +217,12 @@ class TimingSuite(Suite):
             yield self._of_probe("cycle", factors, params, s.seconds, s.seconds)
 
     def _cell(self, probe: str, factors: dict[str, str], params: dict[str, Any]) -> Cell:
-        max_seconds = self._settings.max_seconds
-        common = {"max_ns": int(max_seconds * 1e9), "reservoir": self._settings.reservoir}
+        max_seconds = self.settings.max_seconds
+        common = {"max_ns": int(max_seconds * 1e9), "reservoir": self.settings.reservoir}
         timer, function, beside = probe == "timer_cost", factors["function"], factors["load"] == "cpu"
         each_ns: float = _READ_NS if timer else params["target_ns"] + _WAKE_NS[beside]
         if beside and (timer or function in _AWAKE):
-            each_ns *= 1 + self._settings.cpu_threads / _CPUS
+            each_ns *= 1 + self.settings.cpu_threads / _CPUS
         expected_s = min(max(params["samples"] * each_ns, params.get("least_ns", 0)) / 1e9, max_seconds)
         expected_s += _LEARNING_S * (function == "hptime" and not timer)
         return self._of_probe(probe, factors, params | common, max_seconds, expected_s)
@@ -236,7 +236,7 @@ class TimingSuite(Suite):
             factors=factors,
             params=params,
             timeout_s=2 * max_seconds + _SET_UP_S,
-            testbed=f"io-{self._settings.io.file_mib}" if factors["load"] == "io" else "guest",
+            testbed=f"io-{self.settings.io.file_mib}" if factors["load"] == "io" else "guest",
             expected_s=_OVERHEAD_S + _SETTLING_S * (factors["load"] != "idle") + expected_s,
             in_peace=probe != "cycle",
         )
@@ -246,7 +246,7 @@ class TimingSuite(Suite):
         if testbed == "guest" or stage.platform.simulated:  # which invents the load too
             return await Testbed.of_one_guest(stage)
         made = FileTestbed(stage)
-        await made.set_up(self._settings.io)
+        await made.set_up(self.settings.io)
         return made
 
     def sliced(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> TimingTrial | None:
@@ -278,13 +278,13 @@ class TimingSuite(Suite):
 
     async def _measured(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         load = cell.factors["load"]
-        beside = None if load == "idle" else {"name": load, "params": {"threads": self._settings.cpu_threads}}
+        beside = None if load == "idle" else {"name": load, "params": {"threads": self.settings.cpu_threads}}
         if not isinstance(testbed, FileTestbed):
             trial = TimingTrial(cell, testbed.guest.channel, beside, on_progress)
             trial.keep(await trial.measure(None))
             return trial.joined()
         trial = TimingTrial(cell, testbed.guest.channel, None, on_progress)
-        client = await testbed.start(self._settings.io)
+        client = await testbed.start(self.settings.io)
         try:
             trial.keep(await trial.measure(None))
         finally:

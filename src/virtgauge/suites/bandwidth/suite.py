@@ -40,14 +40,14 @@ class BandwidthSuite(Suite):
 
     name = "bandwidth"
     Settings = BandwidthSettings
-    _settings: BandwidthSettings
+    settings: BandwidthSettings
 
     def needs(self) -> tuple[str, ...]:
-        return ("bandwidth", "shim") if "shim" in self._settings.through else ()
+        return ("bandwidth", "shim") if "shim" in self.settings.through else ()
 
     def missing_prerequisites(self) -> list[str]:
-        missing = program.missing_prerequisite() if "shim" in self._settings.through else None
-        lacking = [] if self._settings.as_is else refusals("the suite bandwidth", *NETWORK)
+        missing = program.missing_prerequisite() if "shim" in self.settings.through else None
+        lacking = [] if self.settings.as_is else refusals("the suite bandwidth", *NETWORK)
         return lacking if missing is None else [*lacking, f"the bandwidth suite's cells through shim: {missing}"]
 
     def refusal(self, cell: Cell, platform: Platform) -> str | None:
@@ -55,7 +55,7 @@ class BandwidthSuite(Suite):
         return lacking[0] if lacking else None
 
     def cells(self) -> list[Cell]:
-        s = self._settings
+        s = self.settings
         design = itertools.product(
             s.estimators, s.swaps(), s.capacities_mbps, s.traffics(), s.delays_ms, s.losses, s.pacings
         )
@@ -65,21 +65,21 @@ class BandwidthSuite(Suite):
         ]
 
     def _cell(self, params: dict[str, Any]) -> Cell:
-        testbed = self._testbed(self._settings.link if params["delay_ms"] > 0 or params["loss"] > 0 else None)
+        testbed = self._testbed(self.settings.link if params["delay_ms"] > 0 or params["loss"] > 0 else None)
         factors = {name: f"{level:g}" if isinstance(level, float) else level for name, level in params.items()}
         # Generous, for an emulated sender is slow.
-        timeout_s = _SET_UP_S + self._settings.estimates * _SEARCH_S + 2 * self._settings.capacity_s
-        expected_s = 1 + 0.5 * self._settings.estimates + 2 * self._settings.capacity_s
-        pair = "pair" if self._settings.as_is else ""
+        timeout_s = _SET_UP_S + self.settings.estimates * _SEARCH_S + 2 * self.settings.capacity_s
+        expected_s = 1 + 0.5 * self.settings.estimates + 2 * self.settings.capacity_s
+        pair = "pair" if self.settings.as_is else ""
         return Cell(self.name, "estimate", factors, params, timeout_s, testbed, expected_s, pair)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
-        link_kind = self._settings.link if testbed == self._testbed(self._settings.link) else None
-        return await set_up_laboratory(stage, self._settings, link_kind)
+        link_kind = self.settings.link if testbed == self._testbed(self.settings.link) else None
+        return await set_up_laboratory(stage, self.settings, link_kind)
 
     def _testbed(self, link_kind: str | None) -> str:
         """The name of a testbed: all that testbeds differ in."""
-        s = self._settings
+        s = self.settings
         through, priority = "shim" if "shim" in s.through else "inside", "other" if s.fifo is None else "fifo"
         if s.as_is:
             return f"bandwidth-{AS_IS}"
@@ -93,7 +93,7 @@ class BandwidthSuite(Suite):
         guest was lost.
         """
         assert isinstance(testbed, BandwidthTestbed)
-        settings = self._settings
+        settings = self.settings
         conditions, path = conditions_of(settings, cell.params), testbed.path
         token, seed = secrets.token_hex(_TOKEN_BYTES), random.getrandbits(62)  # no part of the design
         params = estimate_params(settings, cell.params, token, testbed.address)

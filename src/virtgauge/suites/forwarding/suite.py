@@ -59,10 +59,10 @@ class ForwardingSuite(Suite):
 
     name = "forwarding"
     Settings = ForwardingSettings
-    _settings: ForwardingSettings
+    settings: ForwardingSettings
 
     def needs(self) -> tuple[str, ...]:
-        return ("openvswitch",) if self._settings.switch == "openvswitch" else ()
+        return ("openvswitch",) if self.settings.switch == "openvswitch" else ()
 
     def missing_prerequisites(self) -> list[str]:
         return refusals("the suite forwarding", *NETWORK)
@@ -72,11 +72,11 @@ class ForwardingSuite(Suite):
         return lacking[0] if lacking else None
 
     def cells(self) -> list[Cell]:
-        names = [*self._settings.shares(), *([WORST] if WORST in self._settings.vectors else [])]
-        return [self._cell(vector, size) for vector, size in itertools.product(names, self._settings.frame_bytes)]
+        names = [*self.settings.shares(), *([WORST] if WORST in self.settings.vectors else [])]
+        return [self._cell(vector, size) for vector, size in itertools.product(names, self.settings.frame_bytes)]
 
     def _cell(self, vector: str, frame_bytes: int) -> Cell:
-        s = self._settings
+        s = self.settings
         shares = s.shares().get(vector)
         searches = len(s.strong) if vector == WORST else 1
         latency_s = len({*s.latency_loads, *s.load_curve}) * s.latency_s * s.latency_repeats
@@ -105,23 +105,23 @@ class ForwardingSuite(Suite):
         )
 
     def to_do(self, platform: Platform) -> tuple[str, ...]:
-        return to_do(platform) if self._settings.switch == "none" else ()
+        return to_do(platform) if self.settings.switch == "none" else ()
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         lab: ForwardingLab
         if stage.platform.simulated:
             await stage.launch()
-            lab = SimulatedLab(self._settings, stage)
-        elif self._settings.switch == "none":
-            lab = await DeviceLab.create(self._settings, stage)
+            lab = SimulatedLab(self.settings, stage)
+        elif self.settings.switch == "none":
+            lab = await DeviceLab.create(self.settings, stage)
         else:
-            lab = await GuestLab.create(self._settings, stage)
+            lab = await GuestLab.create(self.settings, stage)
         await lab.check()
         return lab
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         assert isinstance(testbed, ForwardingLab)
-        settings, vector, frame_bytes = self._settings, cell.params["vector"], cell.params["frame_bytes"]
+        settings, vector, frame_bytes = self.settings, cell.params["vector"], cell.params["frame_bytes"]
         calibration = await testbed.calibration(frame_bytes, settings.max_pps, settings.calibration_s)
         base = {"calibration": dataclasses.asdict(calibration), "frame_bytes": frame_bytes, "guests": settings.guests}
         if calibration.limit_pps is None or calibration.limit_pps <= settings.min_pps:

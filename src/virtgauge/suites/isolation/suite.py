@@ -50,7 +50,7 @@ class IsolationSuite(Suite):
 
     name = "isolation"
     Settings = IsolationSettings
-    _settings: IsolationSettings
+    settings: IsolationSettings
 
     def __init__(self, settings: IsolationSettings) -> None:
         super().__init__(settings)
@@ -58,7 +58,7 @@ class IsolationSuite(Suite):
         self._available_mib = available_mib()
 
     def missing_prerequisites(self) -> list[str]:
-        s = self._settings
+        s = self.settings
         ours = not s.policy_set_by_hand and set(s.policies) != {NOTHING}
         lacking = dict.fromkeys(why for cell in self.cells() if (why := self._lacking(cell)) is not None)
         return [*lacking, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
@@ -80,27 +80,27 @@ class IsolationSuite(Suite):
         if available_mib is None or 2 * spec.memory_mib <= available_mib:
             return None
         told, remedy = f"two guests of {spec.memory_mib} MiB", "set memory_mib to less"
-        if self._settings.memory_mib is None:
+        if self.settings.memory_mib is None:
             told += f", for blocks of memory on {spec.where.capacity} CPUs"
             remedy = "name smaller memory_blocks, or fewer cpus"
         return f"{told}: {available_mib} MiB are available; {remedy}"
 
     def _blocks(self, params: Mapping[str, Any]) -> str:
         """The blocks of memory of both guests; empty where neither has one."""
-        return str(params["block"]) + (self._settings.block_of_load(params["load"]) or "")
+        return str(params["block"]) + (self.settings.block_of_load(params["load"]) or "")
 
     def cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
-        for (benchmark, block, cores), governor in itertools.product(self._benchmarks(), self._settings.governors):
-            testbed = testbed_of(self._settings, cores, governor)
+        for (benchmark, block, cores), governor in itertools.product(self._benchmarks(), self.settings.governors):
+            testbed = testbed_of(self.settings, cores, governor)
             self._testbeds[testbed.name] = testbed
             levels: list[tuple[str, int, str, str, float]] = []
             if not self._bound_by_hand:
                 levels.append((NOTHING, 0, NOTHING, NOTHING, 100.0))
             levels += [
                 (load, intensity, *policy)
-                for load in self._settings.loads
-                for intensity in ((0,) if load == NOTHING else self._settings.intensities)
+                for load in self.settings.loads
+                for intensity in ((0,) if load == NOTHING else self.settings.intensities)
                 for policy in self._policies(benchmark, load)
             ]
             for load, intensity, policy, on, share in levels:
@@ -120,44 +120,44 @@ class IsolationSuite(Suite):
         return list(found.values())
 
     def _benchmarks(self) -> Iterator[tuple[str, str, str]]:
-        s = self._settings
+        s = self.settings
         for benchmark, cores in itertools.product(s.benchmarks, s.cores):
             for block in s.memory_blocks if KINDS[benchmark].has_block else ("",):
                 yield benchmark, block, cores
 
     def _policies(self, benchmark: str, load: str) -> Iterator[tuple[str, str, float]]:
         """Policy, receiver and share; a limit of the disk only of a guest that uses it."""
-        for policy in self._settings.policies:
+        for policy in self.settings.policies:
             if policy == NOTHING:
                 yield policy, NOTHING, 100.0
                 continue
-            for on, share in itertools.product(self._settings.on, self._settings.shares):
+            for on, share in itertools.product(self.settings.on, self.settings.shares):
                 does = benchmark if on == "tested" else load
                 if policy != "disk-limit" or uses_disk(does):
                     yield policy, on, share
 
     def _cell(self, factors: dict[str, str], testbed: TestbedSpec) -> Cell:
         params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
-        filled_s = _filled_s(self._settings, params, _USUAL_FILL_BPS)
-        expected_s = self._settings.warmup_s + self._settings.seconds + 0.3 + filled_s
-        expected_s += 2 * LOOK_S if self._settings.policy_set_by_hand else 0
-        within_s = timeout_s(self._settings, params)
+        filled_s = _filled_s(self.settings, params, _USUAL_FILL_BPS)
+        expected_s = self.settings.warmup_s + self.settings.seconds + 0.3 + filled_s
+        expected_s += 2 * LOOK_S if self.settings.policy_set_by_hand else 0
+        within_s = timeout_s(self.settings, params)
         pair = "pair" if testbed.as_is else ""
         return Cell(self.name, "kernel", factors, params, within_s, testbed.name, expected_s, pair)
 
     @property
     def _bound_by_hand(self) -> bool:
-        return self._settings.policy_set_by_hand and NOTHING not in self._settings.policies
+        return self.settings.policy_set_by_hand and NOTHING not in self.settings.policies
 
     def to_do(self, platform: Platform) -> tuple[str, ...]:
         if not self._bound_by_hand or platform.simulated:
             return ()
         params = self.cells()[0].params
-        where = placement(params["cores"], self._settings.host_cpus)
+        where = placement(params["cores"], self.settings.host_cpus)
         return to_do(platform, self._given(params, where), params["on"], where)
 
     def _given(self, params: Mapping[str, Any], where: Placement) -> Given:
-        settings, told = self._settings, (params["policy"], params["on"], params["share"])
+        settings, told = self.settings, (params["policy"], params["on"], params["share"])
         return given(*told, where, settings.disk_full_mb_per_s * 1e6, as_is=settings.policy_set_by_hand)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
@@ -173,7 +173,7 @@ class IsolationSuite(Suite):
         assert isinstance(testbed, IsolationTestbed)
         if testbed.refused is not None:
             raise AgentError("unsupported", str(testbed.refused))
-        settings = self._settings
+        settings = self.settings
         params, where = cell.params, testbed.spec.where
         benchmark, load = KINDS[params["benchmark"]], KINDS.get(params["load"])
         seed = random.getrandbits(62)  # no part of the design

@@ -56,7 +56,7 @@ class StorageSuite(Suite):
 
     name = "storage"
     Settings = StorageSettings
-    _settings: StorageSettings
+    settings: StorageSettings
 
     def __init__(self, settings: StorageSettings) -> None:
         super().__init__(settings)
@@ -72,14 +72,14 @@ class StorageSuite(Suite):
         return super().create(settings)
 
     def needs(self) -> tuple[str, ...]:
-        started = [database(name) for name in self._settings.databases]
+        started = [database(name) for name in self.settings.databases]
         missing = [part for one in started if isinstance(one.find(), Missing) for part in one.parts]
         return ("sensorstore", *(["flushes", *missing] if started else []))
 
     def missing_prerequisites(self) -> list[str]:
-        missing = [place for name in self._settings.databases if isinstance(place := found(name), str)]
-        passwords = [server.missing_prerequisite() for server in self._settings.server]
-        served = ", ".join(name for name in self._settings.databases if not database(name).embedded)
+        missing = [place for name in self.settings.databases if isinstance(place := found(name), str)]
+        passwords = [server.missing_prerequisite() for server in self.settings.server]
+        served = ", ".join(name for name in self.settings.databases if not database(name).embedded)
         lacking = refusals(f"the suite storage: {served}", *NETWORK) if served else []
         return [*lacking, *missing, *(words for words in passwords if words is not None)]
 
@@ -90,7 +90,7 @@ class StorageSuite(Suite):
         return lacking[0] if lacking else None
 
     def cells(self) -> list[Cell]:
-        s, cells = self._settings, list[Cell]()
+        s, cells = self.settings, list[Cell]()
         for name, durability, flushes, log, operation in itertools.product(
             s.databases, s.durability, s.flushes, s.commit_log, s.operations
         ):
@@ -107,7 +107,7 @@ class StorageSuite(Suite):
         return cells
 
     def _cells_of(self, testbed: TestbedSpec, where: Mapping[str, str], operation: str) -> Iterator[Cell]:
-        s = self._settings
+        s = self.settings
         self._testbeds[testbed.name] = testbed
         measures = s.knee_steps + 1 if operation == "knee" else 1
         expected_s = 0.5 + 2 * s.disk_probe_s + 2 * s.calibration_s + measures * (s.warmup_s + s.seconds)
@@ -179,7 +179,7 @@ class StorageSuite(Suite):
         by_operation = {"knee": measure_knee, "crash": measure_crash}
         measured = by_operation.get(cell.params["operation"], measure_load)
         try:
-            measurement = await measured(self._settings, testbed, cell, on_progress)
+            measurement = await measured(self.settings, testbed, cell, on_progress)
         except StoreError as error:
             if error.code == "unsupported":
                 raise
