@@ -121,7 +121,6 @@ class Stage:
 
     async def launch_peer(self, name: str, **wanted: Any) -> Guest:
         """An agent on the host, beside the guests, or on the tester's; its CPU time is not theirs.
-
         Raises RemoteHostLostError: the tester's host cannot be reached.
         """
         if self.remote is None or not wanted.get("nics"):

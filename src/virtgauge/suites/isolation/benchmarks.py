@@ -115,7 +115,6 @@ def largest_cache_bytes(caches: Path = Path("/sys/devices/system/cpu")) -> int |
 
 def is_a_block(text: str) -> str:
     """Check a block's name: ``64MiB``, or ``4xLLC``, so many times the host's largest cache.
-
     Raises ValueError: it is none, or one of a size that no benchmark takes.
     """
     if not (_SIZE.fullmatch(text) or _CACHES.fullmatch(text)):

@@ -63,7 +63,6 @@ async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Loo
     """What the guest with the policy receives, alone and beside the other, and what that one receives then.
 
     Without a policy it is the tested guest that is looked at.
-
     Raises AgentError, ChannelClosedError, ProtocolError: one of them cannot be asked.
     """
     where, threads = testbed.spec.where, testbed.spec.where.capacity

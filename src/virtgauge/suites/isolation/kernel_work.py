@@ -100,7 +100,6 @@ def slices_of(threads: Sequence[Mapping[str, Any]], elapsed_ns: int, slice_ns: i
 
 def in_nanoseconds(histogram: Histogram) -> Histogram:
     """The same histogram of picoseconds in nanoseconds; bins that become one are added up.
-
     Raises ValueError: it is of something else.
     """
     if histogram.unit != "ps":

@@ -99,7 +99,6 @@ def given(
         share: of the CPUs that a guest may run on, or of the disk; above 0, at most 1.
         disk_full_bps: bytes a second that a share of 1 is of.
         as_is: of machines that exist already, whose CPUs are those of another host.
-
     Raises UsageError: a value that no kernel accepts.
     """
     changes: dict[str, Any] = {}

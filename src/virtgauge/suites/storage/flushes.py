@@ -27,9 +27,7 @@ _LONGER = (2, 4)
 
 def find_launcher() -> Path:
     """Find the launcher, whose library is beside it: in the folder ``$VIRTGAUGE_FLUSHLAB``, then in the package.
-
-    Raises:
-        UnavailableError: one of the two is missing, or the machine's C library is not glibc or older than it asks for.
+    Raises UnavailableError: one of the two is missing, or the C library is not glibc, or is older than it asks for.
     """
     override = os.environ.get(ENVIRONMENT_VARIABLE)
     folder = Path(override) if override else Path(virtgauge.__file__).parent / "native"
@@ -57,7 +55,6 @@ def launcher_prefix(counters: Path, profile: str, *, static: bool = False) -> li
         profile: ``as-is``, ``rotational:RPM``, ``rotational-seek:RPM:US``, ``latency:US`` or ``at-once``.
         static: count by the kernel, for a static or Go program that a dynamic one starts; one that is named itself, or
             by `setpriv` and its like, is known without.
-
     Raises UnavailableError: the laboratory is missing.
     """
     how = ["--static"] if static else []

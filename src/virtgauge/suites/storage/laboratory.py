@@ -133,7 +133,6 @@ class StorageTestbed(Testbed, abc.ABC):
 
     async def target(self, params: Mapping[str, Any]) -> Target:
         """The database of a cell, whose client has the cell's options.
-
         Raises StoreError: it cannot be measured here (``unsupported``), or did not come up.
         """
         found = await self.plain_target(params)
@@ -147,7 +146,6 @@ class StorageTestbed(Testbed, abc.ABC):
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:
         """A client of the same driver whose server stores nothing, and answers reads from the data; None without one.
-
         Raises StoreError: it did not come up.
         """
         return None
@@ -159,7 +157,6 @@ class StorageTestbed(Testbed, abc.ABC):
 
         Measured once in a run for each place, driver, options, operation, values, clients and pipeline; and once more
         on each testbed whose database has come near to it, for it may have been found at a bad moment.
-
         Raises StoreError: the null server, or the client on it, failed.
         """
         if seconds <= 0:
@@ -182,7 +179,6 @@ class StorageTestbed(Testbed, abc.ABC):
 
     async def crash(self, what: str) -> None:
         """End the server's processes, or the ``machine``, without warning.
-
         Raises StoreError: ``unsupported`` where that is not possible, ``lost`` where it had ended before.
         """
         raise StoreError("unsupported", "what was not started here is not crashed")

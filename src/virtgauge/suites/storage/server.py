@@ -100,7 +100,6 @@ class ServerProcess:
 
     async def start(self, client: Sensorstore) -> dict[str, Any]:
         """Start it, and wait until it serves this client: what it says of itself.
-
         Raises StoreError: it ended, or did not serve in time; with what it printed last.
         """
         self._pid.unlink(missing_ok=True)

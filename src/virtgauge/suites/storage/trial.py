@@ -197,7 +197,6 @@ async def measure_load(
     settings: StorageSettings, testbed: StorageTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Measure a cell of plain operations, or the mixed load.
-
     Raises StoreError: there is no figure: the database is not there, full, stuck, or not ours to write to.
     """
     params, data, streams = cell.params, data_of(settings, cell.params), streams_of(settings, cell.params)
@@ -252,7 +251,6 @@ async def filled(
 
     What is only read stays as it is: such a table is kept for the next trial, unless the server is somebody else's.
     Any other is made for the block and dropped in its end.
-
     Raises StoreError: ``exists`` where there is a table already that is not ours; it has not been touched.
     """
     data, index, preload = data_of(settings, params), params["index"], preload_of(settings, params)
