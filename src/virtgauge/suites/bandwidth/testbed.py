@@ -265,7 +265,6 @@ class BandwidthTestbed(Testbed):
 
     @contextlib.asynccontextmanager
     async def crossing(self, conditions: Conditions, packet_bytes: int, seed: int) -> AsyncIterator[None]:
-        """The cross traffic of these conditions, where there is any."""
         if not conditions.cross_bps or self.others is None:
             yield
             return

@@ -137,7 +137,6 @@ class Tester:
     drain_ns: int = 200_000_000  # how long is waited for frames after the last was sent
 
     async def measure(self, load: Load) -> TrialResult:
-        """One trial."""
         return trial_of(await self.ask(load), load)
 
     async def ask(self, load: Load) -> dict[str, Any]:

@@ -46,7 +46,6 @@ class Kind:
 
     @property
     def uses_disk(self) -> bool:
-        """Whether it needs a disk of its own."""
         return self.family == "disk"
 
     def value(self, rate: float, threads: int, block_bytes: int | None) -> float | None:

@@ -72,7 +72,6 @@ class Answer:
 
     @classmethod
     def decode(cls, value: Mapping[str, Any], slice_ns: int) -> Answer:
-        """Read a result."""
         threads, elapsed_ns = value["threads"], int(value["elapsed_ns"])
         found = {
             "threads": len(threads),

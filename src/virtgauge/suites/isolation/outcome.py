@@ -202,7 +202,6 @@ class Trial:
         }
 
     def flags(self) -> Iterator[Flag]:
-        """Every flag that applies."""
         spec, load, answer = self.spec, self.load_result, self.answer
         if (why := not_in_force(self.looks, spec.where)) is not None:
             yield Flag("policy-not-in-force", why)

@@ -114,7 +114,6 @@ class Measured:
 
     @property
     def writes(self) -> list[StreamResult]:
-        """What the loads came to that write."""
         return [one for one in self.streams if one.stream.operation == "write"]
 
 
@@ -253,7 +252,6 @@ class Sensorstore:
         return Held(*(sum(int(one[name]) for one in told) for name in ("data_bytes", "log_bytes")))
 
     async def flushes(self, counters: Path) -> FlushCount:
-        """What was counted so far."""
         return decoded(FlushCount, await self._call("flushes", {"path": str(counters)}, _SHORT_S))
 
     async def _call(self, command: str, fields: Mapping[str, Any], within_s: float) -> dict[str, Any]:

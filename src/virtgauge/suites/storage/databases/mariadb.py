@@ -47,7 +47,6 @@ class MariaDB(Database):
     write_modes = ("values", "pipelined")
 
     def find(self) -> Found | Missing:
-        """The server that is installed, with the script that makes its first tables."""
         server = find_program("mariadbd")
         version = version_of(server, r"(\d+\.\d+\.\d+)-MariaDB")
         folder = server.resolve().parent.parent if server else None
@@ -68,7 +67,6 @@ class MariaDB(Database):
         }
 
     def own_server(self, at: Instance, programs: Path) -> Server:
-        """The script that makes the system's tables, then one process."""
         configuration, first = at.config / "mariadb.cnf", at.config / "mariadb.sql"
         settings = {
             "datadir": at.data,

@@ -53,7 +53,6 @@ class MongoDB(Database):
     memory_mib = 768
 
     def find(self) -> Found | Missing:
-        """``mongod`` on PATH, else the one in the cache."""
         on_path = shutil.which("mongod")
         kept = MONGODB.find()
         program = Path(on_path).resolve() if on_path else kept[0] / "mongod" if kept else None
