@@ -117,11 +117,7 @@ async def _set_up(device: Guest, names: tuple[str, str], next_mac: str) -> None:
 
 
 def complaint_of(
-    trial: TrialResult,
-    cabling: Cabling,
-    device: str,
-    before: Mapping[str, LinkCount],
-    now: Mapping[str, LinkCount],
+    trial: TrialResult, cabling: Cabling, device: str, before: Mapping[str, LinkCount], now: Mapping[str, LinkCount]
 ) -> str | None:
     """What a few frames show to be wrong, in words; the counts are the device's, around the trial."""
     copies = sum(flow.duplicates for flow in trial.flows)

@@ -84,13 +84,7 @@ class Given:
 
 
 def given(
-    policy: PolicyName,
-    on: str,
-    share: float,
-    where: Placement,
-    disk_full_bps: float,
-    *,
-    as_is: bool = False,
+    policy: PolicyName, on: str, share: float, where: Placement, disk_full_bps: float, *, as_is: bool = False
 ) -> Given:
     """The policies of both guests.
 

@@ -76,10 +76,7 @@ class InfluxDB(Database):
     def own_server(self, at: Instance, programs: Path) -> Server:
         configuration = at.config / "influxdb.conf"
         text = _CONFIGURATION.format(
-            at=at,
-            inner_port=at.port + 1,
-            log=at.log or at.data / "wal",
-            delay=at.profile.settings["wal-fsync-delay"],
+            at=at, inner_port=at.port + 1, log=at.log or at.data / "wal", delay=at.profile.settings["wal-fsync-delay"]
         )
         argv = [str(programs / "influxd"), "-config", str(configuration)]
         return Server(argv, {configuration: text}, env={"HOME": str(at.data)})
