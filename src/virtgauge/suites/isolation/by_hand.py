@@ -21,7 +21,7 @@ from virtgauge.suites.isolation.benchmarks import KINDS
 from virtgauge.suites.isolation.kernel_work import LoadResult
 from virtgauge.suites.isolation.policies import Demand, Given, Placement, entitled
 from virtgauge.suites.isolation.testbed import IsolationTestbed
-from virtgauge.suites.loads import Running
+from virtgauge.suites.loads import running
 
 LOOK_S = 2.0
 _WARMUP_S = 0.2
@@ -88,11 +88,8 @@ async def look(testbed: IsolationTestbed, policies: Given, on: str) -> tuple[Loo
         return Look(name, beside, received, *entitling(own, others, neighbour), stolen), elapsed_ns
 
     alone, _ = await looked("alone", idle)
-    load = await Running.start(other.channel, "kernel", busy | {"intensity_percent": 100}, "the busy neighbour")
-    try:
+    async with running(other.channel, "kernel", busy | {"intensity_percent": 100}, "the busy neighbour") as load:
         together, busy_ns = await looked("beside a busy neighbour", demand)
-    finally:
-        await load.stop()
     if (work := LoadResult.of("share", load)).error is not None or not work.elapsed_ns:
         raise AgentError("failed", f"the busy neighbour: {work.error or 'it did not run'}")
     due, plain = entitling(others, own, demand)
