@@ -28,7 +28,7 @@ class Disk:
 
 def watched(*rates: float) -> tuple[DiskWatch, list[float]]:
     disk = Disk(*rates)
-    target = cast(Target, SimpleNamespace(probe=disk, disk=Path("/disk")))
+    target = cast(Target, SimpleNamespace(inside=disk, disk=Path("/disk")))
 
     async def work() -> DiskWatch:
         return await watch_disk(target, 0.1, await probe_disk(target, 0.1))
@@ -60,7 +60,7 @@ def test_a_disk_that_stays_another_one_is_named_with_both_rates() -> None:
 
 
 def test_where_there_is_no_disk_of_ours_nothing_is_said() -> None:
-    target = cast(Target, SimpleNamespace(probe=None, disk=None))
+    target = cast(Target, SimpleNamespace(inside=None, disk=None))
     watch = asyncio.run(watch_disk(target, 0.1, asyncio.run(probe_disk(target, 0.1))))
     assert watch.figures() == {"disk_before_per_s": None, "disk_after_per_s": None}
     assert not [*watch.flags(waits=True)]

@@ -86,9 +86,9 @@ def _changed(before: DiskProbe | None, after: DiskProbe | None) -> bool:
 
 async def probe_disk(target: Target, seconds: float) -> DiskProbe | None:
     """Flush the data disk for a while, with nothing else on it; None where there is none to be probed."""
-    if target.probe is None or target.disk is None:
+    if target.inside is None or target.disk is None:
         return None
-    return await target.probe.disk(target.disk, seconds)
+    return await target.inside.disk(target.disk, seconds)
 
 
 async def watch_disk(target: Target, seconds: float, before: DiskProbe | None) -> DiskWatch:

@@ -47,7 +47,6 @@ class SimulatedTestbed(StorageTestbed):
             profile=dataclasses.replace(profile, options={}),
             client=client,
             inside=client,
-            probe=client,
             product=database(name),
             counters=_NOWHERE,
             disk=_NOWHERE,
@@ -123,15 +122,13 @@ class GuestTestbed(StorageTestbed):
         return Sensorstore(self.guest.channel, self._sensorstore, {}, timeout_factor=self._factor)
 
     def _target(self, label: str, client: Sensorstore, name: str, **known: Any) -> Target:
-        inside = self._inside()
         return Target(
             label=label,
             client=client,
             may_drop=True,
-            inside=inside,
+            inside=self._inside(),
             product=database(name),
-            probe=inside if self._profile == AS_IS else None,  # the pace of any other is known
-            disk=self._disks[-1].folder,
+            disk=self._disks[-1].folder if self._profile == AS_IS else None,  # the pace of any other is known
             files=tuple(disk.folder / name for disk in self._disks),
             acknowledged=self._shared / "acknowledged",
             **known,

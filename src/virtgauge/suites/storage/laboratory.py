@@ -68,12 +68,13 @@ class Target:
     profile: Profile | None = None  # the level's settings; None for a server that is there already
     # the load generator in the guest, for its disk and its counters; None where there is no guest of ours
     inside: Sensorstore | None = None
-    probe: Sensorstore | None = None  # likewise, to flush its disk; None also where a profile stands for the disk
     counters: Path | None = None  # of flushes, as the guest sees the file; None where nobody counts
     uncounted: str | None = None  # why nobody does, where somebody was to
     product: Database | None = None  # which it is, where it was started here
     at_rest: tuple[str, ...] = ()  # the program that brings it to rest in its files, beside the load generator
-    disk: Path | None = None  # a folder on the disk that commits wait for: the log's, where that has one of its own
+    # a folder on the disk that commits wait for: the log's, where that has one of its own; None where a profile
+    # stands for the disk
+    disk: Path | None = None
     files: tuple[Path, ...] = ()  # the database's own folders, which hold all that it writes; none where not seen
     # where the client notes what was acknowledged; host and client see it under the same path
     acknowledged: Path | None = None
