@@ -14,22 +14,11 @@ from typing import Any
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.specs.storage_formatting import WRITES
 from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.storage import trial
 from virtgauge.suites.storage.client import Measured, StreamResult
 from virtgauge.suites.storage.flushes import probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed
 from virtgauge.suites.storage.settings import StorageSettings
-from virtgauge.suites.storage.trial import (
-    answer_flags,
-    data_of,
-    described,
-    filled,
-    histograms_of,
-    open_loop,
-    preload_of,
-    refuse_unusable,
-    stream_of,
-    window_flags,
-)
 
 _LOWEST_SHARE = 1 / 64  # Of the closed loop's rate: where nothing below is searched
 _HIGHEST_SHARE = 1.25
@@ -87,7 +76,7 @@ async def measure_knee(
     settings: StorageSettings, testbed: StorageTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Search the knee of one operation. Raises StoreError: there is no figure."""
-    params, data, operation = cell.params, data_of(settings, cell.params), cell.params["of"]
+    params, data, operation = cell.params, trial.data_of(settings, cell.params), cell.params["of"]
     target = await testbed.target(params)
     results: list[StreamResult] = []
     histograms: dict[str, Histogram] = {}
@@ -96,38 +85,42 @@ async def measure_knee(
         if operation in WRITES and results:  # a read leaves the table as it was
             await target.client.drop()
             await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=60.0)
-        stream = stream_of(settings, params, operation, loop)
+        stream = trial.stream_of(settings, params, operation, loop)
         measured = await target.client.measure(data, [stream], warmup_s=settings.warmup_s, seconds=settings.seconds)
-        refuse_unusable(measured)
+        trial.refuse_unusable(measured)
         results.extend(measured.streams)
         on_progress(len(results) / (settings.knee_steps + 1))
         return measured
 
     async def at_rate(rate: float) -> LatencyPoint:
-        measured = await at(open_loop(rate))
+        measured = await at(trial.open_loop(rate))
         point = latency_point(rate, measured, settings.objective_ms)
         if point.met:
-            histograms.update(histograms_of(measured))  # the last is the nearest below
+            histograms.update(trial.histograms_of(measured))  # the last is the nearest below
         return point
 
-    async with filled(settings, testbed, target, params):
+    async with trial.filled(settings, testbed, target, params):
         disk_before = await probe_disk(target, settings.disk_probe_s)
         closed = await at({"kind": "closed"})
         closed_per_s = closed.operations_per_s
         curve = await find_knee(at_rate, closed_per_s, settings.knee_steps) if closed_per_s else []
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
-    flags = [*answer_flags(results), *window_flags(closed), *disk.flags(waits=target.waits and operation in WRITES)]
+    flags = [
+        *trial.answer_flags(results),
+        *trial.window_flags(closed),
+        *disk.flags(waits=target.waits and operation in WRITES),
+    ]
     knee_per_s = knee_of(curve)
     if knee_per_s is None and not any(flag.fatal for flag in flags):
         words = f"at no rate that was tried did 99 % of the responses come within {settings.objective_ms:g} ms"
         flags.append(Flag("no-knee", words, fatal=False))
-    result = described(target) | {
+    result = trial.described(target) | {
         "knee_per_s": knee_per_s,
         "objective_ms": settings.objective_ms,
         "closed_per_s": closed_per_s,
         "steps": [dataclasses.asdict(point) for point in curve],
         **disk.figures(),
-        "preload": preload_of(settings, params),
+        "preload": trial.preload_of(settings, params),
         "sensors": settings.sensors,
     }
     return Measurement(result, histograms, {}, tuple(flags))
