@@ -19,7 +19,8 @@ from virtgauge.host.process import KernelThreads, text_of
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
-from virtgauge.platforms.base import Accounting, Disk, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import Accounting, Disk, Guest, GuestSpec, Platform
+from virtgauge.platforms.base import stage as launching
 from virtgauge.platforms.local import HostPlatform
 from virtgauge.platforms.remote import RemoteHost
 
@@ -165,11 +166,9 @@ class Stage:
 
     def make_disk(self, part: str, mib: int) -> Disk:
         """An empty data disk for a guest. Raises LaunchError: it cannot be made."""
-        try:
+        with launching("disk", VirtgaugeError, OSError):
             image = self.scratch_folder(f"{part}-image") / "disk.img"
             make_disk_image(image, mib)
-        except (VirtgaugeError, OSError) as error:
-            raise LaunchError("disk", str(error)) from error
         return Disk(image, self.scope.folder / self.name(part))
 
     def make_lab(self, part: str = "lab", *, forwarding: bool = False) -> Namespace:

@@ -23,16 +23,17 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from pyroute2 import IPRoute, NetlinkError
+from pyroute2 import IPRoute
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.errors import UnavailableError
 from virtgauge.network.links import NUD_PERMANENT, LinkCount, LinkCounters, connect, receive_in_threads
-from virtgauge.network.namespace import Namespace
+from virtgauge.network.namespace import Namespace, network_error
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.shaper import LONGEST_BYTES, Bucket, Impairment, dropped_frames, has_netem, impair, shape
 from virtgauge.network.switch import LinuxBridge, Rule
 from virtgauge.platforms.base import Guest, LaunchError, Share
+from virtgauge.platforms.base import stage as launching
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.suites.answers import documented
 from virtgauge.suites.bandwidth.program import shared_folders
@@ -87,7 +88,7 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
     if stage.platform.simulated:
         return await _set_up_simulation(stage)
     where = Placement.of(allowed_cpus(), apart=stage.remote is not None)
-    try:
+    with launching("network", NetworkError, UnavailableError), network_error("the router cannot be configured"):
         router = stage.make_lab("router", forwarding=True)
         link = None if link_kind is None else await make_link(stage, link_kind, router, where)
         tested, receiver, others = await _launch(stage, settings, router, link, where)
@@ -96,10 +97,6 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
             _take_apart(router, where.router)
         counters = LinkCounters(router)
         stage.at_end(counters.close)
-    except (NetworkError, UnavailableError) as error:
-        raise LaunchError("network", str(error)) from error
-    except (NetlinkError, OSError) as error:
-        raise LaunchError("network", f"the router cannot be configured: {error}") from error
     stage.charge_kernel_threads()
     path = ShapedPath(router, counters, link, others.channel, crowded=where.crowded)
     return BandwidthTestbed(stage, tested, receiver, others, path, where.others)

@@ -17,6 +17,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.wire import lent, require_free
 from virtgauge.platforms.base import Cabling, Guest, LaunchError, Platform
+from virtgauge.platforms.base import stage as launching
 from virtgauge.suites.forwarding.drop_places import come_to_rest, files_of, read_device_drops
 from virtgauge.suites.forwarding.guest_lab import DESTINATION, LOOP_DRAIN_NS, LOOP_END, LOOP_MAC, SOURCE
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
@@ -153,7 +154,7 @@ class DeviceLab(ForwardingLab):
         cabling, own = stage.platform.cabling, allowed_cpus()
         assert cabling is not None  # such a plan is refused
         device = await stage.launch("device", ready_timeout_s=_READY_S)
-        try:
+        with launching("network", NetworkError):
             source_mac, next_mac = (require_free(name) for name in cabling.here)
             entry_mac = await _require_ready(device, cabling, next_mac)
             lab = stage.make_lab()
@@ -164,8 +165,6 @@ class DeviceLab(ForwardingLab):
             number = next(number for number in range(3) if f"eth{number}" not in cabling.here)
             connect(lab, lab, [Nic(port=LOOP_END, mac=LOOP_MAC)], first=number)
             take_live_frames(lab, LOOP_END)
-        except NetworkError as error:
-            raise LaunchError("network", str(error)) from error
         peer = await stage.launch_peer("tester-agent", lab=lab, cpus=own[:2] if len(own) > 1 else None)
         path = Path(source_mac, entry_mac, SOURCE, DESTINATION)
         tester = Tester(peer.channel, settings.port, *cabling.here, [path], own[0], own[:2][-1])

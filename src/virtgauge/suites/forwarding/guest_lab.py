@@ -23,6 +23,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Neighbour, NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge, OpenVSwitch, Rule, Switch
 from virtgauge.platforms.base import Guest, LaunchError
+from virtgauge.platforms.base import stage as launching
 from virtgauge.suites.forwarding.drop_places import come_to_rest, read_drops
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
@@ -155,7 +156,7 @@ class GuestLab(ForwardingLab):
         # A tester on another machine has CPUs of that one.
         remote, own = stage.remote, allowed_cpus()
         cpus = CpuPlan.of(own) if remote is None else CpuPlan(tuple(remote.cpus[:2]), own)
-        try:
+        with launching("network", NetworkError, UnavailableError):
             lab = stage.make_lab()
             tester = await stage.launch_peer(
                 "tester-agent",
@@ -166,8 +167,6 @@ class GuestLab(ForwardingLab):
             )
             await launch_routers(settings, stage, lab, cpus)
             switch = _join(settings, stage, lab, cpus)
-        except (NetworkError, UnavailableError) as error:
-            raise LaunchError("network", str(error)) from error
         stage.charge(switch.cpu_ns)
         stage.charge(_interrupt_threads_ns)
         return cls(stage, settings, cpus, switch, lab, tester)

@@ -16,6 +16,7 @@ from virtgauge.agent.channel import AgentError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import Guest, LaunchError, Share
+from virtgauge.platforms.base import stage as launching
 from virtgauge.platforms.simulated.storage import KILL
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore, run
 from virtgauge.suites.storage.databases import DATABASES, account, database
@@ -78,13 +79,11 @@ class GuestTestbed(StorageTestbed):
             raise StoreError("setup", str(error)) from error
         parts = ("disk", "log") if spec.commit_log == "separate" else ("disk",)
         self._disks = tuple(stage.make_disk(part, spec.settings.disk_mib) for part in parts)
-        try:
+        with launching("disk", VirtgaugeError, OSError):
             self._shared = stage.scope.guest_folder(stage.name("shared"))
             stage.at_end(lambda: shutil.rmtree(self._shared, ignore_errors=True))
             self._shared.chmod(0o711)  # servers are not root, and have their configuration here
             self._account = account() if os.geteuid() == 0 else None
-        except (VirtgaugeError, OSError) as error:
-            raise LaunchError("disk", str(error)) from error
         stage.charge_kernel_threads()
         self._profile = spec.flushes or AS_IS
         self._factor = stage.platform.timeout_factor
@@ -251,11 +250,9 @@ class ServedTestbed(GuestTestbed):
         self._prepare()
         instance = self._instance(spec.database, place, profile)
         self._server = product.server(instance)
-        try:
+        with launching("network", NetworkError, OSError):
             self._server.write(self._account)
             self._lab = stage.make_lab()
-        except (NetworkError, OSError) as error:
-            raise LaunchError("network", str(error)) from error
         await self._launch(product.memory_mib, place.shares, lab=self._lab, nics=(GUEST_END,))
         peer = await stage.launch_peer("client", lab=self._lab)
         await address_peer(peer.channel)
