@@ -38,7 +38,7 @@ def found(folder: Path) -> Found:
     """As if it had been found, whatever is on this machine."""
     for name in ("mongod", "jamm-0.jar"):
         (folder / name).touch()
-    return Found("1.0", "a test", programs=folder, java=folder, shares=(folder,))
+    return Found("1.0", "a test", programs=folder, java=folder, folders=(folder,))
 
 
 def instance(

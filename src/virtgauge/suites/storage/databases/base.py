@@ -75,8 +75,12 @@ class Found:
     source: str  # where it came from, for people (``Debian's package``, ``virtgauge's cache``)
     programs: Path = Path()  # the folder of its programs, jars or library
     java: Path | None = None  # that runs its jars
-    # folders outside the system's own that it is started from; a guest has to see them under these paths
-    shares: tuple[Path, ...] = ()
+    folders: tuple[Path, ...] = ()  # that it is started from
+
+    @property
+    def shares(self) -> tuple[Path, ...]:
+        """Those that a guest has to be given to see, under the same paths: none of the system's own."""
+        return tuple(folder for folder in self.folders if not folder.is_relative_to("/usr"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,12 +178,12 @@ class Database(abc.ABC):
         folder, version = kept
         source = "virtgauge's cache" if folder.is_relative_to(cache_root()) else "virtgauge's image"
         if not self.on_java:
-            return Found(version, source, folder, shares=(folder,))
+            return Found(version, source, folder, folders=(folder,))
         java = find_java()
         if java is None:
             reason = f"there is no Java {JAVA_VERSION}, on which {self.title} runs"
             return Missing(reason, "virtgauge provision databases")
-        return Found(version, source, folder, java, shares=(folder, *outside_the_system(java.parent.parent)))
+        return Found(version, source, folder, java, folders=(folder, java.parent.parent))
 
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Levels:
         """What it has, for a period of ``PERIODIC``."""
@@ -241,11 +245,6 @@ def version_of(program: Path | None, pattern: str) -> str | None:
     said = output_of([str(program), "--version"]) if program else None
     found = re.search(pattern, said) if said else None
     return found[1] if found else None
-
-
-def outside_the_system(folder: Path) -> tuple[Path, ...]:
-    """What of it a guest has to be given to see: nothing of the system's own folders."""
-    return () if folder.is_relative_to("/usr") else (folder,)
 
 
 def make_empty(folder: Path, account: struct_passwd | None) -> list[str]:

@@ -23,7 +23,6 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
-    outside_the_system,
     version_of,
 )
 
@@ -52,7 +51,7 @@ class MariaDB(Database):
         folder = server.resolve().parent.parent if server else None
         if folder is None or version is None or not (folder / "bin" / "mariadb-install-db").exists():
             return Missing("MariaDB's server is not installed", "virtgauge provision databases")
-        return Found(version, str(folder), folder, shares=outside_the_system(folder))
+        return Found(version, str(folder), folder, folders=(folder,))
 
     def own_levels(self, period_ms: int) -> Levels:
         longest_ms = _LONGEST_TIMEOUT_S * 1000

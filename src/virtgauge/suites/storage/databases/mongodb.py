@@ -30,7 +30,6 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
-    outside_the_system,
     version_of,
 )
 
@@ -61,7 +60,7 @@ class MongoDB(Database):
         version = version_of(program, r"v(\d+(\.\d+)+)")
         if version is None:
             return Missing(f"{program} does not start here", "sudo apt-get install libcurl4 libssl3 liblzma5")
-        return Found(version, str(program), program.parent, shares=outside_the_system(program.parent))
+        return Found(version, str(program), program.parent, folders=(program.parent,))
 
     def own_levels(self, period_ms: int) -> Levels:
         periodic: Profile | str = f"its journal can be flushed every 1 to {_LONGEST_INTERVAL_MS} ms, not {period_ms}"

@@ -28,7 +28,6 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
-    outside_the_system,
     version_of,
 )
 
@@ -58,7 +57,7 @@ class PostgreSQL(Database):
         version = version_of(folder and folder / "postgres", r"(\d+(\.\d+)*)")
         if folder is None or version is None:
             return Missing("PostgreSQL's server is not installed", "virtgauge provision databases")
-        return Found(version, str(folder), folder, shares=outside_the_system(folder.parent))
+        return Found(version, str(folder), folder, folders=(folder.parent,))
 
     def grows_by(self, version: str, writers: int) -> int:
         major = re.search(r"\d+", version)  # ``PostgreSQL 15.18 (Debian 15.18-0)``
