@@ -49,7 +49,6 @@ class Nic:
     port: Port  # name of the link's other end in the lab's namespace
     mac: Mac  # of the guest's end
     addresses: tuple[Network, ...] = ()  # IPv4, with prefix length
-    # routes, neighbours: of the guest, through this interface
     routes: tuple[Route, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     # largest IP packet, in bytes: from the least that IPv4 allows to the most that a tap does

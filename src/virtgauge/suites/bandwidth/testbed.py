@@ -35,7 +35,6 @@ class End:
     """One end of the path, and the router's interface towards it; none of the addresses exists outside of a lab."""
 
     name: str
-    # address, gateway: of the end, and of the router
     address: str
     gateway: str
     mac: str
@@ -158,8 +157,7 @@ class LinkRecord:
     """What made the path, for the record."""
 
     kind: str  # ``tbf`` or ``htb`` alone, or what delays beside it: ``netem``, ``emulator``; ``as-is``: nothing of ours
-    # burst_bytes, limit_bytes: of the shaper
-    burst_bytes: int | None
+    burst_bytes: int | None  # of the shaper
     limit_bytes: int | None
     lateness_p99_ns: int | None = None  # how late the emulator let frames go; None where there is none
     overrun: int = 0  # frames that the emulator lost during the estimate because they came faster than it takes them

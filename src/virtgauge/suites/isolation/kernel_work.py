@@ -61,7 +61,6 @@ class Answer:
     latency: Annotated[
         Histogram | None, PlainValidator(lambda value: value and in_nanoseconds(decode_histogram(value)))
     ]
-    # frequency_before_hz, frequency_after_hz: of the processor
     frequency_before_hz: float
     frequency_after_hz: float
     steal_ns: int | None  # as the guest's kernel counts it; None where it does not

@@ -83,7 +83,6 @@ class StreamResult:
     # Of a closed loop by whole cycles of its clients, from the first answer in the span to the first after it, so that
     # it makes no difference where in a cycle the span begins; of others, those answered in the span.
     operations_per_s: float
-    # first_error, first_error_kind: of the first that failed
     first_error: str | None
     first_error_kind: str | None
     service: CountedHistogram  # from the beginning of a statement to its answer, in ns; None where there was none

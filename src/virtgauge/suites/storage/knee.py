@@ -32,7 +32,6 @@ class LatencyPoint:
 
     rate_per_s: float
     achieved_per_s: float
-    # p50_ms, p99_ms, p999_ms: of the response times
     p50_ms: float | None
     p99_ms: float | None
     p999_ms: float | None
