@@ -13,7 +13,7 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
@@ -41,6 +41,15 @@ def disable_all(interfaces: Iterable[str]) -> None:
             _switch(interface, offload, False)
 
 
+def bring_up(route: IPRoute, interfaces: Sequence[str]) -> list[int]:
+    """Have these interfaces up, without offloads; their indices. Raises as :func:`disable_all`, or NetlinkError."""
+    disable_all(interfaces)
+    indices = [socket.if_nametoindex(name) for name in interfaces]
+    for index in indices:
+        route.link("set", index=index, state="up")
+    return indices
+
+
 _TUN = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA
 _TUNSETPERSIST = 0x400454CB
@@ -63,27 +72,21 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
     after the other; a name that is still taken is waited for.
     Raises NetworkError: a name is taken, or the kernel refuses something; none of the links is left.
     """
-    named = [(f"eth{number}", nic) for number, nic in enumerate(nics, first)]
-    ports = [nic.port for _, nic in named]
+    named = {f"eth{number}": nic for number, nic in enumerate(nics, first)}
+    ports = [nic.port for nic in named.values()]
     made: list[str] = []  # another guest may have a port of the same name
 
     def make(route: IPRoute) -> None:
         with guest.descriptor() as inside:
-            for name, nic in named:
+            for name, nic in named.items():
                 peer = {"ifname": name, "address": nic.mac, "mtu": nic.mtu, "net_ns_fd": inside}
                 add = functools.partial(route.link, "add", ifname=nic.port, kind="veth", mtu=nic.mtu, peer=peer)
                 with_a_free_name(nic.port, add)
                 made.append(nic.port)
 
-    def finish(route: IPRoute) -> None:
-        disable_all(ports)
-        _set_up(route, ports)
-
     def configure(route: IPRoute) -> None:
-        disable_all(name for name, _ in named)
-        indices = _set_up(route, [name for name, _ in named])
-        for name, nic in named:
-            index = indices[name]
+        indices = bring_up(route, [*named])
+        for index, nic in zip(indices, named.values(), strict=True):
             for text in nic.addresses:
                 address, _, length = text.partition("/")
                 route.addr("add", index=index, address=address, prefixlen=int(length))
@@ -97,7 +100,7 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
         with network_error(f"a link of {guest.name} cannot be made"):
             lab.netlink(make)
             guest.netlink(configure)
-            lab.netlink(finish)
+            lab.netlink(lambda route: bring_up(route, ports))
     except NetworkError:
         disconnect(lab, made)
         raise
@@ -300,13 +303,6 @@ class LinkCounters:
     def close(self) -> None:
         """Let the namespace go.  Idempotent."""
         self._file.close()
-
-
-def _set_up(route: IPRoute, names: Iterable[str]) -> dict[str, int]:
-    indices = {name: socket.if_nametoindex(name) for name in names}
-    for index in indices.values():
-        route.link("set", index=index, state="up")
-    return indices
 
 
 def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[int]:

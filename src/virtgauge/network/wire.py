@@ -18,7 +18,7 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.host.lending import Loan, features_of, give_back, uses_of
 from virtgauge.host.process import in_thread
-from virtgauge.network.links import disable_all, with_a_free_name
+from virtgauge.network.links import bring_up, disable_all, with_a_free_name
 from virtgauge.network.namespace import Namespace, home_of, network_error
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge
@@ -182,13 +182,9 @@ def _dig(namespace: Namespace, tunnel: Tunnel, mtu: int) -> str:
             add = functools.partial(route.link, "add", ifname=name, kind="vxlan", mtu=mtu, net_ns_fd=inside, **wanted)
             with_a_free_name(name, add)
 
-    def bring_up(route: IPRoute) -> None:
-        disable_all([name])
-        _set(route, name, state="up")
-
     words = f"a wire from {tunnel.here} to {tunnel.there} cannot be made"
     remedy = "the kernel needs its module vxlan; or cable the hosts to each other and name the interfaces in "
     with network_error(words, remedy + "fleet.pair.cables"):
         in_thread(make)
-        namespace.netlink(bring_up)
+        namespace.netlink(lambda route: bring_up(route, [name]))
     return name
