@@ -12,14 +12,8 @@ from virtgauge.forms import Section
 from virtgauge.specs.bandwidth_formatting import AS_IS, NO_TRAFFIC, PRECISE, SYSTEM
 from virtgauge.suites.base import Levels
 
-EstimatorName = Literal["yaz-original", "kite2"]
-Through = Literal["inside", "shim"]
-Traffic = Literal["constant", "poisson"]
-Pacing = Literal["auto", "send", "sendmmsg", "gso"]
-
 _ORIGINAL_BYTES = 1500  # What yaz-original begins with, whatever anybody asks for
 _MOST_MBPS = 34_000.0  # TBF's rate is 32 bits of bytes a second
-
 
 CLOCKS = (SYSTEM, "gettimeofday", PRECISE)
 SLEEPS = (SYSTEM, "usleep", PRECISE)
@@ -33,8 +27,6 @@ def _rate_or_as_is(value: object, _: object) -> float | str:
 
 
 Capacity = Annotated[Rate | Literal["as-is"], WrapValidator(_rate_or_as_is)]
-Cross = Annotated[float, Field(ge=0, lt=_MOST_MBPS)]
-Loss = Annotated[float, Field(ge=0, lt=0.5)]
 PacketBytes = Annotated[int, Field(ge=64, le=1500)]
 
 
@@ -83,26 +75,26 @@ _OF_THE_PATH = frozenset(
 class BandwidthSettings(Section):
     """One design: estimators × timings × through × capacities × cross traffic × delays × losses × pacings."""
 
-    estimators: Levels[EstimatorName] = ("kite2",)
+    estimators: Levels[Literal["yaz-original", "kite2"]] = ("kite2",)
     """See [bandwidth.md](bandwidth.md)."""
     timings: Levels[TimingName] = (SYSTEM, PRECISE)
     """Clock and sleep of the estimator: ``system``, ``hptime``, or a mixture such as ``gettimeofday+usleep`` or
     ``hptime+system``."""
-    through: Levels[Through] = ("inside",)
+    through: Levels[Literal["inside", "shim"]] = ("inside",)
     """``inside``: the estimator itself has this timing. ``shim``: it makes plain system calls and a preloaded library
     replaces them, as in the paper; only ``system`` and ``hptime``."""
     capacities_mbps: Levels[Capacity] = (300.0,)
     """Capacity of the path as its shaper counts: 1514 B for an IP packet of 1500 B. ``as-is``, alone: the path between
     two [attached machines](platforms/attached.md#which-suites), which is not shaped; no other key of the path then."""
-    cross_mbps: Levels[Cross] = (0.0, 150.0)
+    cross_mbps: Levels[Annotated[float, Field(ge=0, lt=_MOST_MBPS)]] = (0.0, 150.0)
     """Rate of the cross traffic, counted likewise."""
-    traffic: Levels[Traffic] = ("constant",)
+    traffic: Levels[Literal["constant", "poisson"]] = ("constant",)
     """Gaps of the cross traffic: constant or exponential."""
     delays_ms: Levels[Annotated[float, Field(ge=0, le=10_000)]] = (0.0,)
     """Delay added to the round trip, half of it in each direction."""
-    losses: Levels[Loss] = (0.0,)
+    losses: Levels[Annotated[float, Field(ge=0, lt=0.5)]] = (0.0,)
     """Share of the frames that is lost on the way to the receiver, behind the shaper."""
-    pacings: Levels[Pacing] = ("auto",)
+    pacings: Levels[Literal["auto", "send", "sendmmsg", "gso"]] = ("auto",)
     """How bursts are handed to the kernel; ``auto`` takes the fastest way."""
 
     estimates: Annotated[int, Field(ge=1, le=1000)] = 10

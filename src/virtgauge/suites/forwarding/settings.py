@@ -12,11 +12,8 @@ from virtgauge.analysis.forwarding import Shares
 from virtgauge.forms import Section
 from virtgauge.suites.forwarding.searches import Rfc2544Search, Search, Tst009Search
 
-Vectors = Literal["two-level", "equal", "zipf", "worst"]
 WORST = "worst"  # Stands for the vector by which the device forwards least, to be found among the two-level ones
 Percent = Annotated[float, Field(gt=0, le=400)]
-
-
 FrameBytes = Annotated[int, Field(ge=64, le=1518)]  # Of an untagged Ethernet frame
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -35,7 +32,7 @@ class ForwardingSettings(Section):
     memory_mib: Annotated[int, Field(ge=16)] | None = None
     """Memory of each guest; the platform's own default if left out."""
 
-    vectors: tuple[Vectors, ...] = ("two-level",)
+    vectors: tuple[Literal["two-level", "equal", "zipf", "worst"], ...] = ("two-level",)
     """Load vectors: ``two-level`` is the paper's, one for each k; ``worst`` searches the worst of those; ``equal``;
     ``zipf``."""
     k: tuple[int, ...] | None = None

@@ -24,7 +24,6 @@ from virtgauge.suites.testbed import allowed_cpus, core_of
 
 Cores = Literal["1", "1-apart", "all"]
 PolicyName = Literal["none", "limit", "reservation", "limit+reservation", "weight", "disk-limit"]
-Receiver = Literal["tested", "loading"]
 _LIMITS = ("limit", "limit+reservation")
 _RESERVES = ("reservation", "limit+reservation")
 _WEIGHS = ("reservation", "limit+reservation", "weight")

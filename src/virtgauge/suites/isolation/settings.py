@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -12,13 +12,12 @@ from virtgauge.forms import Section
 from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, is_a_block, uses_disk
-from virtgauge.suites.isolation.policies import Cores, PolicyName, Receiver, placement, refusal
+from virtgauge.suites.isolation.policies import Cores, PolicyName, placement, refusal
 from virtgauge.suites.testbed import allowed_cpus
 
 _MOST_CPUS = 4096
 Block = Annotated[str, AfterValidator(is_a_block)]
 Percent = Annotated[float, Field(gt=0, le=100)]
-Blocks = Levels[Block]
 
 
 def _one_of(names: Sequence[str], what: str, name: str) -> str:
@@ -41,7 +40,7 @@ class IsolationSettings(Section):
 
     benchmarks: Levels[Benchmark] = ("integer", "memory-write-integer")
     """What the tested guest does; see [isolation.md](isolation.md#what-is-measured)."""
-    memory_blocks: Blocks = ("64MiB",)
+    memory_blocks: Levels[Block] = ("64MiB",)
     """Block of each thread of the memory benchmarks and of ``latency``. ``4xLLC`` is four times the last-level
     cache. Guests have memory for it also where a design that names it has no such benchmark."""
     loads: Levels[Load] = ("none", "integer", "memory-write-integer")
@@ -61,7 +60,7 @@ class IsolationSettings(Section):
     """Which of the host's cpufreq governors chooses the frequency, where it has any: ``performance``, ``powersave``."""
     policies: Levels[PolicyName] = ("none", "limit")
     """What binds a guest; see [policies.md](policies.md)."""
-    on: Levels[Receiver] = ("tested",)
+    on: Levels[Literal["tested", "loading"]] = ("tested",)
     """Which guest the policy is on."""
     shares: Levels[Percent] = (50.0,)
     """What a policy gives, in per cent of the guest's CPUs or of ``disk_full_mb_per_s``."""

@@ -17,10 +17,7 @@ from virtgauge.suites.storage.existing import ExistingServer
 Operation = Literal[
     "single-write", "single-read", "multi-write", "multi-read", "last-value", "window", "mixed", "knee", "crash"
 ]
-KneeOperation = Literal["single-write", "single-read", "multi-write", "multi-read"]
 WriteMode = Literal["default", "unnest", "copy", "values", "pipelined"]
-CrashOf = Literal["server", "machine"]
-CommitLog = Literal["same", "separate"]
 
 READS = ("single-read", "multi-read", *QUERIES)
 
@@ -73,7 +70,7 @@ class StorageSettings(Section):
     """What a flush costs: ``as-is``, ``at-once``, ``rotational:RPM`` (without seeks),
     ``rotational-seek:RPM:MICROSECONDS`` or ``latency:MICROSECONDS``; see [flushes.md](flushes.md)."""
 
-    commit_log: Levels[CommitLog] = ("same",)
+    commit_log: Levels[Literal["same", "separate"]] = ("same",)
     """Where the commit log (write-ahead log, redo log, journal) lies: on the ``same`` disk as the data, or on a
     ``separate`` one of the same size, with the same flush profile; see
     [storage.md](storage.md#a-disk-for-the-commit-log)."""
@@ -125,13 +122,13 @@ class StorageSettings(Section):
 
     mixed: MixedLoad = MixedLoad()
     """Settings of the operation ``mixed``."""
-    knee_of: Levels[KneeOperation] = ("single-write",)
+    knee_of: Levels[Literal["single-write", "single-read", "multi-write", "multi-read"]] = ("single-write",)
     """Operations whose highest rate ``knee`` searches."""
     objective_ms: Annotated[float, Field(gt=0, le=600_000)] = 20.0
     """The knee is the highest rate at which 99 % of the responses take no longer."""
     knee_steps: Annotated[int, Field(ge=2, le=20)] = 7
     """Rates that the search for the knee tries."""
-    crash: Levels[CrashOf] = ("server",)
+    crash: Levels[Literal["server", "machine"]] = ("server",)
     """What ``crash`` ends without warning while it writes: the server's processes, or the whole machine."""
     crash_after_s: Annotated[float, Field(ge=0.05, le=600)] = 1.0
     """Time from the first write to the crash."""
