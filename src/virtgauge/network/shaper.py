@@ -88,16 +88,11 @@ def impair(namespace: Namespace, interface: str, impairment: Impairment) -> None
 
 def has_netem(namespace: Namespace) -> bool:
     """Whether the kernel has netem, or a module of it that can be loaded: tried on the namespace's own loopback."""
-
-    def attempt(route: IPRoute) -> None:
-        index = socket.if_nametoindex("lo")
-        route.tc("add", "netem", index=index, handle=_ROOT, delay=1, limit=10)
-        _clear(route, index)
-
     try:
-        namespace.netlink(attempt)
-    except (NetlinkError, OSError):
+        impair(namespace, "lo", Impairment(delay_us=1, loss=0.0, limit_frames=10))
+    except NetworkError:
         return False
+    namespace.netlink(lambda route: _clear(route, socket.if_nametoindex("lo")))
     return True
 
 
