@@ -14,8 +14,6 @@ from typing import Literal
 
 from virtgauge.specs.isolation_formatting import NOTHING
 
-Family = Literal["cpu", "memory", "latency", "disk", "wake", "cache", "fork"]
-
 _SIZE = re.compile(r"([1-9][0-9]{0,6})(KiB|MiB|GiB)")
 _CACHES = re.compile(r"([1-9][0-9]{0,2}(?:\.[0-9])?|0\.[1-9])xLLC")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -30,7 +28,7 @@ class Kind:
     """A benchmark or a load."""
 
     name: str  # in plans and cells
-    family: Family
+    family: Literal["cpu", "memory", "latency", "disk", "wake", "cache", "fork"]
     kernel: dict[str, str]  # the agent's, with the parameters that say what it does (docs/protocol.md)
     value_unit: str  # what its figure is told in
 
