@@ -136,14 +136,19 @@ class Stage:
         return guest
 
     async def together(self, *launches: Coroutine[Any, Any, Guest]) -> list[Guest]:
-        """Launches at the same time, in this order; the first failure is raised, and the others are given up."""
+        """Launches at the same time; the first failure is raised, and the others are given up.
+
+        Among :attr:`guests` they are in this order, not in that of their readiness.
+        """
         under_way = [asyncio.ensure_future(launch) for launch in launches]
         try:
-            return await asyncio.gather(*under_way)
+            launched = await asyncio.gather(*under_way)
         finally:
             for launch in under_way:
                 launch.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)  # whatever still comes up is the stage's by then
+        self.guests.sort(key=lambda guest: launched.index(guest) if guest in launched else -1)
+        return launched
 
     def name(self, part: str) -> str:
         return f"{self._name}-{part}" if part else self._name

@@ -248,10 +248,6 @@ class BandwidthTestbed(Testbed):
         self.others = others  # who send cross traffic; None where there is none
         self.others_cpu = others_cpu  # of the host, on which it is sent; None leaves it to the scheduler
 
-    @property
-    def guest(self) -> Guest:
-        return self.tested
-
     @contextlib.asynccontextmanager
     async def listening(self, token: str) -> AsyncIterator[Running]:
         """A listener at the receiver, for whoever knows the token."""

@@ -121,8 +121,7 @@ async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namesp
                 ready_timeout_s=_READY_S,
             )
 
-    # in the order of the flows, not in that of their readiness
-    stage.guests[:] = await stage.together(*map(launch, range(settings.guests)))
+    await stage.together(*map(launch, range(settings.guests)))
 
 
 class GuestLab(ForwardingLab):

@@ -99,7 +99,3 @@ class IsolationTestbed(Testbed):
 
         both = launch(TESTED, spec.where.tested), launch(LOADING, spec.where.loading)
         self.tested, self.loading = await stage.together(*both)
-
-    @property
-    def guest(self) -> Guest:
-        return self.tested
