@@ -82,7 +82,7 @@ async def test_who_vanishes_beside_an_estimate_is_a_failure_with_its_name_and_th
         assert outcome.status is TrialStatus.FAILED
         assert outcome.error.startswith(f"lost: {words} was lost during the trial")
         assert laid.testbed.closed
-        assert not laid.testbed.tested.channel.closed
+        assert not laid.testbed.guest.channel.closed
 
 
 @marked
@@ -186,7 +186,7 @@ async def test_what_the_agent_does_not_accept_is_refused_with_the_field_and_the_
     async with path("host") as laid:
         for field, value in (("packet_bytes", 9001), ("packet_bytes", 63), ("highest_bps", 1e13), ("lowest_bps", 1.0)):
             with pytest.raises(AgentError) as caught:
-                await laid.testbed.tested.channel.request(
+                await laid.testbed.guest.channel.request(
                     "probe", name="bandwidth", params=asked | {field: value}, load=None, timeout_s=30
                 )
             assert caught.value.code == "bad-request"

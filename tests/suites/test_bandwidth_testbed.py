@@ -35,7 +35,7 @@ async def test_every_platform_estimates_a_path_beside_counted_cross_traffic_or_s
     design = {"estimators": ["yaz-original"], "capacities_mbps": [20], "cross_mbps": [10], "capacity_s": 0.1}
     async with path(name, **design, receiver=RECEIVERS.get(name, "host")) as laid:
         assert len(laid.stage.guests) == (2 if name in RECEIVERS else 1)
-        assert laid.testbed.guest is laid.testbed.tested
+        assert laid.testbed.guest is not laid.testbed.receiver
         outcome = await laid.measure()
         check_against_truth(outcome, 20, 10, within=1.0)
         result = json.loads(json.dumps(outcome.result))  # in a form that can be kept

@@ -91,7 +91,7 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
     with launching("network", NetworkError, UnavailableError), network_error("the router cannot be configured"):
         router = stage.make_lab("router", forwarding=True)
         link = None if link_kind is None else await make_link(stage, link_kind, router, where)
-        tested, receiver, others = await _launch(stage, settings, router, link, where)
+        _, receiver, others = await _launch(stage, settings, router, link, where)
         router.netlink(_configure)
         if where.router is not None and not stage.platform.is_virtual:
             _take_apart(router, where.router)
@@ -99,24 +99,24 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
         stage.at_end(counters.close)
     stage.charge_kernel_threads()
     path = ShapedPath(router, counters, link, others.channel, crowded=where.crowded)
-    return BandwidthTestbed(stage, tested, receiver, others, path, where.others)
+    return BandwidthTestbed(stage, receiver, others, path, where.others)
 
 
 async def _set_up_as_it_is(stage: Stage) -> BandwidthTestbed:
     """Two machines that exist already, and the path that is between them."""
-    tested = await stage.launch(TESTED, ready_timeout_s=_READY_S)
+    await stage.launch(TESTED, ready_timeout_s=_READY_S)
     receiver = await stage.launch_second(RECEIVER, ready_timeout_s=_READY_S)
     address = stage.platform.peer_address or RECEIVER_END.address  # which a simulated one has
-    return BandwidthTestbed(stage, tested, receiver, None, Path(), None, address)
+    return BandwidthTestbed(stage, receiver, None, Path(), None, address)
 
 
 async def _set_up_simulation(stage: Stage) -> BandwidthTestbed:
     """Simulated guests at the ends of a simulated path, which speak the real protocol."""
     platform = stage.platform
     assert isinstance(platform, SimulatedPlatform)
-    tested, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
+    _, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
     path = SimulatedPath(platform.link_of(stage.scope, stage.name(TESTED)))
-    return BandwidthTestbed(stage, tested, receiver, others, path, None)
+    return BandwidthTestbed(stage, receiver, others, path, None)
 
 
 async def _launch(

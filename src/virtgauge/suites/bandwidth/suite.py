@@ -181,7 +181,7 @@ def estimate_params(settings: BandwidthSettings, params: Mapping[str, Any], toke
 async def _estimated(
     testbed: BandwidthTestbed, cell: Cell, params: dict[str, Any], on_progress: Callable[[float], None]
 ) -> Answer:
-    channel = testbed.tested.channel
+    channel = testbed.guest.channel
     if cell.params["through"] == "inside":
         asking = program.ask(channel, params, on_progress)
     else:

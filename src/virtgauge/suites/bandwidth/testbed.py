@@ -228,12 +228,11 @@ class SimulatedPath(Path):
 
 
 class BandwidthTestbed(Testbed):
-    """See the module."""
+    """See the module; the guest is the one in which the estimator runs."""
 
     def __init__(
         self,
         stage: Stage,
-        tested: Guest,
         receiver: Guest,
         others: Guest | None,
         path: Path,
@@ -243,7 +242,6 @@ class BandwidthTestbed(Testbed):
         super().__init__(stage)
         self.address = address  # of the receiver on the path
         self.path = path
-        self.tested = tested  # in which the estimator runs
         self.receiver = receiver  # where its packets are stamped
         self.others = others  # who send cross traffic; None where there is none
         self.others_cpu = others_cpu  # of the host, on which it is sent; None leaves it to the scheduler
@@ -293,7 +291,7 @@ class BandwidthTestbed(Testbed):
         except (AgentError, ChannelClosedError) as error:
             # Its end is noticed a little after what it has caused.
             await asyncio.sleep(_LOOK_S)
-            if self.tested.channel.closed:
+            if self.guest.channel.closed:
                 raise ChannelClosedError(str(error)) from error
             told = isinstance(error, AgentError) and error.code == "lost"
             if not told and (lost := self._lost()) is not None:
@@ -302,5 +300,5 @@ class BandwidthTestbed(Testbed):
 
     def _lost(self) -> str | None:
         known = {id(self.receiver): "the receiver", id(self.others): "the sender of the cross traffic"}
-        beside = [one for one in (*self.stage.guests, *self.stage.peers) if one is not self.tested]
+        beside = [one for one in (*self.stage.guests, *self.stage.peers) if one is not self.guest]
         return next((known.get(id(one), "the link emulator") for one in beside if one.channel.closed), None)
