@@ -133,16 +133,17 @@ class Suite(abc.ABC):
         """The parts (``provision/parts.py``) that the design needs beside the agent and its guests."""
         return ()
 
-    def missing_prerequisites(self) -> list[str]:
-        """What the design needs and this machine lacks, in words and with the remedy; starts nothing.
+    def lacking(self, cell: Cell) -> str | None:
+        """What this machine, or this user, lacks for a cell, in words and with the remedy; starts nothing."""
+        return None
 
-        It is said once before a run; the cells that need it are ``unsupported`` with the same words.
-        """
-        return []
+    def missing_prerequisites(self) -> list[str]:
+        """What is lacking for the design, said once before a run; the cells are ``unsupported`` with the same words."""
+        return [*dict.fromkeys(words for cell in self.cells() if (words := self.lacking(cell)) is not None)]
 
     def refusal(self, cell: Cell, platform: Platform) -> str | None:
-        """Why this user cannot have what a cell is measured on, and the remedy; None where he can, or may try."""
-        return None
+        """Why a cell cannot be measured on a platform, and the remedy; None where it can, or may be tried."""
+        return None if platform.simulated else self.lacking(cell)
 
     def to_do(self, platform: Platform) -> tuple[str, ...]:
         """What a person has to do at a platform before it is measured, in words."""

@@ -24,7 +24,6 @@ from virtgauge.errors import UnavailableError
 from virtgauge.forms import Section
 from virtgauge.host import tracing
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.platforms.base import Platform
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
 from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock
@@ -149,13 +148,8 @@ class TimingSuite(Suite):
     def needs(self) -> tuple[str, ...]:
         return ("ganesha",) if "io" in self.settings.loads else ()
 
-    def missing_prerequisites(self) -> list[str]:
-        cycles = self.settings.cycles
-        words = tracing.refused() if cycles is not None and cycles.trace else None
-        return [] if words is None else [words]
-
-    def refusal(self, cell: Cell, platform: Platform) -> str | None:
-        return tracing.refused() if "trace" in cell.factors and not platform.simulated else None
+    def lacking(self, cell: Cell) -> str | None:
+        return tracing.refused() if "trace" in cell.factors else None
 
     def _sleep_cells(self) -> Iterator[Cell]:
         s = self.settings

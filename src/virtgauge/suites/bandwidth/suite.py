@@ -19,7 +19,6 @@ from typing import Any
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host.rights import NETWORK, refusals
-from virtgauge.platforms.base import Platform
 from virtgauge.specs.bandwidth_formatting import AS_IS, PRECISE, SYSTEM
 from virtgauge.suites.bandwidth import program
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
@@ -47,12 +46,11 @@ class BandwidthSuite(Suite):
 
     def missing_prerequisites(self) -> list[str]:
         missing = program.missing_prerequisite() if "shim" in self.settings.through else None
-        lacking = [] if self.settings.as_is else refusals("the suite bandwidth", *NETWORK)
+        lacking = super().missing_prerequisites()
         return lacking if missing is None else [*lacking, f"the bandwidth suite's cells through shim: {missing}"]
 
-    def refusal(self, cell: Cell, platform: Platform) -> str | None:
-        lacking = [] if cell.as_is or platform.simulated else refusals("the suite bandwidth", *NETWORK)
-        return lacking[0] if lacking else None
+    def lacking(self, cell: Cell) -> str | None:
+        return None if cell.as_is else next(iter(refusals("the suite bandwidth", *NETWORK)), None)
 
     def cells(self) -> list[Cell]:
         s = self.settings

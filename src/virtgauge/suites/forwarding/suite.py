@@ -64,12 +64,8 @@ class ForwardingSuite(Suite):
     def needs(self) -> tuple[str, ...]:
         return ("openvswitch",) if self.settings.switch == "openvswitch" else ()
 
-    def missing_prerequisites(self) -> list[str]:
-        return refusals("the suite forwarding", *NETWORK)
-
-    def refusal(self, cell: Cell, platform: Platform) -> str | None:
-        lacking = [] if platform.simulated else self.missing_prerequisites()
-        return lacking[0] if lacking else None
+    def lacking(self, cell: Cell) -> str | None:
+        return next(iter(refusals("the suite forwarding", *NETWORK)), None)
 
     def cells(self) -> list[Cell]:
         names = [*self.settings.shares(), *([WORST] if WORST in self.settings.vectors else [])]

@@ -60,7 +60,7 @@ class IsolationSuite(Suite):
     def missing_prerequisites(self) -> list[str]:
         s = self.settings
         ours = not s.policy_set_by_hand and set(s.policies) != {NOTHING}
-        lacking = dict.fromkeys(why for cell in self.cells() if (why := self._lacking(cell)) is not None)
+        lacking = super().missing_prerequisites()
         return [*lacking, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
 
     def refusal(self, cell: Cell, platform: Platform) -> str | None:
@@ -70,9 +70,9 @@ class IsolationSuite(Suite):
         if most is not None and spec.where.capacity > most:
             wanted = f"{spec.where.capacity} virtual processors"
             return f"cores = '{spec.cores}': {wanted}, of which {platform.label} has {most}"
-        return self._lacking(cell, fills_memory=platform.fills_memory)
+        return self.lacking(cell, fills_memory=platform.fills_memory)
 
-    def _lacking(self, cell: Cell, *, fills_memory: bool = False) -> str | None:
+    def lacking(self, cell: Cell, *, fills_memory: bool = False) -> str | None:
         """What this machine lacks for a cell; memory only where blocks, or the platform, take all that guests have."""
         spec, available_mib = self._testbeds[cell.testbed], self._available_mib
         if (why := _lacks_cpu(spec)) is not None or spec.as_is or not (fills_memory or self._blocks(cell.params)):

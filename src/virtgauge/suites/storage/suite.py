@@ -22,7 +22,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from virtgauge.host.rights import NETWORK, refusals
 from virtgauge.ledger.records import Flag
-from virtgauge.platforms.base import Platform
 from virtgauge.platforms.local import NO_IMAGE
 from virtgauge.specs.storage_formatting import WRITES
 from virtgauge.suites.base import Cell, Measurement, Suite
@@ -83,11 +82,10 @@ class StorageSuite(Suite):
         lacking = refusals(f"the suite storage: {served}", *NETWORK) if served else []
         return [*lacking, *missing, *(words for words in passwords if words is not None)]
 
-    def refusal(self, cell: Cell, platform: Platform) -> str | None:
-        if platform.simulated or self._testbeds[cell.testbed].database is None:
+    def lacking(self, cell: Cell) -> str | None:
+        if cell.as_is or self._testbeds[cell.testbed].database is None:
             return None
-        lacking = [] if cell.as_is else refusals(f"the suite storage: {cell.factors['database']}", *NETWORK)
-        return lacking[0] if lacking else None
+        return next(iter(refusals(f"the suite storage: {cell.factors['database']}", *NETWORK)), None)
 
     def cells(self) -> list[Cell]:
         s, cells = self.settings, list[Cell]()
