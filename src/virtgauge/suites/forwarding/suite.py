@@ -127,9 +127,8 @@ class ForwardingSuite(Suite):
         highest = min(calibration.limit_pps, settings.max_pps, medium_pps or calibration.limit_pps)
         limits = Limits(settings.min_pps, max(highest, settings.min_pps * 1.01))
         tally = Tally(testbed, frame_bytes, settings.ledger_tolerance, await testbed.drop_counters())
-        trials = _CellTrials(settings, tally, limits, on_progress)
-        shares, search, searched = await trials.search(vector)
-        latencies, bursts, soaked = await trials.at_throughput(shares, search.ndr.rate_pps)
+        shares, search, searched = await self._search(vector, tally, limits, on_progress)
+        latencies, bursts, soaked = await self._at_throughput(search, shares, tally, limits, on_progress)
         unbound, together = testbed.unbound, add_accountings(tally.ledgers)
         flags = [*_limits_met(search, calibration, medium_pps), *_late(latencies, soaked, settings)]
         few = _with_few_frames(settings, shares, search.ndr.rate_pps)
@@ -183,6 +182,53 @@ class ForwardingSuite(Suite):
         }
         return Measurement(result, histograms, {}, tuple(flags), guest_clocks=added_up(tally.clocks))
 
+    async def _search(
+        self, vector: str, tally: Tally, limits: Limits, on_progress: Callable[[float], None]
+    ) -> tuple[Shares, SearchResult, tuple[str, ...]]:
+        """The vector (of the worst, the one found), its search, and the vectors that were searched."""
+        method = self.settings.search_method()
+        if vector != WORST:
+            shares = self.settings.shares()[vector]
+            return shares, await method.run(tally.offering(shares), limits), (vector,)
+        vectors = self.settings.two_level_shares()
+        name, result, searched = await find_worst(
+            {name: tally.offering(shares) for name, shares in vectors.items()},
+            method,
+            limits,
+            challenge_s=self.settings.length_of_trial_s,
+            on_vector=lambda done: on_progress(_SEARCH_PART * done / len(vectors)),
+        )
+        return vectors[name], result, searched
+
+    async def _at_throughput(
+        self, search: SearchResult, shares: Shares, tally: Tally, limits: Limits, on_progress: Callable[[float], None]
+    ) -> tuple[list[LatencyAtLoad], BackToBack | None, tuple[TrialResult, ...]]:
+        """Latency, bursts and a soak, which are defined at the throughput alone: none without one."""
+        settings, throughput = self.settings, search.ndr.rate_pps
+        if throughput is None:
+            return [], None, ()
+        measuring = (1 - _SEARCH_PART) / (2 if settings.soak_s else 1)
+        latencies = await latency_at_loads(
+            tally.offering(shares, tagged=settings.tagged_latency),
+            settings,
+            throughput,
+            limits.max_pps,
+            lambda done: on_progress(_SEARCH_PART + measuring * done),
+        )
+        bursts, soaked = None, tuple[TrialResult, ...]()
+        if settings.back_to_back:
+
+            async def burst(frames: int, rate_pps: float) -> TrialResult:
+                return await tally.measure(shares, rate_pps, frames / rate_pps, burst=frames)
+
+            bursts = await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
+        if settings.soak_s:
+            rate_pps = min(throughput * settings.soak_load / 100, limits.max_pps)
+            soaked = await soak(
+                tally.offering(shares), rate_pps, settings.soak_s, lambda done: on_progress(1 - measuring * (1 - done))
+            )
+        return latencies, bursts, soaked
+
 
 def _limit_level(limit: float | str | None) -> str:
     return "none" if limit is None else limit if isinstance(limit, str) else f"{limit:g}"
@@ -210,6 +256,9 @@ class Tally:
         self.ledgers.append(await self._ledger(trial))
         return trial
 
+    def offering(self, shares: Shares, *, tagged: bool = False) -> Offer:
+        return functools.partial(self.measure, shares, tagged=tagged)
+
     async def _ledger(self, trial: TrialResult) -> LossAccounting:
         before, self._counters = self._counters, await self._lab.drop_counters()
         # A place that is known by a difference goes back when frames that were under way have passed it after all.
@@ -219,67 +268,6 @@ class Tally:
         ]
         tester = [DropCounter(f"tester: {place}", frames) for place, frames in trial.drops.items()]
         return close_accounting([flow.lost for flow in trial.flows], [*since, *tester], tolerance_share=self._tolerance)
-
-
-@dataclasses.dataclass(frozen=True)
-class _CellTrials:
-    """What the trials of a cell have in common."""
-
-    settings: ForwardingSettings
-    tally: Tally
-    limits: Limits
-    on_progress: Callable[[float], None]
-
-    async def search(self, vector: str) -> tuple[Shares, SearchResult, tuple[str, ...]]:
-        """The vector (of the worst, the one found), its search, and the vectors that were searched."""
-        method = self.settings.search_method()
-        if vector != WORST:
-            shares = self.settings.shares()[vector]
-            return shares, await method.run(self._load(shares), self.limits), (vector,)
-        vectors = self.settings.two_level_shares()
-        name, result, searched = await find_worst(
-            {name: self._load(shares) for name, shares in vectors.items()},
-            method,
-            self.limits,
-            challenge_s=self.settings.length_of_trial_s,
-            on_vector=lambda done: self.on_progress(_SEARCH_PART * done / len(vectors)),
-        )
-        return vectors[name], result, searched
-
-    def _load(self, shares: Shares, *, tagged: bool = False) -> Offer:
-        return functools.partial(self.tally.measure, shares, tagged=tagged)
-
-    async def at_throughput(
-        self, shares: Shares, throughput: float | None
-    ) -> tuple[list[LatencyAtLoad], BackToBack | None, tuple[TrialResult, ...]]:
-        """Latency, bursts and a soak, which are defined at the throughput alone: none without one."""
-        settings, limits = self.settings, self.limits
-        if throughput is None:
-            return [], None, ()
-        measuring = (1 - _SEARCH_PART) / (2 if settings.soak_s else 1)
-        latencies = await latency_at_loads(
-            self._load(shares, tagged=settings.tagged_latency),
-            settings,
-            throughput,
-            limits.max_pps,
-            lambda done: self.on_progress(_SEARCH_PART + measuring * done),
-        )
-        bursts, soaked = None, tuple[TrialResult, ...]()
-        if settings.back_to_back:
-
-            async def burst(frames: int, rate_pps: float) -> TrialResult:
-                return await self.tally.measure(shares, rate_pps, frames / rate_pps, burst=frames)
-
-            bursts = await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
-        if settings.soak_s:
-            rate_pps = min(throughput * settings.soak_load / 100, limits.max_pps)
-            soaked = await soak(
-                self._load(shares),
-                rate_pps,
-                settings.soak_s,
-                on_progress=lambda done: self.on_progress(1 - measuring * (1 - done)),
-            )
-        return latencies, bursts, soaked
 
 
 def _limits_met(search: SearchResult, tester: TesterCalibration, medium_pps: float | None) -> Iterator[Flag]:
