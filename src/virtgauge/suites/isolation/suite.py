@@ -137,13 +137,26 @@ class IsolationSuite(Suite):
                     yield policy, on, share
 
     def _cell(self, factors: dict[str, str], testbed: TestbedSpec) -> Cell:
-        params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
-        filled_s = _filled_s(self.settings, params, _USUAL_FILL_BPS)
-        expected_s = self.settings.warmup_s + self.settings.seconds + 0.3 + filled_s
-        expected_s += 2 * LOOK_S if self.settings.policy_set_by_hand else 0
-        within_s = timeout_s(self.settings, params)
+        s, share = self.settings, float(factors["share"]) / 100
+        params: dict[str, Any] = {**factors, "intensity": int(factors["intensity"]), "share": share}
+        expected_s = s.warmup_s + s.seconds + 0.3 + self._filled_s(params, _USUAL_FILL_BPS)
+        expected_s += 2 * LOOK_S if s.policy_set_by_hand else 0
+        # Generous, for a guest with a small share of the CPUs or of its disk prepares slowly.
+        within_s = s.warmup_s + 2 * s.seconds + _ANSWER_S + _SHARED_ANSWER_S / share
+        within_s += self._filled_s(params, _FILL_BPS, _FILL_BLOCK_S)
         pair = "pair" if testbed.as_is else ""
         return Cell(self.name, "kernel", factors, params, within_s, testbed.name, expected_s, pair)
+
+    def _filled_s(self, params: Mapping[str, Any], bps: float, block_s: float = 0.0) -> float:
+        """How long it takes to fill the files of a trial, at so many bytes a second and so long for each block."""
+        settings = self.settings
+        if params["policy"] == "disk-limit":
+            bps = min(bps, float(params["share"]) * settings.disk_full_mb_per_s * 1e6)
+        on_disk = uses_disk(params["benchmark"]) + uses_disk(params["load"])
+        threads = len(settings.host_cpus) if params["cores"] == "all" else 1
+        file_bytes = settings.disk_file_mib * 2**20
+        blocks = file_bytes / (min(settings.disk_random_kib, settings.disk_sequential_kib) * 2**10)
+        return float(on_disk * threads * (file_bytes / bps + blocks * block_s))
 
     @property
     def _bound_by_hand(self) -> bool:
@@ -248,24 +261,6 @@ def _lacks_cpu(spec: TestbedSpec) -> str | None:
     if spec.cores != "1-apart" or not spec.where.shared:
         return None
     return f"cores = '1-apart': each guest needs a CPU of its own, and CPU {spec.where.tested[0]} is the only one here"
-
-
-def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
-    """When a trial is given up: generous, for a guest with a small share of the CPUs or of its disk prepares slowly."""
-    filled_s = _filled_s(settings, params, _FILL_BPS, _FILL_BLOCK_S)
-    answer_s = _ANSWER_S + _SHARED_ANSWER_S / float(params["share"])
-    return settings.warmup_s + 2 * settings.seconds + answer_s + filled_s
-
-
-def _filled_s(settings: IsolationSettings, params: Mapping[str, Any], bps: float, block_s: float = 0.0) -> float:
-    """How long it takes to fill the files of a trial, at so many bytes a second and so long for each block."""
-    if params["policy"] == "disk-limit":
-        bps = min(bps, float(params["share"]) * settings.disk_full_mb_per_s * 1e6)
-    on_disk = uses_disk(params["benchmark"]) + uses_disk(params["load"])
-    threads = len(settings.host_cpus) if params["cores"] == "all" else 1
-    file_bytes = settings.disk_file_mib * 2**20
-    blocks = file_bytes / (min(settings.disk_random_kib, settings.disk_sequential_kib) * 2**10)
-    return float(on_disk * threads * (file_bytes / bps + blocks * block_s))
 
 
 async def _in_force(
