@@ -59,13 +59,10 @@ def decode_histogram(value: Mapping[str, Any]) -> Histogram:
     )
 
 
-def counted_histogram(value: Mapping[str, Any] | None) -> Histogram | None:
-    """The same; None where nothing was counted."""
-    return None if value is None or int(value["n"]) == 0 else decode_histogram(value)
-
-
-CountedHistogram = Annotated[Histogram | None, PlainValidator(counted_histogram)]
-"""Likewise as a field of what is :func:`decoded`."""
+CountedHistogram = Annotated[
+    Histogram | None, PlainValidator(lambda value: None if value is None or not value["n"] else decode_histogram(value))
+]
+"""The same as a field of what is :func:`decoded`; None where nothing was counted."""
 
 
 def _numbers(value: bytes | Sequence[int]) -> npt.NDArray[np.int64]:

@@ -19,7 +19,6 @@ from virtgauge.suites.registry import SUITES
 Settings = Mapping[str, Any]
 
 _SAY_NOTHING = frozenset({"reservoir"})  # Settings that no figure depends on
-_Concerns = Callable[[str, Mapping[str, str]], bool]  # Whether a setting has to do with a cell, by its probe and levels
 
 _OWN_VECTORS = ("k=", "equal", "zipf", "worst")  # Of forwarding, by their names; another is the user's
 _OF_DISKS = ("disk_file_mib", "disk_sequential_kib", "disk_random_kib", "disk_mib")
@@ -33,7 +32,7 @@ def _uses_disk(probe: str, factors: Mapping[str, str]) -> bool:
     return any(map(uses_disk, (factors["benchmark"], factors["load"])))
 
 
-_CONCERN: Mapping[tuple[str, str], _Concerns] = {
+_CONCERN: Mapping[tuple[str, str], Callable[[str, Mapping[str, str]], bool]] = {
     ("timing", "reads"): lambda probe, factors: probe == "timer_cost",
     ("timing", "sleep_samples"): lambda probe, factors: probe == "sleep_lateness",
     ("timing", "cpu_threads"): lambda probe, factors: factors.get("load") == "cpu",
@@ -61,7 +60,7 @@ _CONCERN: Mapping[tuple[str, str], _Concerns] = {
     ("storage", "knee_steps"): lambda probe, factors: probe == "knee",
     ("storage", "crash_after_s"): lambda probe, factors: probe == "crash",
 }
-"""Settings of only some of a suite's cells; every other one is of all."""
+"""Settings of only some of a suite's cells: whether one concerns a cell, by its probe and levels. Others are of all."""
 
 
 def plan_of(manifest: Manifest) -> Plan | None:
