@@ -115,13 +115,22 @@ def take_live_frames(namespace: Namespace, interface: str) -> None:
         namespace.run(lambda: _switch(interface, _GENERIC_RECEIVE, True))
 
 
-def open_tap(lab: Namespace, nic: Nic, queues: int = 1) -> tuple[int, ...]:
+def open_tap(lab: Namespace, nic: Nic, queues: int = 1, *, header: bool = False) -> tuple[int, ...]:
     """A tap in the lab for a virtual machine, by a descriptor for each pair of queues.
 
-    It is gone when these and their copies are closed.  Its frames have no header of offloads, so that a guest computes
-    its checksums and sends no segment larger than a frame.
+    It is gone when these and their copies are closed.  Without a header of offloads on its frames, a guest computes its
+    checksums and sends no segment larger than a frame.
     """
-    return _tap(lab, nic, _IFF_MULTI_QUEUE if queues > 1 else 0, queues)
+    flags = (_IFF_MULTI_QUEUE if queues > 1 else 0) | (_IFF_VNET_HDR if header else 0)
+
+    def inside() -> tuple[int, ...]:
+        with _attached(_TUN, nic.port, flags, queues) as opened, IPRoute() as route:
+            disable_all([nic.port])
+            route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
+            return opened
+
+    with network_error(f"the tap {nic.port} cannot be made"):
+        return lab.run(inside)
 
 
 def keep_tap(lab: Namespace, nic: Nic) -> None:
@@ -129,7 +138,7 @@ def keep_tap(lab: Namespace, nic: Nic) -> None:
 
     Who opens it decides about the offloads of what it takes; :func:`disable_all` afterwards decides anew.
     """
-    (descriptor,) = _tap(lab, nic, _IFF_VNET_HDR, 1)
+    (descriptor,) = open_tap(lab, nic, header=True)
     try:
         fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
     finally:
@@ -141,17 +150,6 @@ def persistent_tap(name: str) -> None:
     with _attached(_TUN, name) as (descriptor,):
         fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
     os.close(descriptor)
-
-
-def _tap(lab: Namespace, nic: Nic, flags: int, queues: int) -> tuple[int, ...]:
-    def inside() -> tuple[int, ...]:
-        with _attached(_TUN, nic.port, flags, queues) as opened, IPRoute() as route:
-            disable_all([nic.port])
-            route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
-            return opened
-
-    with network_error(f"the tap {nic.port} cannot be made"):
-        return lab.run(inside)
 
 
 @contextlib.contextmanager
