@@ -21,8 +21,8 @@ from virtgauge.ledger.records import Flag, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell, read_results
-from virtgauge.results.measure import Across, Better, Derived, Field, Measure, Relation, Statistic, field
-from virtgauge.results.quantities import COUNT, OPERATION_RATE, SHARE
+from virtgauge.results.measure import Across, Better, Derived, Field, Measure, Statistic, field
+from virtgauge.results.quantities import COUNT
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import MEASURES, find_measure
 
@@ -126,29 +126,19 @@ def test_a_result_that_sqlite_cannot_read_is_read_all_the_same(tmp_path: Path) -
     assert table.values(RATE, CELL, "host") == {0: 5.0}
 
 
-def test_derived_figures_and_quotients_need_both_of_their_parts(tmp_path: Path) -> None:
+def test_derived_figures_need_both_of_their_parts(tmp_path: Path) -> None:
     made = {"a": {"x": 6.0, "y": 3.0}, "b": {"x": 1.0, "y": 0.0}, "c": {"x": 1.0}}
     trials = [
         record("host", block, None, key=level, factors={"database": "sqlite", "level": level}, result=result)
         for block, (level, result) in enumerate(made.items())
     ]
-    more = [
-        record("aa", 0, None, key=f"aa-{level}", factors={"database": "sqlite", "level": level}, result=made["a"])
-        for level in ("a", "b")
-    ]
-    table = table_of(tmp_path, *trials, *more)
+    table = table_of(tmp_path, *trials)
     with np.errstate(divide="ignore"):
         parts = (field("x"), field("y"))
         quotient = Derived(parts, lambda x, y: np.where(y == 0, np.nan, x / y))
         measure = Measure("storage", "quotient", COUNT, Better.HIGHER, "x / y", RATE.probes, quotient)
         found = [table.values(measure, cell, "host") for cell in table.cells()]
     assert found == [{0: 2.0}, {}, {}]
-    other = Relation({"level": "a"})
-    share = Measure("storage", "share", SHARE, Better.HIGHER, "of a", RATE.probes, field("x"), relative_to=other)
-    level_a, level_b, _ = table.cells()
-    assert table.values(share, level_a, "host") == {}, "a cell is not divided by itself"
-    assert table.values(share, level_b, "host") == {}, "another block is no base"
-    assert table.values(share, level_b, "aa") == {0: 100.0}
 
 
 def test_figures_and_comparisons_are_those_of_each_trial_by_itself(tmp_path: Path) -> None:
@@ -194,16 +184,7 @@ def one_by_one(ledger: Ledger, measures: list[Measure]) -> dict[tuple[str, Cell,
             if (value := value_of(measure.source, trial.result, statistics)) is not None:
                 cell = Cell(trial.suite, trial.probe, tuple(trial.factors.items()))
                 found.setdefault((measure.name, cell, trial.arm), {})[trial.block] = value
-    cells = {frozenset(cell.levels): cell for _, cell, _ in found}
-    divided: dict[tuple[str, Cell, str], dict[int, float]] = {}
-    for measure in (one for one in measures if one.relative_to is not None):
-        for (name, cell, arm), own_values in [*found.items()]:
-            if name == measure.name:
-                levels = measure.relative_to(cell.factors)
-                base = {} if levels is None else found.get((name, cells[frozenset(levels.items())], arm), {})
-                shares = {block: 100 * value / base[block] for block, value in own_values.items() if base.get(block)}
-                divided[name, cell, arm] = shares
-    return {**found, **divided}
+    return found
 
 
 def _agrees(ledger: Ledger, suite: str) -> None:
@@ -345,8 +326,3 @@ def test_the_median_of_a_clock_takes_20_values_and_its_maximum_one(tmp_path: Pat
         measure = find_measure("timing", f"timer_cost.{name}")
         assert [*table.values(measure, cell, "host")] == blocks
         assert np.flatnonzero(~np.isnan(table.column(measure))).tolist() == blocks
-
-
-def test_a_measure_in_per_cent_is_a_share() -> None:
-    with pytest.raises(ValueError, match="is a share"):
-        Measure("s", "m", OPERATION_RATE, Better.HIGHER, "", frozenset(), field("x"), relative_to=Relation({}))

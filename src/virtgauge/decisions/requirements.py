@@ -54,7 +54,7 @@ class BoundRequirement:
         return (
             cell.suite == self.measure.suite
             and cell.probe in self.measure.probes
-            and (self.measure.relative_to is None or self.measure.relative_to(levels) is not None)
+            and (not self.measure.relative_to or self.measure.base_of(cell) is not None)
             and all(levels.get(factor) in wanted for factor, wanted in self.required.conditions.items())
         )
 

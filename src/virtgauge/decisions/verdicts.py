@@ -214,10 +214,8 @@ class Judge:
         measure, table = requirement.measure, self._table
         valid = set(_of_host(table.numbers(cell, arm), host))
         failed = _of_host(table.failed(cell, arm), host)
-        levels = measure.relative_to(cell.factors) if measure.relative_to else None
-        if levels is not None:
-            base = table.find(cell.suite, cell.probe, levels)
-            valid &= set() if base is None else table.numbers(base, arm).keys()
+        if (base := measure.base_of(cell)) is not None:
+            valid &= table.numbers(base, arm).keys()
         if requirement.relative:
             valid &= table.numbers(cell, table.reference).keys()
         lacking, every = len(valid.difference(told)), requirement.required.of == "every"
@@ -325,12 +323,10 @@ def needed_for(
     for verdict in verdicts:
         for cell in verdict.cells:
             if cell.open:
+                required = known[verdict.requirement]
+                against = references if required.watch is None else set()
                 # With the cell that its figure is divided by.
-                relative_to = known[verdict.requirement].measure.relative_to
-                base = relative_to(cell.factors) if relative_to else None
-                bases = [] if base is None else [Cell(cell.suite, cell.probe, tuple(base.items()))]
-                against = references if known[verdict.requirement].watch is None else set()
-                for one in (cell.cell, *bases):
+                for one in filter(None, (cell.cell, required.measure.base_of(cell.cell))):
                     places |= {(arm, _loose(one)) for arm in {verdict.arm, *against}}
     return lambda arm, cell: (arm, _loose(cell)) in places
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.results.quantities import DURATION, SHARE, Quantity
+from virtgauge.results.quantities import DURATION, Quantity
 
 if TYPE_CHECKING:
     from virtgauge.results.columns import Cell
@@ -102,20 +102,6 @@ def field(*path: str, factor: float = 1.0) -> Field:
     return Field(path, factor)
 
 
-@dataclasses.dataclass(frozen=True)
-class Relation:
-    """What a figure is divided by, in per cent: the same arm's in another cell, in the same block."""
-
-    # of the factors in which the other cell differs; a cell that has them already has no such figure
-    levels: Mapping[str, str]
-
-    def __call__(self, factors: Mapping[str, str]) -> Mapping[str, str] | None:
-        """The levels of the other cell; None of a cell that it would be itself."""
-        if self.levels and all(factors.get(name, level) == level for name, level in self.levels.items()):
-            return None
-        return {**factors, **self.levels}
-
-
 class Watched(NamedTuple):
     """What one trial tells of the rare events for which it watched."""
 
@@ -147,7 +133,8 @@ class Measure:
     meaning: str  # in a clause
     probes: frozenset[str]  # of the trials that have it
     source: Source  # where a trial has it, in the base unit
-    relative_to: Relation | None = None  # what the figure is divided by; None where it stands alone
+    # levels of the cell by whose figure, of the same arm and block, this one's is divided; empty where it stands alone
+    relative_to: Mapping[str, str] = dataclasses.field(default_factory=dict)
     headline: bool = False  # whether it is among the few by which runs are compared when none is named
     lacking: str = ""  # why a valid trial may have no such figure, and what would help, in a clause
     # whether it is compared with the reference by the difference, because its ratio says little
@@ -156,14 +143,15 @@ class Measure:
     bounded_by: frozenset[str] = frozenset()  # flags of trials whose figure is a lower bound
     below_by: frozenset[str] = frozenset()  # flags of trials without the figure, for it is below all that was tried
 
-    def __post_init__(self) -> None:
-        if self.relative_to is not None and self.quantity is not SHARE:
-            raise ValueError(f"{self.name}: a quotient in per cent is a share")
-
     @property
     def full_name(self) -> str:
         """``timing.sleep_lateness.p99``."""
         return f"{self.suite}.{self.name}"
+
+    def base_of(self, cell: Cell) -> Cell | None:
+        """The cell by whose figure a cell's is divided; None without one, and of one that it would be itself."""
+        base = cell.at(**self.relative_to)
+        return None if base == cell else base
 
     @property
     def histogram(self) -> str | None:
@@ -205,7 +193,8 @@ def measures(
     """
     for name, quantity, better, meaning, source in told:
         own = frozenset({name.partition(".")[0]}) if probes is None else probes
-        yield Measure(suite, name, quantity, better, meaning, own, source, None, name in headline, lacking)
+        is_headline = name in headline
+        yield Measure(suite, name, quantity, better, meaning, own, source, headline=is_headline, lacking=lacking)
 
 
 def durations(

@@ -80,7 +80,6 @@ class ResultTable:
         self.ledger = ledger
         self._columns: dict[_Place, Column] = {}
         self._statistics: dict[str, dict[str, Column]] = {}
-        self._figures: dict[str, Column] = {}
         self._estimates: dict[_Figures, Estimate] = {}
         self._comparisons: dict[tuple[str, Cell, str, tuple[Cell, str]], Comparison] = {}
         self._identical: dict[tuple[str, Cell], Estimate | None] = {}
@@ -219,7 +218,7 @@ class ResultTable:
         if at.start == at.stop or cell.suite != measure.suite or cell.probe not in measure.probes:
             return np.empty(0, dtype=np.int64), np.empty(0)
         source = measure.source
-        if isinstance(source, Statistic) and source.otherwise is None and measure.relative_to is None:
+        if isinstance(source, Statistic) and source.otherwise is None:
             # Straight from what is known already: a column of each measure would take it all once more.
             found, _ = self._statistic(source, self.trials.counted[at])
         else:
@@ -320,10 +319,7 @@ class ResultTable:
 
     def column(self, measure: Measure) -> Column:
         """The figure of each trial of :attr:`Trials.counted`, in that order; NaN where it has none."""
-        if measure.full_name not in self._figures:
-            own = self._source(measure, measure.source)
-            self._figures[measure.full_name] = own if measure.relative_to is None else self._divided(measure, own)
-        return self._figures[measure.full_name]
+        return self._source(measure, measure.source)
 
     def read(self, measures: Iterable[Measure]) -> None:
         """Read what several measures need and no more, at once, which saves going through the ledger for each."""
@@ -447,26 +443,6 @@ class ResultTable:
         """The first and the last trial of the table."""
         numbers = self.trials.number
         return (int(numbers[0]), int(numbers[-1])) if numbers.size else (0, 0)
-
-    def _divided(self, measure: Measure, own: Column) -> Column:
-        """The quotients of a measure that is relative to another place; NaN where there is nothing to divide by."""
-        relation, trials = measure.relative_to, self.trials
-        assert relation is not None
-        found = self._empty()
-        blocks = trials.block[trials.counted]
-        for cell in trials.cells:
-            levels = relation(cell.factors) if cell.suite == measure.suite and cell.probe in measure.probes else None
-            base = None if levels is None else self.find(cell.suite, cell.probe, levels)
-            for arm in trials.arms if base is not None else ():
-                assert base is not None
-                here = trials.counted_at(cell, arm)
-                there = trials.counted_at(base, arm)
-                _, mine, other = np.intersect1d(blocks[here], blocks[there], assume_unique=True, return_indices=True)
-                divisor = own[there][other]
-                usable = (divisor != 0) & ~np.isnan(divisor)
-                with np.errstate(over="ignore"):  # a figure of a damaged run, told as infinite
-                    found[here.start + mine[usable]] = 100 * own[here][mine][usable] / divisor[usable]
-        return found
 
     # -- distributions -----------------------------------------------------------------------------------
 

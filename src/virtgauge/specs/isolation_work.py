@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from virtgauge.results import measure
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Across, Better, Column, Derived, Measure, Statistic, durations, field, measures
 from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE
@@ -137,6 +136,11 @@ def _kept(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
     return _paired(effort(table, cell, arm), due, "without load and policy")
 
 
+def _kept_of_rate(table: ResultTable, cell: Cell, arm: str) -> Blocks:
+    base: Blocks = {} if is_alone(cell) else effort(table, unloaded(cell), arm)
+    return {block: 100 * work / base[block] for block, work in effort(table, cell, arm).items() if base.get(block)}
+
+
 def _given(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
     return _paired(effort(table, cell, arm), effort(table, unbounded(cell), arm), "without the policy")
 
@@ -195,7 +199,7 @@ def isolation_measures() -> Iterator[Measure]:
         headline=("work",),
     )
     meaning = "the work beside a load, of that without it in the same repetition"
-    yield Measure("isolation", "kept", SHARE, _HIGHER, meaning, _KERNEL, EFFORT.source, measure.Relation(_IDLE), True)
+    yield Measure("isolation", "kept", SHARE, _HIGHER, meaning, _KERNEL, Across(_kept_of_rate), _IDLE, headline=True)
     promise = Derived((_CPU_TESTED, _ENTITLED), _percent_of)
     yield from _measures(
         ("entitlement", SHARE, _HIGHER, "CPU time received of that which was promised", promise),
