@@ -151,14 +151,9 @@ class ResultTable:
         """Those that were tried, in the order of the ledger."""
         return tuple(dict.fromkeys(cell.suite for cell in self.trials.cells))
 
-    def cells(self, suite: str | None = None, probe: str | None = None, **levels: str) -> list[Cell]:
-        """The cells that were tried, in the order of the ledger: all, or those of a suite, a probe, or some levels."""
-        wanted = set(levels.items())
-        return [
-            cell
-            for cell in self.trials.cells
-            if suite in (None, cell.suite) and probe in (None, cell.probe) and wanted <= set(cell.levels)
-        ]
+    def cells(self, suite: str | None = None) -> list[Cell]:
+        """The cells that were tried, in the order of the ledger: all, or those of a suite."""
+        return [cell for cell in self.trials.cells if suite in (None, cell.suite)]
 
     @functools.cached_property
     def _found(self) -> dict[_CellPlace, Cell]:
