@@ -64,15 +64,15 @@ class Effect:
 
 
 def aligned_rank_anova(
-    values: Values, between: Collection[int] | None = None, effects: Sequence[tuple[int, ...]] = ()
+    values: Values, between: Collection[int], effects: Sequence[tuple[int, ...]] = ()
 ) -> tuple[Effect, ...]:
     """Every main effect and interaction of a balanced full factorial of one to three factors.
 
     Args:
         values: an axis for each factor and a last one for the repetitions: shape (levels…, n), n ≥ 2.
-        between: None: every value is from a unit of its own.  Otherwise place r of the last axis is one unit for each
-            combination of levels of *these* factors, and was measured at every level of the others.  ``()``: n units
-            in all, each measured in every cell.
+        between: place r of the last axis is one unit for each combination of levels of *these* factors, and was
+            measured at every level of the others.  ``()``: n units in all, each measured in every cell; all of them:
+            every value is from a unit of its own.
         effects: those wanted alone, each by its axes in ascending order; all of them where none is named.
 
     Returns:
@@ -86,9 +86,7 @@ def aligned_rank_anova(
     return tuple(_effect(midranks(align(values, effect)), effect, units) for effect in effects or _effects(values))
 
 
-def anova(
-    values: Values, between: Collection[int] | None = None, effects: Sequence[tuple[int, ...]] = ()
-) -> tuple[Effect, ...]:
+def anova(values: Values, between: Collection[int], effects: Sequence[tuple[int, ...]] = ()) -> tuple[Effect, ...]:
     """The ordinary analysis of variance of the same design: same arguments, same order, no ranks."""
     units = _units(values, between)
     centred = values - values.mean()
@@ -132,17 +130,13 @@ def _effects(values: Values) -> list[tuple[int, ...]]:
     return [effect for size in range(1, values.ndim) for effect in itertools.combinations(axes, size)]
 
 
-def _effect(values: Values, effect: tuple[int, ...], units: tuple[int, ...] | None) -> Effect:
+def _effect(values: Values, effect: tuple[int, ...], units: tuple[int, ...]) -> Effect:
     levels, n = values.shape[:-1], values.shape[-1]
     ss = float((_estimate(values, effect) ** 2).sum()) * values.size / math.prod(levels[axis] for axis in effect)
     df = math.prod(levels[axis] - 1 for axis in effect)
-    rest = values - values.mean(axis=-1, keepdims=True)
-    df_error = math.prod(levels) * (n - 1)
-    within: tuple[int, ...] = ()
-    if units is not None:
-        within = tuple(axis for axis in effect if axis not in units)
-        rest = _estimate(rest, within, (*units, len(levels)))
-        df_error = math.prod(levels[axis] for axis in units) * (n - 1) * math.prod(levels[axis] - 1 for axis in within)
+    within = tuple(axis for axis in effect if axis not in units)
+    rest = _estimate(values - values.mean(axis=-1, keepdims=True), within, (*units, len(levels)))
+    df_error = math.prod(levels[axis] for axis in units) * (n - 1) * math.prod(levels[axis] - 1 for axis in within)
     ss_error = float((rest**2).sum()) * values.size / rest.size
     negligible = 1e-12 * float(((values - values.mean()) ** 2).sum())
     if ss <= negligible:
@@ -166,7 +160,7 @@ def _epsilon(rest: Values, within: tuple[int, ...]) -> float:
     return float(covariance.trace() ** 2 / (df * (covariance**2).sum()))
 
 
-def _units(values: Values, between: Collection[int] | None) -> tuple[int, ...] | None:
+def _units(values: Values, between: Collection[int]) -> tuple[int, ...]:
     factors = values.ndim - 1
     if not 1 <= factors <= MOST_FACTORS:
         raise ValueError(f"one to {MOST_FACTORS} factors, not {factors}")
@@ -176,8 +170,6 @@ def _units(values: Values, between: Collection[int] | None) -> tuple[int, ...] |
         raise ValueError("a single value in each cell: an interaction cannot be told from chance")
     if not np.isfinite(values).all():
         raise ValueError("a cell lacks a value: alignment needs the whole balanced design")
-    if between is None:
-        return None
     if not set(between) <= set(range(factors)):
         raise ValueError(f"between must name factors, not {sorted(between)}")
     return tuple(sorted(set(between)))
