@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from virtgauge.analysis.kernel_trace import FAIR, IDLE, NOBODY, Event, Window, handler_of
-from virtgauge.analysis.thread_states import ASLEEP, BLOCKED, GONE, RUNS, WAITS, States
-from virtgauge.analysis.thread_states import STOPPED as IS_STOPPED
-from virtgauge.analysis.whereabouts import Whereabouts, starting
+from virtgauge.analysis.threads import ASLEEP, BLOCKED, GONE, RUNS, WAITS, States, Whereabouts, starting
+from virtgauge.analysis.threads import STOPPED as IS_STOPPED
 
 # Causes.
 ABOVE = "above"  # an event was due, and the processor had none: hypervisor, firmware, an idle state, interrupts off
