@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -97,6 +97,19 @@ class Figures:
         names = [name for name in sorted(figure.levels) if name not in left_out] if alike is None else alike
         of_one_arm = "arm" in alike if alike is not None else not {*without} & {*self.file.of_arms}
         return (figure.arm if of_one_arm else "", *((name, figure.level(name)) for name in names if name != "arm"))
+
+    def pairs(
+        self,
+        first: Iterable[Figure],
+        second: Iterable[Figure],
+        without: Iterable[str],
+        alike: Iterable[str] | None = None,
+    ) -> Iterator[tuple[Figure, Figure]]:
+        """Figures of both that stand at one place (:meth:`place`), but for themselves."""
+        place = functools.partial(self.place, without=without, alike=alike)
+        there = {place(some[0]): some for some in grouped(second, place)}
+        for one in first:
+            yield from ((one, other) for other in there.get(place(one), ()) if other is not one)
 
     def select(self, measure: str, cells: Cells, which: str = "each") -> Sequence[Figure]:
         """Figures of a measure at some levels: all, or the ``lowest`` or ``highest`` alone."""
