@@ -44,11 +44,8 @@ class Context:
     @functools.cached_property
     def cells(self) -> list[Cell]:
         """Every cell of the suite that was tried, ordered by its factors."""
-        tried = self.table.cells(self.spec.name)
-        levels = {one.name: list(dict.fromkeys(one.level(cell) for cell in tried)) for one in self.spec.factors}
-        return sorted(
-            tried, key=lambda cell: [one.rank(one.level(cell), levels[one.name]) for one in self.spec.factors]
-        )
+        groups = self.groups(self.table.cells(self.spec.name), [one.name for one in self.spec.factors])
+        return [cell for group in groups.values() for cell in group]
 
     @functools.cached_property
     def arms(self) -> list[ArmRecord]:
@@ -85,11 +82,8 @@ class Context:
 
     def fits(self, cell: Cell, where: Where) -> bool:
         """Whether a cell has these levels."""
-        for factor, wanted in where.items():
-            level = self.level(cell, factor)
-            if not (wanted(level) if callable(wanted) else level in wanted):
-                return False
-        return True
+        levels = ((self.level(cell, factor), wanted) for factor, wanted in where.items())
+        return all(wanted(level) if callable(wanted) else level in wanted for level, wanted in levels)
 
     def where(self, where: Where) -> list[Cell]:
         """The cells that have these levels."""
