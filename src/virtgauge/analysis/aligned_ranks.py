@@ -75,12 +75,9 @@ def aligned_rank_anova(
             every value is from a unit of its own.
         effects: those wanted alone, each by its axes in ascending order; all of them where none is named.
 
-    Returns:
-        Main effects first, then pairs, then all three; or those that were named, in their order.
-
-    Raises:
-        ValueError: there is no such design: a missing value, an unreplicated cell, a factor of one level, more
-            than three factors.  Nothing is filled in.
+    Returns main effects first, then pairs, then all three; or those that were named, in their order.  Raises
+    ValueError: there is no such design: a missing value (nothing is filled in), an unreplicated cell, a factor of one
+    level, more than three factors.
     """
     units = _units(values, between)
     return tuple(_effect(midranks(align(values, effect)), effect, units) for effect in effects or _effects(values))
@@ -103,9 +100,7 @@ def align(values: Values, effect: tuple[int, ...]) -> Values:
 def single_value_p(values: Values, factors: tuple[int, ...]) -> float:
     """The p of an effect on the ranks of a full factorial with one value a cell: the interaction of all is its error.
 
-    Args:
-        values: an axis for each factor.
-        factors: the axes of the effect, not all of them.
+    Values have an axis for each factor; the effect's are some of them, not all.
     """
     ranked = midranks(values)[..., None]
     every = tuple(range(values.ndim))

@@ -80,12 +80,8 @@ def candidate_of(
 ) -> tuple[int, Candidate]:
     """Of several series over the same places, that and its stretch for which chance has the smallest p.
 
-    Args:
-        series: of finite values, as they are: whoever wants ranks gives ranks.
-        groups: of neighbouring places, three or more, at whose bounds a stretch begins and ends.
-
-    Returns:
-        The index of the series, and the stretch; its p is that of any such one in all series together.
+    A stretch begins and ends at bounds of ``groups`` of neighbouring places, three or more.  Values are finite, and
+    taken as they are: whoever wants ranks gives ranks.  The p is that of any such stretch in all series together.
     """
     places = np.arange(len(series[0]))
     sizes = tuple(len(group) for group in np.array_split(places, groups))
@@ -114,8 +110,7 @@ def candidate_of(
 def segments(groups: Sequence[Values], level: float, seed: int, permutations: int = PERMUTATIONS) -> tuple[int, ...]:
     """Where a series changes: the indices of the last group of each part but the last, ascending.
 
-    Args:
-        level: the largest p that counts for the whole series; each cut divides it among the parts.
+    ``level`` is the largest p that counts for the whole series; each cut divides it among the parts.
     """
     if len(groups) < 2:
         return ()
@@ -182,9 +177,7 @@ def step_limit(levels: Sequence[float], before: int, after: int) -> float:
     is taken from the moving ranges of the whole series, by their median, which a few steps do not move (D. J. Wheeler
     & D. S. Chambers 1992, "Understanding Statistical Process Control", 2nd edition, chapter 3).
 
-    Args:
-        levels: of all runs in order, one value each.
-        before, after: how many runs each of the two parts has.
+    ``levels`` are those of all runs in order; the two parts have so many runs before, and after.
     """
     if len(levels) < 3:
         raise ValueError("needs at least three runs")

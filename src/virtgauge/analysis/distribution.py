@@ -54,11 +54,7 @@ class Distribution:
         return cls(values, counts.astype(np.uint64), float(samples.min()), float(samples.max()), float(samples.mean()))
 
     def quantiles(self, shares: Sequence[float]) -> npt.NDArray[np.float64]:
-        """The quantiles at these shares (each in 0…1), within the exact minimum and maximum.
-
-        Raises:
-            ValueError: nothing was counted.
-        """
+        """The quantiles at shares (0…1), within exact minimum and maximum. Raises ValueError: nothing was counted."""
         cumulated = np.cumsum(self.counts.astype(np.int64))  # not kept: a report holds every trial's distribution
         total = int(cumulated[-1]) if cumulated.size else 0
         if total == 0:
@@ -191,8 +187,7 @@ def ccdf(distribution: Distribution, points: int) -> tuple[npt.NDArray[np.float6
     the body; the first point, the last bins and the largest value always stay.  The last point's share is that of
     one value, at the exact maximum (nothing lies beyond it, and zero has no place on a logarithmic axis).
 
-    Returns:
-        ``values`` ascending and ``shares`` falling, both of shape (≤ points,).
+    Values ascend and shares fall; of either there are as many points, or fewer.
     """
     total = distribution.n
     beyond = total - np.cumsum(distribution.counts.astype(np.int64))

@@ -96,11 +96,10 @@ def expanded_tail(n: int, confidence: float) -> float:
 
 @functools.cache
 def median_weights(n: int) -> tuple[Whole, Whole, Values]:
-    """The exact bootstrap distribution of the median of n values.
+    """The exact bootstrap distribution of the median of n values, as ``(i, j, weight)``.
 
-    Returns:
-        ``(i, j, weight)``: a resample's median is the mean of the i-th and j-th order statistic (from 0) with
-        that probability.  For odd n, i = j.  Pairs less likely than 1e-12 are left out.
+    A resample's median is the mean of the i-th and j-th order statistic (from 0) with that probability.  For odd n,
+    i = j.  Pairs less likely than 1e-12 are left out.
     """
     rank = np.arange(1, n + 1)
     if n % 2:

@@ -31,13 +31,8 @@ def bits_per_s(frames_per_s: float, frame_bytes: int) -> float:
 def two_level_shares(guests: int, strong: int, light_share: float) -> Shares:
     """The paper's vector: the first k guests strongly loaded, the others slightly (equations 3 and 4, for O_tot = 1).
 
-    Args:
-        guests: N.
-        strong: k, from 1 to N; at k = N every guest has 1/N.
-        light_share: q, the part of the load that all slightly loaded guests together carry: at least 0 and below 1.
-
-    Raises:
-        ValueError: q would load the light guests more than the strong ones.
+    Of N ``guests`` k are ``strong``, from 1 to N (at k = N every guest has 1/N); all others together carry the part q
+    (``light_share``) of the load, at least 0 and below 1.  Raises ValueError: q would load them more than the strong.
     """
     if strong == guests:
         return equal_shares(guests)
@@ -61,11 +56,7 @@ def zipf_shares(guests: int, exponent: float) -> Shares:
 
 
 def shares_of(weights: Sequence[float]) -> Shares:
-    """A user's own vector: weights of any scale, none negative, brought to a sum of 1.
-
-    Raises:
-        ValueError: all are 0.
-    """
+    """A user's own vector: weights of any scale, none negative, brought to a sum of 1. Raises ValueError: all are 0."""
     total = math.fsum(weights)
     if total <= 0:
         raise ValueError("at least one weight must be above 0")
@@ -162,12 +153,8 @@ def close_accounting(
 ) -> LossAccounting:
     """Set losses against counters: a flow's own first, what remains against those that all flows share.
 
-    Args:
-        tolerance_share: part of the lost frames by which the sums may differ, for counters that are read while
-            frames are still under way.
-
-    Raises:
-        ValueError: a counter went backwards, or a loss is negative.
+    The sums may differ by ``tolerance_share`` of the lost frames, for counters that are read while frames are still
+    under way.  Raises ValueError: a counter went backwards, or a loss is negative.
     """
     if any(lost < 0 for lost in lost_by_flow):
         raise ValueError("a flow cannot lose fewer than no frames")

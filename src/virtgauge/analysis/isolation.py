@@ -43,16 +43,11 @@ def entitled_cpus(claims: Sequence[Claim], capacity: float) -> list[float]:
 
 
 def smallest_setting(points: Sequence[tuple[float, float]], target: float) -> float | None:
-    """The smallest share from which on every measured efficiency reaches the target.
+    """The smallest share from which on every measured efficiency reaches the target, by shares and efficiencies.
 
     Between the last share that misses and the first that does not, the efficiency is taken to change evenly.  No
-    statement is made beyond what was measured: where even the smallest share reaches the target, it is the answer.
-
-    Args:
-        points: share and efficiency at it (for instance the lower end of its interval), in any order.
-
-    Returns:
-        None where the largest share misses the target, or there is none at all.
+    statement is made beyond what was measured: where even the smallest share reaches the target, it is the answer; None
+    where the largest one misses it, or there is none at all.
     """
     ordered = sorted(points)
     if not ordered or ordered[-1][1] < target:

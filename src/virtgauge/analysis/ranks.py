@@ -124,8 +124,7 @@ def unit_ranks(levels: Sequence[Sequence[Guests]]) -> list[Values]:
     Values of one unit are correlated: pooled as if they were independent, they show a factor between units where there
     is none.  A rank counts as a share of its cell, 0…1, so that cells with fewer units weigh as much.
 
-    Args:
-        levels: for each level of the factor between units its values by unit, cell by cell, in the same order of cells.
+    ``levels`` are, for each level of the factor between units, its values by unit, in the same order of cells.
     """
     cells, at, units, values = _flat(levels)
     shares = _midranks_within(values, cells) / (np.bincount(cells)[cells] + 1)
@@ -181,10 +180,8 @@ def kruskal_wallis(groups: Sequence[Values], *, blocked: bool = False, exact: bo
     and 5.1 % of eighty.  With ``exact`` that of two groups of up to 100 values is, which χ² puts at 4.3 % instead of
     5.7 % for 1 2 3 5 | 4 6 7 8.
 
-    Where all values are equal nothing can differ: H is 0 and p is 1.
-
-    Raises:
-        ValueError: fewer than two groups, an empty one, blocks that are not whole, or a value that is no finite number.
+    Where all values are equal nothing can differ: H is 0 and p is 1.  Raises ValueError: fewer than two groups, an
+    empty one, blocks that are not whole, or a value that is no finite number.
     """
     parts, spread = _parts(groups, blocked=blocked)
     df, sizes, blocks = len(parts) - 1, tuple(map(len, parts)), len(parts[0]) if blocked else 1
@@ -208,10 +205,7 @@ def dunn(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False
 
     Each p is exact, if no group differs, in blocks, and with ``exact`` for two groups as in :func:`kruskal_wallis` and
     for more of up to 36 values together: the normal distribution finds 5.3 % of three groups of four below 5 %, and
-    below 1.7 %, Holm's first level, 0.4 % of three groups of three, of which 1 % are.
-
-    Raises:
-        ValueError: as :func:`kruskal_wallis`.
+    below 1.7 %, Holm's first level, 0.4 % of three groups of three, of which 1 % are.  Raises ValueError likewise.
     """
     parts, spread = _parts(groups, blocked=blocked)
     pairs = list(itertools.combinations(range(len(groups)), 2))
@@ -365,8 +359,7 @@ def least_attainable_dunn_p(
 def ranked(groups: Sequence[Values]) -> tuple[Values, tuple[int, ...]]:
     """The ranks of all values, group by group, and the groups' sizes.
 
-    Raises:
-        ValueError: fewer than two groups, an empty one, or a value that is no finite number.
+    Raises ValueError: fewer than two groups, an empty one, or a value that is no finite number.
     """
     values, sizes = _together(groups)
     return midranks(values), sizes
@@ -429,10 +422,8 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
     Two platforms that are measured with several functions under several loads are compared within each function and
     load.  The repetitions stay the units: what one adds to δ is the sum of what its values add in all strata, and the
     variance is taken over those sums.  So whatever a repetition's values have in common is counted once.  With a
-    single stratum this is Cliff's δ of two samples.  A stratum that one side lacks is left out.
-
-    Args:
-        strata: for each, the values of the two sides by repetition.
+    single stratum this is Cliff's δ of two samples.  A stratum that one side lacks is left out; each has the values of
+    the two sides by repetition.
     """
     whole = [sides for sides in strata if all(sides)]
     if not whole:

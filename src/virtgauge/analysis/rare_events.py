@@ -104,8 +104,7 @@ def decide_silence(
 ) -> Decision:
     """Judge a bound that nothing may exceed for so long: one value beyond it fails, so long without one passes.
 
-    Args:
-        largest: of each repetition, all of which have watched for ``watched_s`` together.
+    The values are the largest of each repetition, all of which have watched for ``watched_s`` together.
     """
     n = len(largest)
     if not n or watched_s <= 0:
@@ -248,10 +247,8 @@ def growth_p(course: Sequence[tuple[float, int]]) -> float:
     """How likely clusters come as late in the time watched where their rate stays.
 
     Laplace's test (D. R. Cox and P. A. W. Lewis 1966, "The Statistical Analysis of Series of Events", Methuen, section
-    3.3), one-sided; 1 where there are fewer than five.
-
-    Args:
-        course: of each repetition the seconds watched and the clusters, in the order of time.
+    3.3), one-sided; 1 where there are fewer than five.  The course has, of each repetition, the seconds watched and the
+    clusters, in the order of time.
     """
     seconds, counts = (np.array([one[place] for one in course], dtype=np.float64) for place in (0, 1))
     number, whole = counts.sum(), seconds.sum()

@@ -36,9 +36,7 @@ LEAST = 4  # And at least
 def running_steps(series: Sequence[Values], level: float) -> list[list[int]]:
     """Of each series the indices of the last value before each of its steps, ascending.
 
-    Args:
-        series: of finite levels each, in their order; one of fewer than twice :data:`LEAST` has no step.
-        level: the false discovery rate.
+    Levels are finite; a series of fewer than twice :data:`LEAST` has no step.  ``level`` is the false discovery rate.
     """
     p_values = place_p_values(series)
     long = [own for own in p_values if own.size]

@@ -73,9 +73,7 @@ def least_size(level: float) -> int:
 def rank_sum_distribution(doubled_ranks: tuple[int, ...], size: int) -> Values:
     """How likely each doubled sum from 0 is when ``size`` of the ranks are drawn without looking.
 
-    Args:
-        doubled_ranks: twice the midranks of all values, which is whole where ranks are halved.
-        size: of one of the samples.
+    Ranks are doubled, for midranks may be halves.
     """
     ways = np.zeros((size + 1, sum(sorted(doubled_ranks)[-size:]) + 1))
     ways[0, 0] = 1.0
@@ -130,11 +128,7 @@ def _place(chances: Values, nominal: float) -> tuple[int, float]:
 
 
 def shift_estimate(x: Sequence[float], y: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """By how much y lies above x, in their unit; ``n`` is the size of the smaller sample.
-
-    Raises:
-        ValueError: a value that is no finite number.
-    """
+    """By how much y lies above x, in their unit; ``n`` is the size of the smaller sample. Raises as :func:`_finite`."""
     m, n = len(x), len(y)
     if not m or not n:
         return Estimate.missing(unit, "one of the two has no valid repetition")
@@ -146,11 +140,7 @@ def shift_estimate(x: Sequence[float], y: Sequence[float], unit: str, nominal: f
 
 
 def paired_shift_estimate(differences: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """The shift that the differences within each block show, in their unit.
-
-    Raises:
-        ValueError: a value that is no finite number.
-    """
+    """The shift that the differences within each block show, in their unit. Raises as :func:`_finite`."""
     n = len(differences)
     if n == 0:
         return Estimate.missing(unit, "no block has a valid trial of both arms")
@@ -177,11 +167,7 @@ def _estimate(
 
 
 def mann_whitney_p(x: Sequence[float], y: Sequence[float]) -> float:
-    """Two-sided p of the hypothesis that x and y are of one distribution, exact with ties and without.
-
-    Raises:
-        ValueError: a value that is no finite number.
-    """
+    """Two-sided p of x and y being of one distribution, exact with ties and without. Raises as :func:`_finite`."""
     ranks = midranks(np.concatenate([_finite(x), _finite(y)]))
     n, size = ranks.size, min(len(x), len(y))
     own = ranks[: len(x)] if len(x) == size else ranks[len(x) :]
@@ -193,10 +179,9 @@ def mann_whitney_p(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Two-sided p of the hypothesis that differences lie symmetrically about 0, exact with ties; zeros are left out.
+    """Two-sided p of differences lying symmetrically about 0, exact with ties; zeros are left out.
 
-    Raises:
-        ValueError: a value that is no finite number.
+    Raises as :func:`_finite`.
     """
     values = _finite(differences)
     values = values[values != 0]
@@ -205,6 +190,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def _finite(values: Sequence[float]) -> Values:
+    """Raises ValueError: a value that is no finite number."""
     found = np.asarray(values, dtype=np.float64)
     if not np.isfinite(found).all():
         raise ValueError("a value that is missing or infinite has no rank")
@@ -346,9 +332,8 @@ def _needed(change: Shifted, half: float, beyond_band: float | None, within: flo
     The interval narrows with the square root of the repetitions if spread and effect stay what they are.  A change has
     to hold among all comparisons, so it needs an interval of the confidence that the next one to hold would need.
 
-    Args:
-        half: the longer half of the interval.
-        beyond_band, within: how far the point lies beyond the band, and within the margin; negative where it does not.
+    ``half`` is the longer half of the interval; the point lies so far beyond the band, and within the margin (negative
+    where it does not).
     """
     n = min(change.sizes)
     next_level = bounds.level * min(bounds.held + 1, bounds.comparisons) / bounds.comparisons

@@ -151,8 +151,7 @@ def disk_changed(before: Sequence[float], after: Sequence[float]) -> bool:
     things have to be seen: the medians of the bursts differ by a factor that matters, and the bursts by more than
     chance makes them (the rank-sum test of Mann and Whitney 1947).
 
-    Args:
-        before, after: flushes per second of each burst; seven of each are the least that can show a change.
+    Bursts are in flushes per second; seven of each are the least that can show a change.
     """
     fast, slow = sorted((median(before), median(after)), reverse=True)
     if fast <= FACTOR * slow:

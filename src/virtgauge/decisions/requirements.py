@@ -74,9 +74,8 @@ def resolve(
         confidence: of verdicts that name none.
         source: what the plan is called in errors.
 
-    Raises:
-        PlanError: an unknown suite, measure, unit, platform, factor or level; a bound that no cell of the design is
-            covered by; requirements that contradict each other.
+    Raises PlanError: an unknown suite, measure, unit, platform, factor or level; a bound that no cell of the design is
+    covered by; requirements that contradict each other.
     """
     found: list[BoundRequirement] = []
     problems = Problems(source)
