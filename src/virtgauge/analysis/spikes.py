@@ -14,18 +14,8 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from virtgauge.analysis.courses import (
-    ABOVE,
-    CLOCK,
-    GUEST,
-    UNKNOWN,
-    UNRECORDED,
-    Course,
-    Followed,
-    Part,
-    SandboxCourse,
-    named,
-)
+from virtgauge.analysis import courses
+from virtgauge.analysis.courses import UNKNOWN, UNRECORDED, Course, Followed, Part, SandboxCourse, named
 from virtgauge.analysis.kernel_trace import ROUNDED_NS, WAITING, Recorded, Spike, Window, cut
 
 NAMED_SHARE = 0.5  # Of the lateness, which a cause explains at least that is named
@@ -75,7 +65,7 @@ def attributions(
     for place, spike in enumerate(spikes):
         share = jumps.get(spike, 0.0) / max(spike.late_ns, 1)
         if share >= NAMED_SHARE:
-            found.append(Attribution(CLOCK, "", min(share, 1.0)))
+            found.append(Attribution(courses.CLOCK, "", min(share, 1.0)))
         elif uncertain_ns > NAMED_SHARE * spike.late_ns:
             found.append(_CLOCKS)
         elif place >= len(told):
@@ -125,11 +115,11 @@ def joined(outside: Attribution, inside: Attribution) -> Attribution:
     """
     known = inside.cause not in (UNKNOWN, UNRECORDED)
     silent = outside.cause == UNRECORDED and outside.by != _CLOCKS.by
-    if known and inside.cause == ABOVE and silent:
+    if known and inside.cause == courses.ABOVE and silent:
         return dataclasses.replace(inside, course=outside.course, inside=inside.course)
-    if known and inside.cause != ABOVE and (outside.cause == GUEST or silent):
+    if known and inside.cause != courses.ABOVE and (outside.cause == courses.GUEST or silent):
         share = outside.share or inside.share
-        return Attribution(GUEST, named(inside.cause, inside.by), share, outside.course, inside.course)
+        return Attribution(courses.GUEST, named(inside.cause, inside.by), share, outside.course, inside.course)
     return dataclasses.replace(outside, inside=inside.course)
 
 

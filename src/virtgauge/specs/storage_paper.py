@@ -30,20 +30,11 @@ from virtgauge.results.formatting import ratio_with_interval, share
 from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, SHARE, significant
 from virtgauge.results.table import Blocks
 from virtgauge.specs import storage_formatting as words
+from virtgauge.specs import storage_insights as insights
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import LEVELS, PAPER_LEVELS, SHORT_LEVELS, SINGLE_WRITE, USUAL, WRITES
-from virtgauge.specs.storage_insights import (
-    client_limited,
-    clients_of,
-    explained,
-    on_device,
-    per_second,
-    rate_measure,
-    rates,
-    reasons,
-    server_cpus,
-)
+from virtgauge.specs.storage_insights import per_second, rates
 
 MOST_CLIENTS = 16  # Of the paper's; what its tables call many clients
 _ON_ONE_DISK = {**USUAL, "commit_log": ("same",)}
@@ -92,7 +83,7 @@ class Stand:
         self._context = context
         self._plain = context.where({**_ON_ONE_DISK, "write_mode": ("default", "values")})
         self.arms = stands(context.all_arms, self._databases)
-        counts = {clients_of(context, cell) for cell in self._plain}
+        counts = {insights.clients_of(context, cell) for cell in self._plain}
         self.many = max((number for number in counts if 1 < number <= MOST_CLIENTS), default=None)
         """How many clients stand for the paper's many; None where no more than one was measured."""
 
@@ -112,7 +103,7 @@ class Stand:
             for cell in self._plain
             if context.level(cell, "operation") == paper.name
             and context.words(cell, "database") == paper.database
-            and clients_of(context, cell) == (self.many if paper.many_clients else 1)
+            and insights.clients_of(context, cell) == (self.many if paper.many_clients else 1)
             and (any_level or context.level(cell, "durability") == wanted)
             and rates(context, cell, arm)
         ]
@@ -137,7 +128,7 @@ class Stand:
         found = set()
         for server, (arm, _) in self.arms.items():
             measured = next((cell for cell in self._plain if rates(self._context, cell, arm.name)), None)
-            if measured is not None and server_cpus(self._context, measured, arm.name) == 1:
+            if measured is not None and insights.server_cpus(self._context, measured, arm.name) == 1:
                 found.add(server)
         return found
 
@@ -205,15 +196,15 @@ def _replayed(context: Context, stand: Stand, paper: StorageFigure) -> Iterator[
         yield from (None, None, None, None, " ".join((stand.missing_reason(paper), *_of_the_paper(paper))))
         return
     arm, why = stand.arms[paper.server]
-    own = context.estimate(rate_measure(context, cell), cell, arm.name)
+    own = context.estimate(insights.rate_measure(context, cell), cell, arm.name)
     ratio = own.mapped(lambda per_s: per_s / paper.per_s, "ratio")
     place = context.place(cell, arm.name, "paper", paper=paper.text)
     yield Value.count("replay", place, paper.per_s, quantity)
     yield context.of("replay.rate", place, own, quantity)
     yield context.of("replay.ratio", place, ratio, RATIO)
     yield ", ".join((arm.label, context.words(cell, "clients"), context.words(cell, "durability")))
-    found = explained(context, cell, arm.name)
-    said = reasons(context, cell, *found) if found else []
+    found = insights.explained(context, cell, arm.name)
+    said = insights.reasons(context, cell, *found) if found else []
     said += [*_of_the_paper(paper), *_difference(paper, context.level(cell, "flushes"), found, ratio.point, why)]
     yield Finding("replay.limit", place, found[1].limit.value) if found else None
     yield " ".join(said)
@@ -354,7 +345,7 @@ def ranking_shares(context: Context) -> Iterator[Block]:
                 context.of("durability_share.spread", place, one.spread, RATIO),
                 Value.count("durability_share.share", place, one.share and 100 * one.share, SHARE),
             )
-            rows.append(Row((on_device(named, flushes),), arm.name, shown))
+            rows.append(Row((insights.on_device(named, flushes),), arm.name, shown))
     columns = (Column("fastest", text=True), Column("slowest", text=True), "fastest ÷ slowest")
     yield from table_of(
         "How much of the databases’ ranking is durability",
@@ -450,8 +441,8 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
         waits = paper.operation == "write" and context.level(cell, "durability") == LEVELS[-1]
         disk = context.level(cell, "flushes") if waits else ""
-        own, limited = functools.partial(rates, context, cell), LIMITED * bool(client_limited(context, cell, arm.name))
-        return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=limited)
+        own, limited = functools.partial(rates, context, cell), insights.client_limited(context, cell, arm.name)
+        return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=LIMITED * bool(limited))
 
     if paper.server in stand.of_one_processor and paper.many_clients:
         return
