@@ -36,12 +36,10 @@ import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from virtgauge.analysis.estimate import Values
 from virtgauge.analysis.ranks import midranks
-
-Values = npt.NDArray[np.float64]
 
 MOST_FACTORS = 3
 

@@ -27,11 +27,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from virtgauge.analysis.estimate import Values, Whole
 from virtgauge.analysis.ranks import ranked
 
-Values = npt.NDArray[np.float64]
 Step = TypeVar("Step")
 
 PERMUTATIONS = 9999
@@ -128,7 +127,7 @@ def segments(groups: Sequence[Values], level: float, seed: int, permutations: in
 
 
 @functools.lru_cache(maxsize=64)
-def _stretches(groups: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _stretches(groups: int) -> tuple[Whole, Whole]:
     """Starts and stops of all stretches; first those from the first group, of which the rest is the other side."""
     pairs = [(0, stop) for stop in range(1, groups)]
     pairs += [(start, stop) for start in range(1, groups) for stop in range(start + 1, groups)]

@@ -34,10 +34,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-from virtgauge.analysis.estimate import Estimate, median_estimate
+from virtgauge.analysis.estimate import Estimate, Values, median_estimate
 
 RESOLUTION = 0.002  # Relative: a bin of the histogram is up to 0.1 % wide, and a ratio has two of them
 
@@ -142,9 +141,7 @@ def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nomi
     return dataclasses.replace(estimate, method=f"paired by block; {estimate.method}")
 
 
-def _paired(
-    test: Mapping[int, float], reference: Mapping[int, float]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _paired(test: Mapping[int, float], reference: Mapping[int, float]) -> tuple[Values, Values]:
     """The figures of both in the blocks that both have."""
     if [*test] != [*reference]:
         blocks = sorted(test.keys() & reference.keys())

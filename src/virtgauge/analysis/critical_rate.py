@@ -19,12 +19,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, Values
 
-Floats = npt.NDArray[np.float64]
 REPEATED = 5  # Trials at one load from which on their dispersion is told
 _MODELS, _MOVES, _SEED = 400, 10, 20_260_119  # Drawn of each family, and moved so often at each power
 _DOUBT = 7.0  # By which a shape's log-evidence is below the other's where it is excluded: about 1 to 1000
@@ -121,7 +119,7 @@ def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) 
     return Estimate(point, low, high, confidence, len(trials), "frames/s", "posterior of two loss models")
 
 
-def _posterior(shape: _Shape, family: int, at_any: bool, counts: Floats, highest: float) -> tuple[Floats, float]:
+def _posterior(shape: _Shape, family: int, at_any: bool, counts: Values, highest: float) -> tuple[Values, float]:
     """Models drawn from the posterior, and the logarithm of the evidence for their family, by sequential Monte Carlo.
 
     The prior's models are weighed by ever higher powers of the likelihood, and at each drawn anew and moved along
@@ -157,7 +155,7 @@ def _posterior(shape: _Shape, family: int, at_any: bool, counts: Floats, highest
     return models, evidence
 
 
-def _step(likely: Floats, longest: float) -> float:
+def _step(likely: Values, longest: float) -> float:
     """The longest step of the power that leaves half of the models, by their effective number."""
 
     def enough(step: float) -> bool:
@@ -170,7 +168,7 @@ def _step(likely: Floats, longest: float) -> float:
     return (low + high) / 2
 
 
-def _log_likelihood(shape: _Shape, models: Floats, counts: Floats) -> Floats:
+def _log_likelihood(shape: _Shape, models: Values, counts: Values) -> Values:
     """Of the frames that each trial lost."""
     load, at = np.unique(counts[:, 0], return_inverse=True)
     seconds, lost, number = counts[:, 1], counts[:, 2], counts[:, 3]
@@ -189,7 +187,7 @@ def _log_likelihood(shape: _Shape, models: Floats, counts: Floats) -> Floats:
     return np.asarray(np.where(lost > 0, np.logaddexp(some, none), none) @ number)
 
 
-def _log_bursts(lost: Floats, mean: Floats, dispersed: Floats) -> Floats:
+def _log_bursts(lost: Values, mean: Values, dispersed: Values) -> Values:
     """Of counts in bursts of geometric sizes (Pólya and Aeppli), by their mean and their ratio of variance to mean.
 
     By the saddlepoint approximation (Butler 2007, section 1.1); singly lost frames are Poisson counts.
@@ -205,21 +203,21 @@ def _log_bursts(lost: Floats, mean: Floats, dispersed: Floats) -> Floats:
     return np.asarray(np.where(lost > 0, likely, 0.0) - bursts)
 
 
-def _log_minus(more: Floats, less: Floats) -> Floats:
+def _log_minus(more: Values, less: Values) -> Values:
     with np.errstate(invalid="ignore", divide="ignore"):
         return more + np.log1p(-np.exp(np.minimum(less - more, -1e-16)))
 
 
-def _log_softplus(x: Floats) -> Floats:
+def _log_softplus(x: Values) -> Values:
     return np.where(x < -30, x, np.log(np.logaddexp(0, np.maximum(x, -30))))
 
 
-def _log_stretch(load: Floats, mrr: Floats, spread: Floats) -> Floats:
+def _log_stretch(load: Values, mrr: Values, spread: Values) -> Values:
     """Logarithm of the frames lost a second: the logistic curve, integrated from no load to this one."""
     return np.log(spread) + _log_minus(_log_softplus((load - mrr) / spread), _log_softplus(-mrr / spread))
 
 
-def _log_tail(x: Floats) -> Floats:
+def _log_tail(x: Values) -> Values:
     """Logarithm of the integral of erfc(−t)/2 from −∞ to x."""
     below, root = np.maximum(-x, 0.0), 1 / math.sqrt(math.pi)
     near = np.minimum(below, _FAR)
@@ -230,12 +228,12 @@ def _log_tail(x: Floats) -> Floats:
         return np.asarray(np.where(x < 0, np.log(left) - below**2, np.log(above)) - math.log(2))
 
 
-def _log_erf(load: Floats, mrr: Floats, spread: Floats) -> Floats:
+def _log_erf(load: Values, mrr: Values, spread: Values) -> Values:
     """The same with the normal distribution's curve."""
     return np.log(spread) + _log_minus(_log_tail((load - mrr) / spread), _log_tail(-mrr / spread))
 
 
-def _second_logistic(x: Floats) -> Floats:
+def _second_logistic(x: Values) -> Values:
     """Mean square to mean of what is beyond a capacity, in spreads, where capacities have the logistic distribution."""
     below = np.maximum(-np.abs(x), -30.0)
     polylog = -special.spence(1 + np.exp(below))  # −Li₂(−eˣ)
@@ -243,7 +241,7 @@ def _second_logistic(x: Floats) -> Floats:
     return np.asarray(square / np.exp(_log_softplus(np.maximum(x, -30.0))))
 
 
-def _second_normal(x: Floats) -> Floats:
+def _second_normal(x: Values) -> Values:
     """The same with the normal distribution."""
     below, above = np.clip(x, -20.0, 0.0), np.maximum(x, 0.0)
     root = 1 / math.sqrt(math.pi)
@@ -257,10 +255,10 @@ def _second_normal(x: Floats) -> Floats:
 class _Shape:
     """How a capacity is distributed, in spreads about the maximum receive rate."""
 
-    log_mean: Callable[[Floats, Floats, Floats], Floats]  # of what is beyond it
-    second: Callable[[Floats], Floats]  # mean square to mean of that
-    log_density: Callable[[Floats], Floats]
-    log_above: Callable[[Floats], Floats]  # that it is above
+    log_mean: Callable[[Values, Values, Values], Values]  # of what is beyond it
+    second: Callable[[Values], Values]  # mean square to mean of that
+    log_density: Callable[[Values], Values]
+    log_above: Callable[[Values], Values]  # that it is above
 
 
 _SHAPES = (
@@ -279,7 +277,7 @@ _SHAPES = (
 )
 
 
-def _solved(shape: _Shape, models: Floats, ratio: float, highest: float) -> Floats:
+def _solved(shape: _Shape, models: Values, ratio: float, highest: float) -> Values:
     """By bisection, the load at which each of these models loses the ratio; zero where it loses that at any load."""
     mrr, spread, background = models[:, 0], np.exp(models[:, 1]), np.exp(models[:, 2])
     left = np.log(np.maximum(ratio - background, 1e-300))

@@ -20,11 +20,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, Values
 from virtgauge.analysis.ranks import stratified_delta
 
 FACTORS = ("function", "platform", "load")
@@ -192,7 +191,7 @@ class _Values:
                 pairs.append(PairTest(first, second, None, None, None, delta, emulated=True))
         return FactorTest(**vars(test), factor=factor, levels=levels, p_holm=test.p, pairs=tuple(pairs))
 
-    def _groups(self, axis: int, levels: Sequence[str]) -> list[ranks.Values]:
+    def _groups(self, axis: int, levels: Sequence[str]) -> list[Values]:
         """The values to rank at each level: of every guest one, over the cells that all levels have."""
         cells: list[dict[tuple[str, ...], ranks.Guests]] = [{} for _ in levels]
         for place, found in self._ranked.items():
@@ -254,7 +253,7 @@ def _effects(
     between = [varied.index("platform")] if "platform" in varied else []
     effects = dict(none)
     for parameter in PARAMETERS:
-        values: npt.NDArray[np.float64] = np.array(
+        values: Values = np.array(
             [
                 [*map(cells[function, platform, load](parameter).__getitem__, complete[platform][:n])]
                 for function in levels["function"]

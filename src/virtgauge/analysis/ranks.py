@@ -43,10 +43,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, Values, Whole
 
-Values = npt.NDArray[np.float64]
-Whole = npt.NDArray[np.int64]
 Guests = Mapping[str, Mapping[int, float]]  # A value of each guest, by arm and repetition
 
 _GREATEST = 0.25  # The part of the greatest possible variance in that of δ, found by simulation (docs/coverage.md)

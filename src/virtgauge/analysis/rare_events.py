@@ -34,11 +34,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special  # and not scipy.stats, which takes over a second to import
 
 from virtgauge.analysis.bounds import Bound, Decision, Outcome, margin_of
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, Values
 
 GAP_S, LONGEST_S = 1.0, 10.0  # Between two events of one cluster at most, and from its first to its last
 _TAIL = 4  # One of so many peaks is of the tail
@@ -200,7 +199,7 @@ def return_level(
     ``peaks`` are those of all clusters, as far as they are above the threshold; others are left out.
     """
     ratio = over_s / watched_s
-    excess: npt.NDArray[np.float64] = np.sort(np.asarray(peaks, dtype=np.float64) - threshold)[::-1]
+    excess: Values = np.sort(np.asarray(peaks, dtype=np.float64) - threshold)[::-1]
     excess = excess[excess > 0]
     n = min(excess.size // _TAIL, _MOST_OF_TAIL, int(watched_s / _APART_S))
     if n < _LEAST_OF_TAIL or ratio * n <= 1:

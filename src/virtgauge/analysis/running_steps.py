@@ -23,11 +23,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from virtgauge.analysis.estimate import Values
 from virtgauge.analysis.shift import rank_sum_distribution, threshold
-
-Values = npt.NDArray[np.float64]
 
 WINDOW = 16  # Values before and after a place, at most: 16 and 16 give a p of 3.3e-9 at least
 LEAST = 4  # And at least

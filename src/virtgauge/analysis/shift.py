@@ -46,13 +46,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-from virtgauge.analysis.estimate import Estimate, attainable_confidence
+from virtgauge.analysis.estimate import Estimate, Values, attainable_confidence
 from virtgauge.analysis.ranks import midranks
-
-Values = npt.NDArray[np.float64]
 
 MOST_EXACT = 80  # Values of both samples together of which the exact distribution is counted; it takes milliseconds
 MOST_NEEDED = 10_000  # Repetitions beyond which more of them are no answer; a plan allows no more

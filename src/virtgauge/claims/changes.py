@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.factor_tests import LEVEL
 from virtgauge.claims import model, verdicts
 from virtgauge.claims.figures import (
     Figure,
@@ -21,7 +22,6 @@ from virtgauge.claims.figures import (
     told,
 )
 from virtgauge.claims.model import Level
-from virtgauge.claims.significance import LEVEL
 from virtgauge.claims.verdicts import Evidence, Judged, evidence_of
 
 Group = tuple[str, Callable[[int], bool | None], Iterable[Figure]]

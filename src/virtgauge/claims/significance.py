@@ -24,15 +24,13 @@ import numpy as np
 
 from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova, single_value_p
-from virtgauge.analysis.estimate import Estimate, median_estimate
-from virtgauge.analysis.ranks import Values
+from virtgauge.analysis.estimate import Estimate, Values, median_estimate
+from virtgauge.analysis.factor_tests import FEWEST_REPETITIONS, LEVEL
 from virtgauge.claims.figures import Figure, Figures, format_level, grouped, incomparable, told
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
 
-LEVEL = 0.05  # the papers'
 MARGIN = 1.25  # ours: levels are alike whose ratio, with its interval, is no farther from 1
-FEWEST_REPETITIONS = 3  # With fewer, nothing shows how much a cell varies by itself
 _MOST_NAMED = 3
 _MOST_VALUES = 100
 
