@@ -157,9 +157,6 @@ _PAPERS: Mapping[str, Callable[[ClaimFile], Iterator[Figure]]] = {
 }
 
 
-# -- figures of the text -----------------------------------------------------------------------------
-
-
 def printed_beside_table(suite: str) -> list[tuple[Printed, str, bool]]:
     """Figures that the text prints, the same of the paper's table, and whether they round to one another."""
     file, figures = claim_file(suite), paper_figures(suite)

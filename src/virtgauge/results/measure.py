@@ -164,8 +164,6 @@ class Measure:
         return self.source.name if isinstance(self.source, Statistic) else ""
 
 
-# -- several alike ---------------------------------------------------------------------------------------
-
 STATISTICS = {
     "p50": "median",
     "p90": "90th percentile",

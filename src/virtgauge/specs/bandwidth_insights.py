@@ -159,9 +159,6 @@ def _row(context: Context, one: Effect) -> Row:
     return Row((words.versus(one.through, one.timing, one.base), path), one.arm, shown)
 
 
-# -- paths -----------------------------------------------------------------------------------------------
-
-
 def paths(context: Context) -> Iterator[Block]:
     """What each path was, over all trials on it: capacity, cross traffic, what was left, and what makes the link."""
     rows = []
@@ -324,9 +321,6 @@ def effects_chart(context: Context) -> Iterator[Block]:
         (Axis("percentage points", SHARE, "signed"), Axis("")),
         panels_of(parts),
     )
-
-
-# -- what is not there -----------------------------------------------------------------------------------
 
 
 def absent(context: Context) -> Iterator[tuple[str, str]]:

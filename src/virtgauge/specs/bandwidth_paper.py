@@ -29,9 +29,6 @@ _PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
 Blocks = Mapping[int, float]
 
 
-# -- beside ours -----------------------------------------------------------------------------------------
-
-
 def _is_about(figure: BandwidthFigure, context: Context, cell: Cell) -> bool:
     """Whether a figure is of the same estimator, timing and path, on whatever platform."""
     if context.level(cell, "capacity_mbps") == AS_IS:
@@ -85,9 +82,6 @@ def published(context: Context) -> Iterator[Block]:
     columns = [*(Column(name, group) for group in ("Published", "Here") for name in ("estimate", "half the IQR"))]
     yield from table_of("", ("Published", "Here"), [*columns, Column("paced up to", "Here")], rows)
     yield Text((*absent, table("bandwidth").source.citation))
-
-
-# -- in the terms of the claims --------------------------------------------------------------------------
 
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:

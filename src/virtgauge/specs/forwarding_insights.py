@@ -410,9 +410,6 @@ def interfaces(context: Context) -> Iterator[Block]:
             yield Text((f"{first.name} / {second.name}, {span}",), "para-virtual / emulated interfaces", "finding")
 
 
-# -- what the searches tried -----------------------------------------------------------------------------
-
-
 def curves(context: Context) -> Iterator[Block]:
     """The trials of all searches, summed up; the loss curve draws them."""
     rows = []

@@ -37,9 +37,6 @@ _MOST_BEYOND = 2.0
 """Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
 
 
-# -- beside ours -----------------------------------------------------------------------------------------
-
-
 def published(context: Context) -> Iterator[Block]:
     """Every published figure with every arm of ours that has the same interfaces."""
     rows = []
@@ -300,9 +297,6 @@ def _published(x: float, y: float, shape: str, figure: ForwardingFigure) -> Mark
     quantity = DURATION if figure.quantity == "latency" else BIT_RATE
     told = {"name": figure.platform, "t": f"{figure.platform}: {bound}{quantity.text(y)}"}
     return {"kind": "published", "x": x, "y": y, "shape": shape} | told
-
-
-# -- in the terms of the claims --------------------------------------------------------------------------
 
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:

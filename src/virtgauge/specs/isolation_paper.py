@@ -158,8 +158,6 @@ def _published_rows(figure: IsolationFigure, due: Callable[[float, str], float])
             yield {"kind": "guide", "of": line} | place | told
 
 
-# -- in the terms of the claims --------------------------------------------------------------------------
-
 _UNFIT = {
     "policy-no-effect": "whose policy was not in force",
     "fits-a-cache": "whose block a cache may hold",

@@ -357,9 +357,6 @@ def ranking_shares(context: Context) -> Iterator[Block]:
     )
 
 
-# -- beside ours in charts -------------------------------------------------------------------------------
-
-
 def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
     """The paper's figures of one client, in the band of each database."""
     names = list(dict.fromkeys(context.words(cell, "database") for cell in cells))
@@ -384,9 +381,6 @@ def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[StorageFig
             told = f"{paper.database}, {paper.server}: {per_second(paper.per_s)}"
             mark = {"kind": "published", "arm": "paper", "shape": _SHAPES[paper.server], "t": told}
             yield paper, mark | {"label": "published", "at": ""}
-
-
-# -- in the terms of the claims --------------------------------------------------------------------------
 
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:

@@ -338,9 +338,6 @@ def _idle_pair(medians: Medians, factor: str, after: str) -> _Pair | None:
     return next((one for one in _pairs(medians, factor, after) if one.load == "idle"), None)
 
 
-# -- of a run --------------------------------------------------------------------------------------------
-
-
 def causes_of(context: Context) -> Iterator[tuple[ArmRecord, tuple[Cause, ...]]]:
     """The causes of every arm that has medians, but of the A/A arm."""
     medians = {arm.name: _medians(context, arm.name) for arm in context.arms}

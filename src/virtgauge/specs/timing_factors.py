@@ -94,9 +94,6 @@ def _name(level: str, labels: Labels) -> str:
     return labels.get(level, level) or NONE
 
 
-# -- of a run --------------------------------------------------------------------------------------------
-
-
 def factors_of(context: Context) -> Iterator[tuple[str, factor_tests.ProbeFactors]]:
     """Each probe with its tests."""
     unranked = [arm.name for arm in context.arms if not context.ranked(arm.name)]

@@ -48,9 +48,6 @@ _LEAST_SHARED_NS = 67 * 10_000_000
 Place = tuple[str, str, str, str]  # Table, function, arm and load
 
 
-# -- beside ours -----------------------------------------------------------------------------------------
-
-
 def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[Cell, str, TimingFigure]]:
     """The paper's figures of the same function, load and kind of platform; the A/A arm has none of its own."""
     for cell in cells:
@@ -95,9 +92,6 @@ def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, An
         told = f"{one.function}, {one.platform}, {one.load}: {duration(one.median_ns)}"
         mark = {"kind": "published", "arm": "paper", "shape": "cross", "label": "published", "t": told}
         yield mark | {"x": one.median_ns, "category": load_label(load), "place": order.index(load)}
-
-
-# -- in the terms of the claims --------------------------------------------------------------------------
 
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
