@@ -39,13 +39,9 @@ from scipy import special
 from virtgauge.analysis.estimate import Estimate, Values, median_estimate
 
 RESOLUTION = 0.002  # Relative: a bin of the histogram is up to 0.1 % wide, and a ratio has two of them
-
 AA_ALARM = 0.01
 """How unlikely by chance the number of A/A intervals that miss 1 must be before the A/A pair counts as differing."""
-
-
 FARTHEST = 300.0  # Largest |log| of a ratio: e^±300 and their quotients are still numbers; no machine comes near
-
 COARSE = 1.5  # A comparison that could only have shown differences above this factor has no resolving power to speak of
 
 

@@ -24,6 +24,7 @@ from virtgauge.claims.figures import (
 from virtgauge.claims.model import Level
 from virtgauge.claims.verdicts import Evidence, Judged, evidence_of
 
+_SIZED = {False: ", up or down,", True: ""}
 Group = tuple[str, Callable[[int], bool | None], Iterable[Figure]]
 """In words; what it says with the confidence for so many groups; and its figures."""
 
@@ -173,9 +174,6 @@ def _slope(along: str, pairs: Pairs, block: int | None) -> float:
         for pair in pairs
     ]
     return statistics.fmean((high - low) / (end - begin) for (end, high), (begin, low) in ends)
-
-
-_SIZED = {False: ", up or down,", True: ""}
 
 
 def _why_no_change(test: model.Equivalence | model.Change, figures: Figures) -> str:

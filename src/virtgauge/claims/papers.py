@@ -27,6 +27,7 @@ SOURCES: Mapping[str, tuple[reference.Source, str]] = {
     "isolation": (reference.ISOLATION, "performance isolation"),
 }
 """The paper that each suite is about, and the subject in a few words."""
+_RESOURCES = {"dhrystone": "cpu", "CPU": "cpu", "RAM read/write": "memory", "RAM write": "memory-write"}
 
 
 @functools.cache
@@ -112,9 +113,6 @@ def _bandwidth(file: ClaimFile) -> Iterator[Figure]:
 
 def _path(one: BandwidthFigure) -> tuple[str | float, ...]:
     return one.tool, one.platform, one.capacity, one.cross
-
-
-_RESOURCES = {"dhrystone": "cpu", "CPU": "cpu", "RAM read/write": "memory", "RAM write": "memory-write"}
 
 
 def _isolation(file: ClaimFile) -> Iterator[Figure]:

@@ -11,6 +11,7 @@ from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import contexts_of
 
 Names = dict[str, list[str]]  # of conclusions, by suite; suites without any are left out
+_NO_VERDICT = (Verdict.UNDECIDED, Verdict.UNTESTABLE)
 
 
 def open_claims(ledger: Ledger, most: int = sys.maxsize) -> tuple[Names, Names]:
@@ -25,9 +26,6 @@ def open_claims(ledger: Ledger, most: int = sys.maxsize) -> tuple[Names, Names]:
             if is_open or (heard and len(heard) == len(one.run)):
                 found[not is_open].setdefault(context.spec.name, []).append(one.paper.name)
     return found
-
-
-_NO_VERDICT = (Verdict.UNDECIDED, Verdict.UNTESTABLE)
 
 
 def _may_decide(checked: CheckedClaim, most: float) -> bool:

@@ -10,6 +10,9 @@ from virtgauge.errors import printable as printable  # of a report's words it is
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity, significant
 
 NONE = "–"
+EVEN_CHANCE = "even chance to see"
+"""A true difference of that size is shown in half of all runs: :mod:`virtgauge.analysis.comparison`."""
+_MATERIAL = 1.1  # A factor below is slight, and one is told for both directions: the larger one
 
 LOADS = {"idle": "idle", "cpu": "CPU load", "io": "I/O load", "": ""}
 PROBES = {
@@ -122,10 +125,6 @@ def size_text(size: Estimate, quantity: Quantity) -> str:
     return f"{signed} ({quantity.text(size.low)} to {quantity.text(size.high)})" if size.has_interval else signed
 
 
-EVEN_CHANCE = "even chance to see"
-"""A true difference of that size is shown in half of all runs: :mod:`virtgauge.analysis.comparison`."""
-
-
 def even_chance(found: Resolution, unit: str = "ratio") -> str:
     """Of which difference there was an even chance to see it: ``1.3×``, ``1.03× up, 44× down``, ``2.1 points``.
 
@@ -137,9 +136,6 @@ def even_chance(found: Resolution, unit: str = "ratio") -> str:
     narrow, wide = sorted((found.higher, found.lower))
     apart = wide > _MATERIAL and math.log(wide) > 2 * math.log(narrow) if by_ratio else wide > 2 * narrow
     return f"{text(found.higher)} up, {text(found.lower)} down" if apart else text(wide)
-
-
-_MATERIAL = 1.1  # A factor below is slight, and one is told for both directions: the larger one
 
 
 def _unresolved(comparison: Comparison) -> str:

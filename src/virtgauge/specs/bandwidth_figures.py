@@ -26,6 +26,7 @@ from virtgauge.specs.context import Context, over_cells
 ESTIMATES = frozenset({"estimate"})
 _ERROR, _BOUND = field("error_ratio", factor=100), Field(("lower_bound",), flag=True)
 _REFUSED = Field(("pacing", "refused"), flag=True)
+_WIDTH = "searches.half_iqr"
 
 
 def _signed(error: Column, bound: Column) -> Column:
@@ -341,9 +342,6 @@ def _effect(context: Context, arm: str, cells: Sequence[Cell], base: str, group:
         lost=sum(one.help is Help.LOST for one in group),
         help=None if group else _help(context, arm, first, other, error),
     )
-
-
-_WIDTH = "searches.half_iqr"
 
 
 def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], base: str) -> Comparison:

@@ -13,8 +13,6 @@ from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, LOADS, forwarding
 from virtgauge.specs.model import Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
 
 _MOST_GUESTS = 256
-
-
 FACTORS = (
     Factor("design", words=str, of=insights.design_of),
     Factor("jain", "J", words=lambda level: f"J {float(level):.3g}" if level else ""),

@@ -36,8 +36,6 @@ NOTABLE_FLAGS = {
     "without-latency": "whose L_tot leaves out guests of which no frame came back",
 }
 """What a reader must know of results, by the flag's name."""
-
-
 _SEARCHES = {
     "mlrsearch": "MLRsearch (RFC 9971)",
     "rfc2544": "bisection (RFC 2544)",
@@ -61,7 +59,6 @@ def design_of(cell: Cell) -> str:
 
 
 # -- what results say beside measures --------------------------------------------------------------------
-
 
 _DURATIONS = "rfc2544_durations", "rfc2544_complete"
 """What a result calls it to have the durations and repetitions of RFC 2544; the second before, though it is not all."""
@@ -351,6 +348,10 @@ def losses_within(context: Context, arm: str) -> Iterator[str]:
 Interfaces = Literal["emulated", "paravirtual"]
 _MODELS: dict[str, Interfaces] = {"virtio": "paravirtual", "e1000": "emulated"}
 INTERFACES: dict[Interfaces, str] = {"paravirtual": "para-virtual interfaces", "emulated": "fully emulated interfaces"}
+_SIMULATED = (
+    "The processor of both is simulated in software, which slows driver and device alike: the ratio is not a "
+    "hypervisor’s."
+)
 
 
 def interfaces_of(arm: ArmRecord) -> Interfaces | None:
@@ -380,12 +381,6 @@ def throughput_ratios(context: Context, first: ArmRecord, second: ArmRecord) -> 
     measure = context.spec.measure("ndr_bits")
     found = {cell: context.table.ratio(measure, (cell, first.name), (cell, second.name)) for cell in context.cells}
     return {cell: ratio for cell, ratio in found.items() if ratio.point is not None}
-
-
-_SIMULATED = (
-    "The processor of both is simulated in software, which slows driver and device alike: the ratio is not a "
-    "hypervisor’s."
-)
 
 
 def interfaces(context: Context) -> Iterator[Block]:

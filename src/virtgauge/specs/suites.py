@@ -29,6 +29,7 @@ MEASURES: Mapping[str, Mapping[str, Measure]] = {spec.name: {one.name: one for o
 A measure gives one figure a trial, so one a repetition: the unit of every interval.  A quantile is given only where a
 trial has values enough beyond it (:data:`virtgauge.analysis.distribution.TAIL_SAMPLES`).
 """
+_LEFT_OUT = "left out by the plan: the figures of an emulated processor decide nothing, and it would take long"
 
 
 def find_measure(suite: str, name: str) -> Measure:
@@ -97,9 +98,6 @@ def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:
     """A label for every arm, told apart by its name where two arms share one."""
     labels = [arm.label for arm in arms]
     return {arm.name: arm.label if labels.count(arm.label) == 1 else f"{arm.label} [{arm.name}]" for arm in arms}
-
-
-_LEFT_OUT = "left out by the plan: the figures of an emulated processor decide nothing, and it would take long"
 
 
 def _arms_of(manifest: Manifest, suite: str) -> tuple[ArmRecord, ...]:

@@ -23,6 +23,7 @@ from virtgauge.specs.timing_settings import what_settings_buy
 from virtgauge.specs.timing_spikes import late_causes
 
 _LEAST = samples_needed(0.5)
+_MISSED = Derived((field("missed"), field("cycles")), lambda missed, cycles: 100 * missed / (missed + cycles))
 
 
 def timing_measures() -> Iterator[Measure]:
@@ -51,9 +52,6 @@ def _measures() -> Iterator[Measure]:
     )
     # None is missed, as a rule, and to that there is no ratio.
     yield from (dataclasses.replace(one, by_difference="missed" in one.name) for one in found)
-
-
-_MISSED = Derived((field("missed"), field("cycles")), lambda missed, cycles: 100 * missed / (missed + cycles))
 
 
 def watched(period_ns: Any, cycles: Any, missed: Any, threads: Any, worst: Any, usage: Any) -> Watched:
