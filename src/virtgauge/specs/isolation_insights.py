@@ -111,7 +111,7 @@ def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
             reason = context.table.missing_reason(EFFORT, tried[-1], arm.name)
         return Sentence(arm, resource, Degree.OPEN, reason, Estimate.missing("ratio", reason))
     groups = context.groups(measured, ("benchmark", "cores"))
-    protected = [cell for group in groups.values() for cell in _best_protected(group, resource)]
+    protected = [cell for group in groups.values() for cell in _best_protected(context, group, resource)]
     bands = {cell: aa_band(context.table.aa_ratio(EFFORT, cell)) for cell in protected}
     # The worst of several is bad by chance more often than one: all of them share the chance of a false one.
     wanted = 1 - (1 - context.table.confidence) / len(protected)
@@ -138,11 +138,9 @@ def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
     return Sentence(arm, resource, degree, f"{text}.", kept[cell], bands[cell])
 
 
-def _best_protected(group: list[Cell], resource: Resource) -> list[Cell]:
+def _best_protected(context: Context, group: list[Cell], resource: Resource) -> list[Cell]:
     """The cells under that policy of those tried which should protect the tested guest best."""
-    by_policy: dict[tuple[str, str], list[Cell]] = {}
-    for cell in group:
-        by_policy.setdefault((cell.factors["policy"], cell.factors["on"]), []).append(cell)
+    by_policy = context.groups(group, ("policy", "on"))
     order = (*_OF_DISKS, *_STRENGTH) if resource is Resource.DISK else _STRENGTH
     return next((by_policy[place] for place in order if place in by_policy), group)
 
