@@ -243,16 +243,6 @@ class Figures:
             return estimate
         return dataclasses.replace(estimate, low=None, high=None, confidence=None)
 
-    def identical_as_far(self, figure: Figure, point: float, end: float, *, is_ratio: bool) -> bool:
-        """Whether identical arms (A/A) may seem to differ by as much as lies between a figure and a bound.
-
-        Where none were measured that is not known, and the interval alone decides; :meth:`lacks_identical` tells.
-        """
-        found = self.identical(figure, is_ratio=is_ratio)
-        if found is None:
-            return False
-        return abs(math.log(point / end)) <= found.seem if is_ratio else abs(point - end) < found.seem
-
     def identical(self, figure: Figure, *, is_ratio: bool) -> Apart | None:
         """How far identical arms (A/A) are apart; None where that is not known."""
         if self.nominal is None:
@@ -266,10 +256,6 @@ class Figures:
         if band is None or found.low is None or found.high is None:
             return None
         return Apart(scale(band), max(scale(found.low), -scale(found.high), 0.0))
-
-    def lacks_identical(self, figure: Figure) -> bool:
-        """Whether a run has no identical arms (A/A) by which the difference of two others could be judged."""
-        return self.nominal is not None and not all(figure.identical)
 
     def words(self, figure: Figure, without: Iterable[str] = (), only: Iterable[str] | None = None) -> str:
         """Where a figure stands: ``TSC, Host, Idle System``."""

@@ -165,10 +165,11 @@ def agreement_of(
     if of is not None and point is not None and bounds != (None, None) and alone is not None:
         end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
         as_ratio = is_ratio and point > 0 and end > 0
-        if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
+        known = figures.identical(of, is_ratio=as_ratio)  # where they were not measured the interval alone decides
+        if known and (abs(math.log(point / end)) <= known.seem if as_ratio else abs(point - end) < known.seem):
             why = "; identical arms (A/A) may seem to differ by more than the margin"
             return WithinBounds(None, None, why, needed())
-    lacking = of is not None and alone is not None and figures.lacks_identical(of)
+    lacking = of is not None and alone is not None and not figures.exact and not all(of.identical)
     why = "; there were no identical arms (A/A) to judge it by" if lacking else ""
     return WithinBounds(alone, surely, why, needed() if alone is None else None)
 
