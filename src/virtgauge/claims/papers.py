@@ -27,7 +27,8 @@ SOURCES: Mapping[str, tuple[reference.Source, str]] = {
     "isolation": (reference.ISOLATION, "performance isolation"),
 }
 """The paper that each suite is about, and the subject in a few words."""
-_RESOURCES = {"dhrystone": "cpu", "CPU": "cpu", "RAM read/write": "memory", "RAM write": "memory-write"}
+RESOURCES = {"dhrystone": "cpu", "CPU": "cpu", "RAM read/write": "memory", "RAM write": "memory-write"}
+"""What the isolation paper's benchmarks and loads use, as claims call it where the paper does not."""
 
 
 @functools.cache
@@ -130,8 +131,8 @@ def _isolation(file: ClaimFile) -> Iterator[Figure]:
             "share": within if one.share is None else one.share,
         }
         facts: dict[str, Level] = {
-            "resource": _RESOURCES.get(one.benchmark, one.benchmark),
-            "beside": _RESOURCES.get(one.load, one.load),
+            "resource": RESOURCES.get(one.benchmark, one.benchmark),
+            "beside": RESOURCES.get(one.load, one.load),
             "energy_saving": one.energy_saving,
             "cores": ("1", "1-apart", "all"),  # the text does not say of which a figure is
         }

@@ -197,7 +197,7 @@ def _from_zero(context: Context, differences: PerCell, identical: Sequence[Seque
         again, once = (_of(context, "error", cells, arm) for arm in (context.table.aa, context.table.reference))
         apart = over_cells(_paired(again, once, operator.sub).values())
         bands.append(comparison.paired_difference(apart, dict.fromkeys(apart, 0.0), SHARE.unit, nominal))
-    band = comparison.band_of(bands) if bands else None
+    band = comparison.band_of(bands)
     return comparison.compare_differences(found, dict.fromkeys(found, 0.0), band, SHARE.unit, nominal)
 
 

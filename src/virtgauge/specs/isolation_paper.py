@@ -10,7 +10,7 @@ from typing import Any
 
 from virtgauge.claims.figures import Figure, Figures
 from virtgauge.claims.model import Cells, Level, Range, claim_file
-from virtgauge.claims.papers import check_claims
+from virtgauge.claims.papers import RESOURCES, check_claims
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.reference import IsolationFigure, isolation_figures, table
@@ -24,11 +24,6 @@ from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED, Polic
 from virtgauge.specs.isolation_work import effort, is_free, reference, unbounded, unloaded
 
 _DHRYSTONE = "dhrystone"
-_BENCHMARKS: dict[str, str] = {_DHRYSTONE: "cpu", "CPU": "cpu", "RAM read/write": "memory", "disk": "disk"}
-_LOADS: dict[str, str] = {
-    **{"none": "none", _DHRYSTONE: "cpu", "CPU": "cpu"},
-    **{"RAM write": "memory-write", "disk": "disk"},
-}
 _RESOURCES: dict[Resource, str] = {Resource.CPU: "cpu", Resource.MEMORY: "memory", Resource.DISK: "disk"}
 _CROSS, _DIAMOND = "M-1,-1L1,1M-1,1L1,-1", "diamond"
 _SMALLEST = 0.05  # The paper's smallest share; where it speaks of low ones without a figure, its lines begin here
@@ -37,9 +32,9 @@ _SMALLEST = 0.05  # The paper's smallest share; where it speaks of low ones with
 def _is_about(figure: IsolationFigure, cell: Cell) -> bool:
     """Whether a figure is about what a cell of ours is of, with whatever share."""
     # A limit alone is no promise beside a load; without one it is all that acts.
-    load, factors = _LOADS[figure.load], cell.factors
+    load, factors = RESOURCES.get(figure.load, figure.load), cell.factors
     return (
-        paper_benchmark(cell) == _BENCHMARKS[figure.benchmark]
+        paper_benchmark(cell) == RESOURCES.get(figure.benchmark, figure.benchmark)
         and load in paper_loads(factors["load"])
         and (figure.benchmark != _DHRYSTONE or factors["benchmark"] == "integer")
         and (figure.load != _DHRYSTONE or factors["load"] == "integer")
