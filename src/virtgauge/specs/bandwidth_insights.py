@@ -1,4 +1,4 @@
-"""What the bandwidth suite shows beyond single cells: accuracy, effects of timing, pacing, paths, published figures."""
+"""What the bandwidth suite shows beside measures: counts of a cell, accuracy, effects of timing, paths, and charts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ LINK = ("capacity_mbps", "delay_ms", "loss")
 PATH = (*LINK, "traffic", "cross_mbps")
 LEAST_LEVELS = 3  # Amounts of cross traffic that make a curve; fewer are drawn as strips of the instant estimates
 MOST_INSTANTS = 120  # Instant estimates of one strip
-
-
-# -- columns of the tables of cells ----------------------------------------------------------------------
 
 
 def _count(name: str, number: Callable[[Context, Cell, str], float]) -> Callable[[Context, Cell, str], Shown]:
@@ -68,9 +65,6 @@ def sent_and_stamped(context: Context, cell: Cell, arm: str) -> Shown:
     """How bursts were sent, and what stamped arrivals."""
     names = (name for one in figures.details(context, cell, arm).values() for name in (one.method, one.stamp))
     return ", ".join(dict.fromkeys(filter(None, names)))
-
-
-# -- accuracy, and what timing does ----------------------------------------------------------------------
 
 
 def accuracy(context: Context) -> Iterator[Block]:
@@ -193,8 +187,6 @@ def _link_words(link: Mapping[str, Any]) -> str:
     parts += [f"a queue of {SIZE.text(link['limit_bytes'])}"] if link.get("limit_bytes") else []
     return ", ".join(filter(None, parts))
 
-
-# -- charts ----------------------------------------------------------------------------------------------
 
 _LEGENDS = {
     "triangle-down": "Triangles: no estimate, the highest rate that could be paced.",

@@ -58,8 +58,6 @@ def design_of(cell: Cell) -> str:
     return f"{laboratory}, {_SEARCHES.get(search, search)}"
 
 
-# -- what results say beside measures --------------------------------------------------------------------
-
 _DURATIONS = "rfc2544_durations", "rfc2544_complete"
 """What a result calls it to have the durations and repetitions of RFC 2544; the second before, though it is not all."""
 
@@ -161,9 +159,6 @@ def loads(context: Context, cells: Iterable[Cell]) -> list[float]:
     return sorted(set[float]().union(*(told[cell, arm.name].loads for cell in cells for arm in context.arms)))
 
 
-# -- columns ---------------------------------------------------------------------------------------------
-
-
 def jain(context: Context, cell: Cell, arm: str) -> Shown:
     """The fairness of a cell's load."""
     return Value.count("jain", context.place(cell), jain_of(context, cell))
@@ -205,9 +200,6 @@ def tester(name: str, field: str, quantity: Quantity, factor: float = 1.0) -> Ca
         return context.of(f"tester.{name}", context.place(cell, arm), context.median(values, quantity), quantity)
 
     return say
-
-
-# -- latency at every load, and each guest's own ---------------------------------------------------------
 
 
 def latencies(context: Context) -> Iterator[Block]:
@@ -264,8 +256,6 @@ def guests(context: Context) -> Iterator[Block]:
         columns = ("share of the load", *means, "p50 at 100 %", "p99 at 100 %", "dropped")
         yield from table_of(context.spec.cell_name(cell, ("design",)), ("Guest",), columns, rows, folded=number > 0)
 
-
-# -- where lost frames went ------------------------------------------------------------------------------
 
 _ACCOUNT = {
     "trials": "results",
@@ -342,8 +332,6 @@ def losses_within(context: Context, arm: str) -> Iterator[str]:
             "bursts, which this search forgives"
         )
 
-
-# -- kinds of interfaces ---------------------------------------------------------------------------------
 
 Interfaces = Literal["emulated", "paravirtual"]
 _MODELS: dict[str, Interfaces] = {"virtio": "paravirtual", "e1000": "emulated"}

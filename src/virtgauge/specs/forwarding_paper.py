@@ -118,8 +118,6 @@ def _jain(context: Context, cell: Cell) -> float:
     return jain_of(context, cell) or 0.0
 
 
-# -- charts in the paper's form --------------------------------------------------------------------------
-
 Mark = dict[str, Any]
 Parts = Iterator[tuple[str, Iterable[Mark]]]
 """Of panels, by their titles."""

@@ -111,9 +111,6 @@ def _ours(context: Context, figure: IsolationFigure, cells: list[Cell], arm: str
     return context.of("published.q", place, own[cell], RATIO, hint=of_several or hint)
 
 
-# -- beside ours in charts against the declared share ----------------------------------------------------
-
-
 def _left(declared: float, on: str) -> float:
     """The share that is meant for the tested guest."""
     return round(1 - declared, 9) if on == LOADING else declared

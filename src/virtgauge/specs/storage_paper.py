@@ -250,9 +250,6 @@ def _difference(
         yield f"What remains, a factor of {significant(ratio)}, is {beside}."
 
 
-# -- how much of the paper's ranking is durability -------------------------------------------------------
-
-
 class SpreadLevel(NamedTuple):
     """How far databases lie apart at one level."""
 

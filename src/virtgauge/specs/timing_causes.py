@@ -297,9 +297,6 @@ def _described(idle: Mapping[str, Any]) -> str:
     return f"{', '.join(dict.fromkeys(names))}: {', '.join(states)}{f' and {more} more' if more > 0 else ''}"
 
 
-# -- pairs of cells that differ in one factor only -------------------------------------------------------
-
-
 def _point(blocks: Blocks) -> float:
     return statistics.median(blocks.values())
 

@@ -1,4 +1,4 @@
-"""What is really of clocks and sleeps: functions by name, tails over all repetitions, loads, and published figures."""
+"""What is really of clocks and sleeps: functions by name, tails over all repetitions, a first look, and loads."""
 
 from __future__ import annotations
 
