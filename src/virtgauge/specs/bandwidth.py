@@ -70,9 +70,6 @@ ERRORS = ChartSpec(
 )
 
 
-# -- each platform in one sentence -----------------------------------------------------------------------
-
-
 def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     shown = _told_of([one for one in context.once(figures.accuracies) if one.arm == arm.name])
     if shown is None:

@@ -160,8 +160,6 @@ def named(context: Context, cell: Cell, *, timed: bool = True) -> str:
     return ", ".join(filter(None, said))
 
 
-# -- over cells ------------------------------------------------------------------------------------------
-
 PerCell = Mapping[Cell, Mapping[int, float]]  # A figure by cell and block
 
 
@@ -262,9 +260,6 @@ def _accuracy(context: Context, arm: str, estimators: tuple[str, ...], cells: Se
         duration=_median(context, duration, DURATION),
         beside=beside,
     )
-
-
-# -- what a timing does ----------------------------------------------------------------------------------
 
 
 class Help(enum.StrEnum):

@@ -237,9 +237,6 @@ def _measured(one: Sentence) -> HeadlineFigure:
     return figure(one.resource.value, value, known=resolution_of(one.worst, one.band))
 
 
-# -- figures of a cell -----------------------------------------------------------------------------------
-
-
 def absolute(context: Context, cell: Cell, arm: str) -> Shown:
     """The benchmark's own figure in its own unit."""
     values = context.estimate("value", cell, arm)
@@ -285,9 +282,6 @@ def blind_guests(context: Context) -> Iterator[Block]:
     )
     if told:
         yield Text(told, "Blind", "finding")
-
-
-# -- shares and policies ---------------------------------------------------------------------------------
 
 
 def conserving(context: Context, cell: Cell, arm: str) -> Shown:

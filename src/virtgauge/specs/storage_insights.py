@@ -48,9 +48,6 @@ def per_second(value: float | None) -> str:
     return OPERATION_RATE.text(value).replace(" op/s", "/s").replace("kop/s", "k/s").replace("Mop/s", "M/s")
 
 
-# -- what limits a rate ----------------------------------------------------------------------------------
-
-
 def client_limited(context: Context, cell: Cell, arm: str) -> str:
     """A note where any result lies near what the client reaches by itself."""
     return "client-limited" if context.table.flags([cell], arm, counted=True).get("client-limited") else ""
@@ -198,9 +195,6 @@ def _parts(load: Load) -> str:
     return ", ".join(f"{named[name]} {share(used)}" for name, used in parts)
 
 
-# -- durability ------------------------------------------------------------------------------------------
-
-
 def durability(context: Context) -> Iterator[Block]:
     """For each arm every level that was tried, the weakest of a database first: its price, and what crashes lost."""
     crashes = ("rows lost", "of", "wrong", "newest lost", "crashes")
@@ -285,9 +279,6 @@ def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: 
     ages = [float(age) * 1e6 for audit in audits if (age := audit.get("newest_lost_ms")) is not None]
     yield Value.count(f"crash.{of}.newest_lost", place, max(ages, default=None), DURATION)
     yield Value.count(f"crash.{of}.crashes", place, len(audits))
-
-
-# -- loads that are offered ------------------------------------------------------------------------------
 
 
 def mixed(context: Context) -> Iterator[Block]:

@@ -55,9 +55,6 @@ def function_label(levels: Mapping[str, str]) -> str:
     return ", ".join(part for part in parts if part.strip())
 
 
-# -- columns ---------------------------------------------------------------------------------------------
-
-
 def _counts(context: Context, cell: Cell, arm: str) -> Mapping[int, float]:
     """How many values each repetition has."""
     probes, source = frozenset({cell.probe}), Statistic(cell.probe, "n")
@@ -125,9 +122,6 @@ def method(context: Context, cell: Cell, arm: str) -> Shown:
     return str(context.table.last_result(cell, arm).get("method") or "–")
 
 
-# -- a first look ----------------------------------------------------------------------------------------
-
-
 def highlights(context: Context) -> list[tuple[str, Cell]]:
     """The cells for a first look, each with its measure: per probe one function, under each load."""
     chosen = []
@@ -185,9 +179,6 @@ def glance(context: Context) -> Iterator[Block]:
         "not shown to. An emulated processor shows that the method works, not what the platform can do on hardware, "
         "and is never ranked.",
     )
-
-
-# -- loads -----------------------------------------------------------------------------------------------
 
 
 def _sum(*columns: Column) -> Column:
