@@ -207,5 +207,6 @@ class LabDevices:
 
         in_thread(from_host)
         if self._lab is not None and self._in_lab:
-            with contextlib.suppress(NetlinkError, OSError):  # the lab is gone, and with it what was there
-                disconnect(self._lab, self._in_lab)
+            for name in self._in_lab:
+                with contextlib.suppress(NetlinkError, OSError):  # the lab may be gone, and with it what was there
+                    disconnect(self._lab, [name])
