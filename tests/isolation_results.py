@@ -208,8 +208,6 @@ def outcome(
             "guest_seen": float(capacity) if resource_of(benchmark) is Resource.CPU else told["tested"],
             "method": "control group",
             "window_ns": SECONDS * 1_000_000_000,
-            "tested_slices": [told["tested"]] * len(slices),
-            "loading_slices": [told["loading"]] * len(slices),
         },
         "entitled": {"tested": told["entitled"], "loading": None},
         "capacity_cpus": capacity,

@@ -72,12 +72,8 @@ async def test_a_result_says_everything_in_a_form_that_can_be_kept(name):
     assert result["rate"] == pytest.approx(result["units"] / result["elapsed_ns"] * 1e9)
     cpu, slice_ns = result["cpu"], result["slice_ns"]
     assert cpu["window_ns"] == result["elapsed_ns"] >= 10**9
-    assert len(result["slices"]) == len(cpu["tested_slices"]) == len(cpu["loading_slices"])
-    assert len(result["slices"]) == result["elapsed_ns"] // slice_ns
-    left_ns = result["elapsed_ns"] % slice_ns  # in the end, which is no slice
+    assert len(result["slices"]) == result["elapsed_ns"] // slice_ns  # what is left in the end is no slice
     assert 0 < sum(result["slices"]) * slice_ns / 1e9 <= result["units"] * 1.001
-    left_cpu_ns = cpu["tested"] * cpu["window_ns"] - sum(cpu["tested_slices"]) * slice_ns
-    assert -1e6 < left_cpu_ns < 1.1 * left_ns + 1e6
     assert result["load"] | {"rate": 0, "cpus": 0} == {
         **{"name": "fork", "unit": "processes", "intensity_percent": 100, "threads": 1},
         **{"rate": 0, "cpus": 0, "error": None},

@@ -13,7 +13,7 @@ from virtgauge.ledger.records import Flag
 from virtgauge.suites.isolation.benchmarks import KINDS
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
 from virtgauge.suites.isolation.outcome import GuestConditions, Trial
-from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
+from virtgauge.suites.isolation.outside import GuestCounts, Outside
 from virtgauge.suites.isolation.policies import Given, Placement
 from virtgauge.suites.isolation.testbed import TestbedSpec
 
@@ -99,8 +99,8 @@ def found_flags(
         applied=(Applied(policy, {}, ()), Applied(policy, {}, ())),
         answer=answer,
         load_result=load,
-        tested=Received(None if steal.stopped_ns is None else 1 - steal.stopped_ns / (5 * SECOND)),
-        loading=Received(None),
+        tested_cpus=None if steal.stopped_ns is None else 1 - steal.stopped_ns / (5 * SECOND),
+        loading_cpus=None,
         outside=Outside(counts, counts),
         conditions=guests,
         **blocks,

@@ -15,7 +15,7 @@ from virtgauge.suites.cpu_record import CpuRecord
 from virtgauge.suites.isolation import kernel_work
 from virtgauge.suites.isolation.benchmarks import KINDS
 from virtgauge.suites.isolation.kernel_work import in_nanoseconds, slices_of, work_of
-from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received, Span, received
+from virtgauge.suites.isolation.outside import GuestCounts, Outside, Span, received_cpus
 from virtgauge.suites.isolation.policies import Demand, Placement, entitled, entitled_without_limit, given
 from virtgauge.suites.isolation.settings import IsolationSettings
 
@@ -126,24 +126,22 @@ def record_of(monkeypatch, readings):
     return record
 
 
-def test_what_a_guest_received_in_a_span_is_told_whole_and_in_parts(monkeypatch):
+def test_what_a_guest_received_in_a_span_is_found_between_the_readings(monkeypatch):
     steady = [(at * MS, at * MS // 2) for at in range(0, 1100, 100)]  # half a CPU …
     record = record_of(monkeypatch, [*steady, (1500 * MS, 500 * MS)])  # … and then nothing
-    assert received(record, Span(200 * MS, 600 * MS, 0), 100 * MS) == Received(0.5, (0.5, 0.5, 0.5, 0.5))
-    late = received(record, Span(900 * MS, 1100 * MS, 0), 100 * MS)
-    assert late.cpus == pytest.approx(0.25)
-    assert late.slices == pytest.approx((0.5, 0.0))
+    assert received_cpus(record, Span(200 * MS, 600 * MS, 0)) == 0.5
+    assert received_cpus(record, Span(900 * MS, 1100 * MS, 0)) == pytest.approx(0.25)
 
 
 def test_where_no_time_passes_all_of_a_record_is_that_of_warm_up_and_span(monkeypatch):
     record = record_of(monkeypatch, [(0, 0), (1 * MS, 3_000 * MS)])
-    assert received(record, Span(MS, 5_001 * MS, warmup_ns=1_000 * MS), 100 * MS) == Received(0.5)
+    assert received_cpus(record, Span(MS, 5_001 * MS, warmup_ns=1_000 * MS)) == 0.5
 
 
 def test_an_account_that_nobody_keeps_is_missing_and_not_zero():
     record = CpuRecord(lambda: None)
     record.read()
-    assert received(record, Span(0, MS, 0), MS) == Received(None)
+    assert received_cpus(record, Span(0, MS, 0)) is None
 
 
 def answer(began_ms, ended_ms):

@@ -16,7 +16,7 @@ from virtgauge.specs.isolation_formatting import LOADING, TESTED
 from virtgauge.suites.isolation.benchmarks import ASSUMED_CACHE_BYTES, Kind
 from virtgauge.suites.isolation.by_hand import Look, not_in_force
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
-from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
+from virtgauge.suites.isolation.outside import GuestCounts, Outside
 from virtgauge.suites.isolation.policies import Claimant, Demand, Given, entitled, entitled_without_limit
 from virtgauge.suites.isolation.testbed import TestbedSpec
 
@@ -99,9 +99,9 @@ class Trial:
     applied: tuple[Applied, Applied]
     answer: Answer
     load_result: LoadResult | None
-    # tested, loading: CPU time from outside, over the measured span
-    tested: Received
-    loading: Received
+    # tested_cpus, loading_cpus: CPU time from outside for each second of the measured span; None where not known
+    tested_cpus: float | None
+    loading_cpus: float | None
     outside: Outside  # what the host's kernel counted from before the load began until it had stopped
     looks: tuple[Look, ...] = ()  # at a policy that was set by hand
     load_block_bytes: int | None = None  # of a load of memory
@@ -118,9 +118,9 @@ class Trial:
     @property
     def stopped_ns(self) -> int | None:
         """What they did not get of it, counted from outside; None where that is not known."""
-        if not self.benchmark.always_runs or self.tested.cpus is None:
+        if not self.benchmark.always_runs or self.tested_cpus is None:
             return None
-        return max(0, self.capacity_ns - round(self.tested.cpus * self.answer.elapsed_ns))
+        return max(0, self.capacity_ns - round(self.tested_cpus * self.answer.elapsed_ns))
 
     @property
     def blind(self) -> bool:
@@ -132,8 +132,8 @@ class Trial:
     @property
     def guests(self) -> tuple[GuestConditions, GuestConditions]:
         where, given = self.spec.where, self.policies
-        first = (given.tested, Demand.of(self.benchmark, where.capacity, 100, self.tested.cpus))
-        second = (given.loading, Demand.of(self.load, where.capacity, self.params["intensity"], self.loading.cpus))
+        first = (given.tested, Demand.of(self.benchmark, where.capacity, 100, self.tested_cpus))
+        second = (given.loading, Demand.of(self.load, where.capacity, self.params["intensity"], self.loading_cpus))
 
         def guest(name: str, applied: Applied, one: Claimant, other: Claimant, counts: GuestCounts) -> GuestConditions:
             due, unlimited = entitled(where, one, other), entitled_without_limit(where, one, other)
@@ -169,13 +169,11 @@ class Trial:
             "policy": self.params["policy"],
             "on": self.params["on"],
             "cpu": {
-                TESTED: self.tested.cpus,
-                LOADING: self.loading.cpus,
+                TESTED: self.tested_cpus,
+                LOADING: self.loading_cpus,
                 "guest_seen": answer.cpu_ns / answer.elapsed_ns if answer.elapsed_ns else None,
                 "method": self.method,
                 "window_ns": answer.elapsed_ns,
-                "tested_slices": list(self.tested.slices),
-                "loading_slices": list(self.loading.slices),
             },
             "entitled": {guest.name: guest.entitled_cpus for guest in guests},
             "capacity_cpus": capacity,

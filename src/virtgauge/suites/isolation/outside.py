@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,30 +49,19 @@ class Span:
         return cls(start, start + int(value["elapsed_ns"]), warmup_ns)
 
 
-@dataclasses.dataclass(frozen=True)
-class Received:
-    """What a guest received in a span."""
-
-    cpus: float | None  # CPU time for each second of it, in whole CPUs; None where it is not known from outside
-    # the same, in slices of equal length, without what is left over in the end; empty where only the whole is known
-    slices: tuple[float, ...] = ()
-
-
-def received(record: CpuRecord, span: Span, slice_ns: int) -> Received:
-    """What a guest received in a span.
+def received_cpus(record: CpuRecord, span: Span) -> float | None:
+    """What a guest received in a span: CPU time for each second of it, in whole CPUs; None where that is not known.
 
     Where its record does not reach over the span (a simulated guest takes no time), all of it is taken as that of
     warm-up and span together.
     """
     total_ns = record.total_ns
     if total_ns is None or span.elapsed_ns <= 0:
-        return Received(None)
+        return None
     whole_ns = record.between(span.start_ns, span.end_ns)
     if whole_ns is None:
-        return Received(total_ns / (span.warmup_ns + span.elapsed_ns))
-    ends = range(span.start_ns, span.end_ns + 1, slice_ns)
-    slices = [(record.between(start, end) or 0) / slice_ns for start, end in itertools.pairwise(ends)]
-    return Received(whole_ns / span.elapsed_ns, tuple(slices))
+        return total_ns / (span.warmup_ns + span.elapsed_ns)
+    return whole_ns / span.elapsed_ns
 
 
 def watched(*guests: Guest) -> contextlib.AbstractAsyncContextManager[list[CpuRecord]]:

@@ -29,7 +29,7 @@ from virtgauge.suites.isolation.benchmarks import KINDS, Kind, largest_cache_byt
 from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_do
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
-from virtgauge.suites.isolation.outside import Outside, Span, received, watched
+from virtgauge.suites.isolation.outside import Outside, Span, received_cpus, watched
 from virtgauge.suites.isolation.policies import Given, Placement, given, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.isolation.testbed import AS_IS, IsolationTestbed, TestbedSpec, testbed_of
@@ -220,7 +220,7 @@ class IsolationSuite(Suite):
             answer = Answer.decode(reply.value, slice_ns)
             span = Span.of_answer(reply.value, warmup_ns, reply.sent_ns, reply.finished_ns)
             clocks = elapsed_by_clock(reply.value["clocks_start"], reply.value["clocks_end"])
-        tested, loading = (received(record, span, slice_ns) for record in records)
+        tested_cpus, loading_cpus = (received_cpus(record, span) for record in records)
         trial = Trial(
             params=params,
             spec=testbed.spec,
@@ -235,8 +235,8 @@ class IsolationSuite(Suite):
             applied=applied,
             answer=answer,
             load_result=load_results[0] if load_results else None,
-            tested=tested,
-            loading=loading,
+            tested_cpus=tested_cpus,
+            loading_cpus=loading_cpus,
             outside=outside,
             looks=looks,
             load_block_bytes=its.get("block_bytes") if load is not None and load.family == "memory" else None,
