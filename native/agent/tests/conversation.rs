@@ -264,6 +264,20 @@ fn end_of_stream_stops_probe_load_and_program_and_leaves_no_process() {
 }
 
 #[test]
+fn programs_that_do_not_listen_are_waited_for_together() {
+    let mut controller = Controller::greeted();
+    let deaf = map(&[("argv", list(&["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]))]);
+    for id in 1..=8 {
+        controller.ask(id, "load_start", &[("name", "program".into()), ("params", deaf.clone())]);
+    }
+    // A second for each of them, until it is killed, had they to wait for one another.
+    let started = Instant::now();
+    controller.hang_up();
+    assert_eq!(controller.exit_code(), Some(0));
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+}
+
+#[test]
 fn network_requests_are_checked_before_anything_changes() {
     let mut controller = Controller::greeted();
     let forwarding = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap().trim() == "1";

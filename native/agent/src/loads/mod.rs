@@ -138,10 +138,11 @@ impl Loads {
         }
     }
 
-    /// Stops all of them.
+    /// Stops all of them, together: they end within the time that the longest takes.
     pub fn stop_all(&mut self) {
-        for (_, load) in std::mem::take(&mut self.running) {
-            load.stop();
+        self.running.values_mut().for_each(|one| one.load.halt());
+        for (_, one) in std::mem::take(&mut self.running) {
+            drop(one.load.finish());
         }
     }
 }
