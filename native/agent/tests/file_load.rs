@@ -192,6 +192,34 @@ fn a_service_that_vanishes_ends_the_client_with_an_error_and_not_in_a_wait() {
 }
 
 #[test]
+fn a_service_without_a_descriptor_left_waits_without_work_and_goes_on_when_there_is_one() {
+    let mut service = Served::new("descriptors");
+    let pid = service.controller.pid();
+    limit_descriptors(pid, 3);
+    let mut stream = TcpStream::connect(("127.0.0.1", service.port)).unwrap();
+    let before = ticks(pid);
+    thread::sleep(Duration::from_millis(1500));
+    let worked = ticks(pid) - before;
+    limit_descriptors(pid, 1000);
+    stream.write_all(&[b'x'; 400]).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+    assert_eq!(unsigned(&service.stop(), "value.refused"), 1);
+    assert!(worked < 30, "{worked} hundredths of a second of CPU time in 1.5 s");
+}
+
+fn limit_descriptors(pid: u32, most: u32) {
+    let limited = process::Command::new("prlimit").args([format!("--pid={pid}"), format!("--nofile={most}:")]).status();
+    assert!(limited.unwrap().success());
+}
+
+/// The CPU time of a process, in hundredths of a second.
+fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, behind_name) = stat.rsplit_once(')').unwrap();
+    behind_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
 fn stopping_is_prompt_and_leaves_no_file_and_no_listener() {
     let mut service = Served::new("prompt");
     let silent = TcpStream::connect(("127.0.0.1", service.port)).unwrap(); // never shows a token

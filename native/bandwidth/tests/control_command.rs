@@ -30,6 +30,18 @@ impl Listening {
         serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
     }
 
+    fn limit_descriptors(&self, most: u32) {
+        let words = [format!("--pid={}", self.program.id()), format!("--nofile={most}:")];
+        assert!(Command::new("prlimit").args(words).status().unwrap().success());
+    }
+
+    /// The CPU time so far, in hundredths of a second.
+    fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.program.id())).unwrap();
+        let (_, behind_name) = stat.rsplit_once(')').unwrap();
+        behind_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+    }
+
     fn signal(&self, signal: i32) {
         // SAFETY: signals a program that this test has started and not waited for.
         assert_eq!(unsafe { libc::kill(self.program.id() as i32, signal) }, 0);
@@ -69,6 +81,20 @@ fn a_session_is_told_at_both_ends_and_the_listener_ends_when_it_is_told_to() {
     assert_eq!((&closed["reason"], &closed["packets"]), (&"the sender has finished".into(), &58.into()));
     listening.signal(libc::SIGTERM);
     assert_eq!(listening.program.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_listener_without_a_descriptor_left_waits_without_work_and_goes_on_when_there_is_one() {
+    let mut listening = Listening::start(&["--sessions", "1"]);
+    listening.limit_descriptors(3);
+    let stream = std::net::TcpStream::connect(format!("127.0.0.1:{}", listening.port)).unwrap();
+    let before = listening.ticks();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let worked = listening.ticks() - before;
+    listening.limit_descriptors(1000);
+    drop(stream);
+    assert_eq!(listening.next()["event"], "refused");
+    assert!(worked < 30, "{worked} hundredths of a second of CPU time in 1.5 s");
 }
 
 #[test]

@@ -150,12 +150,14 @@ impl Listener {
                 let waited = channel::ready(&mut [(self.tcp.as_raw_fd(), libc::POLLIN)], LOOK);
                 waited.map_err(|error| Failure::os("waiting for senders", error))?;
                 let accepted = self.tcp.accept().and_then(|(stream, peer)| Ok((stream.try_clone()?, stream, peer)));
-                // Else it is gone already, or there are no descriptors for it now.
-                if let Ok((same, stream, peer)) = accepted {
-                    desk.make_room().push((peer, same));
-                    let desk = &desk;
-                    scope.spawn(move || desk.receive(stream, peer));
-                }
+                let Ok((same, stream, peer)) = accepted else {
+                    // It is gone already; or there are no descriptors for it now, and it stays ready.
+                    thread::sleep(LOOK);
+                    continue;
+                };
+                desk.make_room().push((peer, same));
+                let desk = &desk;
+                scope.spawn(move || desk.receive(stream, peer));
             }
             Ok(())
         })

@@ -6,6 +6,7 @@ mod http;
 mod mongo;
 mod postgres;
 
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -40,7 +41,12 @@ pub fn serve_on(protocol: Protocol, listener: TcpListener, answers: Arc<Answers>
     };
     let rows = Arc::new(AtomicU64::new(0));
     for socket in listener.incoming() {
-        let socket = socket.map_err(|error| Failure::new(Kind::Refused, error.to_string()))?;
+        let socket = match socket {
+            Ok(socket) => socket,
+            // That client went away before it was accepted.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+            Err(error) => return Err(Failure::new(Kind::Refused, error.to_string())),
+        };
         let (answers, rows) = (Arc::clone(&answers), Arc::clone(&rows));
         // Whatever a client does that no driver of ours does ends its connection.
         thread::spawn(move || converse(socket, answers, rows));

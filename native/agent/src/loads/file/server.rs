@@ -167,14 +167,24 @@ fn named(name: &str) -> thread::Builder {
 
 fn accept(listener: &TcpListener, service: &Arc<Service>, stop: &Cancellation) {
     while !stop.requested() {
-        if let Ok((stream, _)) = listener.accept() {
-            service.admit(stream);
-            continue;
-        }
+        let refused = match listener.accept() {
+            Ok((stream, _)) => {
+                service.admit(stream);
+                continue;
+            }
+            Err(error) => error.kind(),
+        };
         let mut polled =
             [PollFd::new(stop.descriptor(), PollFlags::POLLIN), PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        // A second at most: when no descriptor is left, it is tried again then.
-        let _ = poll(&mut polled, PollTimeout::from(1000u16));
+        let _ = poll(&mut polled[..awaited(refused)], PollTimeout::from(1000u16));
+    }
+}
+
+/// How many of the two are waited for: where no descriptor is left for a connection, another one is no news for a second.
+fn awaited(refused: io::ErrorKind) -> usize {
+    match refused {
+        io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => 2,
+        _ => 1,
     }
 }
 
