@@ -15,7 +15,7 @@ from rich.console import Console
 
 from virtgauge.console.options import makeable_folder, tell_lost_samples, whole_file, writable_file
 from virtgauge.errors import UsageError
-from virtgauge.exchange import BINARY, Format
+from virtgauge.exchange import Format
 
 app = typer.Typer()
 
@@ -54,7 +54,7 @@ def export_run(
         return
     if folder is None:
         raise UsageError("RUN is missing", "name the folder of a run, as in `virtgauge export runs/today --format csv`")
-    if out is None and format in BINARY:
+    if out is None and format is Format.PARQUET:
         raise UsageError(f"--format {format} is binary", "name a file with --out")
     from virtgauge.exchange.exports import export
     from virtgauge.ledger.read_only import ReadOnlyLedger

@@ -7,18 +7,4 @@ from __future__ import annotations
 
 import enum
 
-
-class Format(enum.StrEnum):
-    """``--format``."""
-
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-    JUNIT = "junit"
-    OPENMETRICS = "openmetrics"
-    HDR = "hdr"
-    BENCHER = "bencher"
-    PHORONIX = "phoronix"
-
-
-BINARY = frozenset({Format.PARQUET})  # Those that no terminal should get
+Format = enum.StrEnum("Format", "JSON CSV PARQUET JUNIT OPENMETRICS HDR BENCHER PHORONIX")
