@@ -32,6 +32,7 @@ from synthetic import arm_record
 from virtgauge import report
 from virtgauge.analysis.comparison import Comparison, Difference, Judgement
 from virtgauge.ledger.records import Flag
+from virtgauge.results.columns import Cell
 from virtgauge.specs.bandwidth_figures import Help
 from virtgauge.specs.bandwidth_formatting import points
 from virtgauge.specs.blocks import Table, Value, values_of
@@ -215,7 +216,7 @@ def test_mixed_timings_are_compared_with_system_timing_too(tmp_path: Path) -> No
     compared = {level for place in places for level in place.cell.split(";") if level.startswith("timing=")}
     assert compared == {"timing=hptime", "timing=hptime+system", "timing=gettimeofday+usleep"}
     factors = {"estimator": "kite2", "timing": "hptime+system", "capacity_mbps": "300", "cross_mbps": "0"}
-    name = result.suite("bandwidth").cell_name("estimate", factors)
+    name = result.suite("bandwidth").cell_name(Cell("bandwidth", "estimate", tuple(factors.items())))
     assert name == "Bandwidth: kite2, clock hptime, sleep system, 300 Mbit/s, no cross traffic"
 
 

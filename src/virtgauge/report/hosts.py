@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -183,12 +183,10 @@ def _figures(row: HostRow, hosts: Sequence[str]) -> Iterator[blocks.Shown]:
 # -- of a fleet's ledger ---------------------------------------------------------------------------------
 
 
-def hosts_of(
-    table: ResultTable, manifest: Manifest, cell_name: Callable[[str, str, Mapping[str, str]], str]
-) -> HostFindings | None:
+def hosts_of(table: ResultTable, manifest: Manifest, names: Mapping[Cell, str]) -> HostFindings | None:
     """What a fleet's ledger says of its hosts; None of the run of one host.
 
-    ``manifest`` has its arms told apart; ``cell_name`` makes a name of suite, probe and levels.
+    ``manifest`` has its arms told apart; ``names`` are what each cell is called.
     """
     if not manifest.hosts:
         return None
@@ -197,8 +195,7 @@ def hosts_of(
     untested = []
     for measure in headline_measures():
         for cell in table.cells(measure.suite):
-            name = cell_name(cell.suite, cell.probe, cell.factors)
-            rows = (_row(measure, cell, name, arm, table, manifest) for arm in manifest.arms if arm.usable)
+            rows = (_row(measure, cell, names[cell], arm, table, manifest) for arm in manifest.arms if arm.usable)
             untested += [row for row in rows if row.estimates]
     return HostFindings(hosts, testers, tuple(_adjusted(untested, 1 - manifest.confidence)))
 

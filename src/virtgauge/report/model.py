@@ -118,7 +118,8 @@ def build(ledger: Ledger) -> Report:
     valid = table.trials.status == STATUSES.index(TrialStatus.VALID)
     tallies = Tallies.of(table.accounts())
     left_out = left_out_by_arm(manifest.arms, tallies)
-    hosts = hosts_of(table, manifest, lambda *key: _cell_name(suites, *key))
+    names = {cell: _cell_name(suites, cell) for cell in table.trials.cells}
+    hosts = hosts_of(table, manifest, names)
     finished, blocks = has_finished(events), np.unique(table.trials.block[valid]).size
     return Report(
         run=manifest,
@@ -138,7 +139,7 @@ def build(ledger: Ledger) -> Report:
         arms=arms,
         suites=tuple(suites),
         cells=table.trials.cells,
-        cell_names=tuple(_cell_name(suites, one.suite, one.probe, one.factors) for one in table.trials.cells),
+        cell_names=tuple(names.values()),
         trials=TrialLines(table),
         guests=tuple(guests),
         events=tuple(events),
@@ -149,10 +150,10 @@ def build(ledger: Ledger) -> Report:
     )
 
 
-def _cell_name(suites: Sequence[SuiteReport], name: str, probe: str, factors: Mapping[str, str]) -> str:
-    suite = next((suite for suite in suites if suite.suite == name), None)
-    levels = ", ".join(f"{factor} {level}" for factor, level in factors.items())
-    return suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}"
+def _cell_name(suites: Sequence[SuiteReport], cell: Cell) -> str:
+    suite = next((suite for suite in suites if suite.suite == cell.suite), None)
+    levels = ", ".join(f"{factor} {level}" for factor, level in cell.levels)
+    return suite.cell_name(cell) if suite else f"{cell.suite} {cell.probe}: {levels}"
 
 
 def _arm_summary(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims.verdicts import ClaimCheck
@@ -50,10 +50,9 @@ class SuiteReport:
         told = told or [one for one in values_of(self.blocks) if isinstance(one, Value) and one.measure in first]
         return (one.estimate for one in told)
 
-    def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
+    def cell_name(self, cell: Cell) -> str:
         """What a cell is called in the list of trials: ``Timer cost: rdtsc · idle``."""
-        spec = self.context.spec
-        return f"{spec.prefix}{spec.cell_name(Cell(spec.name, probe, tuple(factors.items())))}"
+        return f"{self.context.spec.prefix}{self.context.spec.cell_name(cell)}"
 
 
 def suite_report(context: Context) -> SuiteReport:
