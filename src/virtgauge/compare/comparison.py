@@ -57,7 +57,7 @@ def caveats(runs: Sequence[ReadRun], across: bool, *, series: bool = False) -> I
     if len({run.manifest.agent_sha256 for run in runs}) > 1:
         yield "The agent in the guests was not the same in all runs; a part of a change may be the agent's."
     yield from (f"{unfinished_words(label)}." for label, run in zip(labels, runs, strict=True) if not run.finished)
-    if without := of(lambda run: run.aa is None or not run.aa.usable):
+    if without := of(lambda run: not any(arm.role == "aa" and arm.usable for arm in run.manifest.arms)):
         what = "steps are not held against them there" if series else "no difference from it is called one"
         yield f"{without}: identical arms (A/A) were not measured, so {what}."
     if len(runs) > 1 and (unread := of(lambda run: plan_of(run.manifest) is None)):

@@ -52,14 +52,9 @@ class ReadRun:
         """An arm of the manifest by name."""
         return next((arm for arm in self.manifest.arms if arm.name == name), None)
 
-    @property
-    def reference(self) -> ArmRecord | None:
-        return next((arm for arm in self.manifest.arms if arm.role == "reference"), None)
-
-    @property
-    def aa(self) -> ArmRecord | None:
-        """The reference measured once more; None where the plan had none."""
-        return next((arm for arm in self.manifest.arms if arm.role == "aa"), None)
+    def name_of(self, role: str) -> str:
+        """Of the arm with that role; empty where the plan had none."""
+        return next((arm.name for arm in self.manifest.arms if arm.role == role), "")
 
 
 class Side(NamedTuple):
@@ -78,19 +73,16 @@ class Side(NamedTuple):
     @property
     def ratios(self) -> dict[int, float]:
         """To the reference of the same block; empty of the reference itself, and where a figure is not positive."""
-        if self.run.reference is None or self.run.reference.name == self.arm:
-            return {}
-        own, beside = self.blocks, self._replace(arm=self.run.reference.name).blocks
-        both = sorted(own.keys() & beside.keys())
+        reference = self.run.name_of("reference")
+        own, beside = self.blocks, self._replace(arm=reference).blocks
+        both = sorted(own.keys() & beside.keys()) if self.arm != reference else []
         if any(own[block] <= 0 or beside[block] <= 0 for block in both):
             return {}
         return {block: own[block] / beside[block] for block in both}
 
     def band(self, by_ratio: bool, nominal: float) -> float | None:
         """What identical arms of the run differ by: a factor, or in the measure's unit; None when that is not known."""
-        if self.run.aa is None or self.run.reference is None:
-            return None
-        aa, reference = (self._replace(arm=arm.name).blocks for arm in (self.run.aa, self.run.reference))
+        aa, reference = (self._replace(arm=self.run.name_of(role)).blocks for role in ("aa", "reference"))
         if by_ratio:
             return aa_band(paired_ratio(aa, reference, nominal))
         return band_of([paired_difference(aa, reference, self.measure.quantity.unit, nominal)])
