@@ -25,8 +25,8 @@ from virtgauge.exchange.entries import (
     ArchivedFile,
     Entry,
     Level,
-    are_levels,
     read_entry,
+    read_levels,
     write_entry,
 )
 from virtgauge.exchange.figures import chosen_of
@@ -160,7 +160,7 @@ def _is_whole(place: Place, entry: Entry) -> bool:
                 return False
     except (OSError, ValueError, pa.ArrowException):
         return False
-    return entry.levels is not None and are_levels(place, place.path(entry.levels))
+    return entry.levels is not None and not read_levels(place, [place.path(entry.levels)])[1]
 
 
 def _machine(manifest: Manifest) -> str:

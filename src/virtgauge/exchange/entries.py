@@ -24,7 +24,6 @@ from virtgauge.errors import UsageError
 from virtgauge.exchange.place import Place
 
 VERSION = 1  # Of the archive's layout
-
 _RUNS = "runs"
 
 
@@ -137,35 +136,27 @@ _TYPES = {"emulated": pa.bool_(), "repetitions": pa.int32()} | dict.fromkeys(
     ("level", "low", "high", "confidence"), pa.float64()
 )
 LEVELS_SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in Level._fields])
-_NUMBERS = ("level", "low", "high")
-_MAY_BE_MISSING = {"low", "high", "confidence"}
 _UNREADABLE = (OSError, ValueError, pa.ArrowException)
 
 
-def read_levels(place: Place, paths: Sequence[str], measures: Collection[str]) -> tuple[pa.Table, dict[str, str]]:
-    """The levels of these measures, by their full names, of the runs with these files, in no order.
+def read_levels(
+    place: Place, paths: Sequence[str], measures: Collection[str] | None = None
+) -> tuple[pa.Table, dict[str, str]]:
+    """The levels of these measures, by their full names, or of all, of the runs with these files, in no order.
 
     And of files that are missing or damaged, by their paths, why they cannot be read.
     """
+    wanted = None if measures is None else pc.field("measure").isin([*measures])
     try:
-        return _read_levels(place, paths, pc.field("measure").isin([*measures])), {}
+        return _read_levels(place, paths, wanted), {}
     except _UNREADABLE:
         tables, unread = [LEVELS_SCHEMA.empty_table()], {}
         for path in paths:
             try:
-                tables.append(_read_levels(place, [path], pc.field("measure").isin([*measures])))
+                tables.append(_read_levels(place, [path], wanted))
             except _UNREADABLE as error:
                 unread[path] = str(error).splitlines()[0]
         return pa.concat_tables(tables), unread
-
-
-def are_levels(place: Place, path: str) -> bool:
-    """Whether a file of levels is there and whole."""
-    try:
-        _read_levels(place, [path], None)
-    except _UNREADABLE:
-        return False
-    return True
 
 
 def _read_levels(place: Place, paths: Sequence[str], wanted: pc.Expression | None) -> pa.Table:
@@ -177,10 +168,10 @@ def _read_levels(place: Place, paths: Sequence[str], wanted: pc.Expression | Non
     files = dataset.dataset([*paths], schema=LEVELS_SCHEMA, format="parquet", filesystem=place.files)
     found = files.to_table(filter=wanted)
     found.validate(full=True)
-    for name in set(Level._fields) - _MAY_BE_MISSING:
+    for name in set(Level._fields) - {"low", "high", "confidence"}:
         if found[name].null_count:
             raise ValueError(f"{name} is missing")
-    for name in _NUMBERS:  # a figure that is none says nothing
+    for name in ("level", "low", "high"):  # a figure that is none says nothing
         size = pc.abs(found[name])
         sound = pc.or_(pc.equal(size, 0.0), pc.and_(pc.greater(size, 1e-30), pc.less(size, 1e30)))
         found = found.filter(pc.fill_null(sound, True))
