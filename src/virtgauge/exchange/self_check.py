@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from virtgauge.errors import printable
 from virtgauge.exchange.imports.foreign_trial import read_json
@@ -48,11 +48,7 @@ def _not_to_come(date: datetime.date) -> datetime.date:
     return date
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Machine(_Part):
+class Machine(BaseModel, extra="forbid", frozen=True):
     """What platforms run on; what could not be read is None."""
 
     kernel: Text | None
@@ -64,7 +60,7 @@ class Machine(_Part):
     hypervisor: Text | None  # the product that the machine is a guest of; empty on bare metal
 
 
-class Suite(_Part):
+class Suite(BaseModel, extra="forbid", frozen=True):
     """How the cells of a suite ended on a platform: as valid where one attempt was, else as the last attempt did."""
 
     valid: Number = 0
@@ -80,11 +76,10 @@ class Suite(_Part):
 
     @property
     def tried(self) -> int:
-        """Cells that were tried."""
         return self.measured + self.failed + self.unsupported
 
 
-class Platform(_Part):
+class Platform(BaseModel, extra="forbid", frozen=True):
     """A platform: whether it can be used there, why not, and what each suite came to."""
 
     name: Text
@@ -97,7 +92,7 @@ class Platform(_Part):
     suites: Annotated[dict[Text, Suite], Field(max_length=20)] = Field(default_factory=dict)
 
 
-class SelfCheck(_Part):
+class SelfCheck(BaseModel, extra="forbid", frozen=True):
     """One self-check.  It names no host, user, address or serial number."""
 
     virtgauge_self_check: Literal[1]
@@ -272,7 +267,7 @@ def merged(checks: Iterable[SelfCheck]) -> str:
         result = [f"the run {check.ended}" if check.ended else "", left, result_of(platform)]
         cells = (
             *(platform.label, platform.version or "—", check.machine.kernel or "unknown", _told(check.machine)),
-            *(", ".join(measured) or "nothing", "; ".join(_cut(one) for one in result if one)),
+            *(", ".join(measured) or "nothing", "; ".join(printable(one, 150) for one in result if one)),
             f"{check.date}, {check.version}",
         )
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
@@ -283,10 +278,6 @@ def _told(machine: Machine) -> str:
     named = {None: "", "": ", bare metal", "unknown": ", on a hypervisor without a name"}
     below = named.get(machine.hypervisor, f", on {machine.hypervisor}")
     return f"{machine.cpus or '?'} × {machine.cpu or 'unknown processor'}{below}, {machine.distribution or 'unknown'}"
-
-
-def _cut(text: str) -> str:
-    return printable(text, 150)
 
 
 def _cell(text: str) -> str:

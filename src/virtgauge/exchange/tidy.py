@@ -19,7 +19,7 @@ from virtgauge.exchange.trials import reason_of, trials_of
 from virtgauge.report.requirements import Decisions, decisions_of
 from virtgauge.results.measure import Measure as Measured
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.suites import contexts_of
+from virtgauge.specs.suites import contexts_of, facts_of
 
 SCHEMA_VERSION = 3
 
@@ -256,12 +256,12 @@ def write(table: ResultTable, out: IO[str]) -> None:
 
 def arms(table: ResultTable) -> Iterator[Arm]:
     """The platforms of a run, in the plan's order."""
-    told = {one.arm: one.facts.get("in_force") for one in reversed(table.ledger.guests()) if one.facts}
-    in_force = {arm: found for arm, found in told.items() if isinstance(found, dict)}
+    facts = facts_of(table.arms, table.ledger.guests())
     for one in table.arms:
+        in_force = facts[one.name].get("in_force")
         yield Arm(
             *(one.name, one.kind, one.label, one.role, one.emulated, one.usable, one.reason, one.fix),
-            *(one.settings, in_force.get(one.name, {})),
+            *(one.settings, in_force if isinstance(in_force, dict) else {}),
         )
 
 

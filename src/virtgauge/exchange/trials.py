@@ -188,9 +188,8 @@ _TYPES = {
     "started_at": pa.string(),
 }
 
-SCHEMA = pa.schema([(name, _TYPES.get(name, _TEXT)) for name in COLUMNS])
+SCHEMA = pa.schema([(name, _TYPES.get(name, _TEXT)) for name in COLUMNS])  # Texts that repeat are dictionaries
 FILE_SCHEMA = SCHEMA.remove(SCHEMA.get_field_index("suite"))  # Of an archive's files, whose folder says the suite
-"""Of the Parquet form: :class:`~virtgauge.exchange.trials.Row` by columns; texts that repeat are dictionaries."""
 
 
 def table_of(rows: Sequence[tuple[object, ...]], schema: pa.Schema = SCHEMA) -> pa.Table:

@@ -23,16 +23,11 @@ from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import row_labels
 
 
-def xml_text(text: str) -> str:
-    """The text with a replacement for all that does not print, which is also what XML cannot hold."""
-    return printable(text, lines=True)
-
-
 def child(parent: ElementTree.Element, tag: str, text: str | None = None, /, **attributes: str) -> ElementTree.Element:
-    """A new element within another, with text and attributes that XML can hold."""
-    made = ElementTree.SubElement(parent, tag, {key: xml_text(value) for key, value in attributes.items()})
+    """A new element within another; what does not print, which XML cannot hold either, is replaced."""
+    made = ElementTree.SubElement(parent, tag, {key: printable(value, lines=True) for key, value in attributes.items()})
     if text is not None:
-        made.text = xml_text(text)
+        made.text = printable(text, lines=True)
     return made
 
 
@@ -109,7 +104,7 @@ def _count(element: ElementTree.Element, name: str, cases: Sequence[Case]) -> Co
         ("errors", str(counts["error"])),
         ("time", f"{sum(known):.3f}"),
     ):
-        element.set(key, xml_text(value))
+        element.set(key, printable(value, lines=True))
     return counts
 
 

@@ -71,7 +71,8 @@ def read_fio(path: Path) -> Repetition:
     output, source = read_json(path, _Output, REMEDY)
     trials = []
     for job in output.jobs:
-        levels = {"job": job.jobname} | _levels(output.options | job.options)
+        options = output.options | job.options
+        levels = {"job": job.jobname} | {name: options[name] for name in _LEVELS if name in options}
         if job.error:
             error = f"fio ended the job {job.jobname} with error {job.error}"
             trials.append(ForeignTrial(PROBE, levels, {}, {}, moment(output.timestamp_ms / 1000), 0, (), error))
@@ -86,10 +87,6 @@ def read_fio(path: Path) -> Repetition:
     if len(set(names)) < len(names):
         raise refused(path, "two of its jobs have the same name and options", "run fio with --group_reporting")
     return Repetition(output.version, (source,), tuple(trials))
-
-
-def _levels(options: dict[str, str]) -> dict[str, str]:
-    return {name: options[name] for name in _LEVELS if name in options}
 
 
 def _trial(levels: dict[str, str], side: _Side, output: _Output) -> ForeignTrial:

@@ -81,11 +81,9 @@ class _RtTests(BaseModel):
     thread: Annotated[dict[str, _Thread], Field(min_length=1)]
 
 
-_RESOLUTION = Field(validation_alias=AliasPath("sysinfo", "resolution_in_ns"))
-
-
 class _Jitterdebugger(BaseModel):
-    resolution_in_ns: Annotated[Literal[1, 1000], _RESOLUTION] = 1000  # files of a version before 3 do not say it
+    # Files of a version before 3 do not say it.
+    resolution: Annotated[Literal[1, 1000], Field(validation_alias=AliasPath("sysinfo", "resolution_in_ns"))] = 1000
     cpu: Annotated[dict[str, _Thread], Field(min_length=1)]  # by the thread's number, in spite of its name
 
 
@@ -183,7 +181,7 @@ def read_oslat(path: Path) -> Repetition:
 def read_jitterdebugger(path: Path) -> Repetition:
     """One ``results.json``. Raises UsageError: it is none, or no thread of it woke up once."""
     found, source = read_json(path, _Jitterdebugger, _REMEDY["jitterdebugger"])
-    unit = "ns" if found.resolution_in_ns == 1 else "us"
+    unit = "ns" if found.resolution == 1 else "us"
     output = _Output(path, source, "jitterdebugger", "jitterdebugger", undated(path, 0), 0)
     return output.of([_woken({"thread": number}, thread, unit) for number, thread in found.cpu.items()])
 
