@@ -88,7 +88,7 @@ def decisions_of(table: ResultTable) -> Decisions:
     requirements = resolve(plan.requirements, None, platforms, plan.confidence, manifest.run_id)
     verdicts = Judge(requirements, table, any_time_valid=plan.budget is not None).verdicts()
     return Decisions(
-        requirements=tuple(_reported(one) for one in requirements),
+        requirements=tuple(map(_reported, requirements)),
         verdicts=tuple(verdicts),
         rankings=tuple(rankings(requirements, verdicts, table)),
         sequential=plan.budget is not None,
@@ -96,16 +96,10 @@ def decisions_of(table: ResultTable) -> Decisions:
 
 
 def _reported(one: BoundRequirement) -> ReportedRequirement:
+    of, asked = one.measure, one.required
     return ReportedRequirement(
-        one.name,
-        one.text,
-        one.measure.meaning,
-        one.required.source,
-        one.confidence,
-        one.quantity.unit,
-        one.measure.suite,
-        tuple(sorted(one.measure.probes)),
-        one.required.during or one.required.per,
+        *(one.name, one.text, of.meaning, asked.source, one.confidence, one.quantity.unit, of.suite),
+        *(tuple(sorted(of.probes)), asked.during or asked.per),
     )
 
 

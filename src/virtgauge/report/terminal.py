@@ -102,14 +102,8 @@ def _print(block: Block, arms: Mapping[str, ArmRecord], console: Console) -> Non
             console.print(Line(printable(text), style="bold" if block.tone == "finding" else "dim"))
     elif isinstance(block, Table):
         if block.folded:
-            console.print(
-                Line(
-                    printable(
-                        f"{block.title}: {len(block.rows)} row{'' if len(block.rows) == 1 else 's'}, {_ELSEWHERE}"
-                    ),
-                    style="dim",
-                )
-            )
+            rows = f"{len(block.rows)} row{'' if len(block.rows) == 1 else 's'}"
+            console.print(Line(printable(f"{block.title}: {rows}, {_ELSEWHERE}"), style="dim"))
         else:
             console.print()
             console.print(_table(block, arms, console.width))
