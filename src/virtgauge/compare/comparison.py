@@ -85,11 +85,9 @@ def compare_runs(folders: Sequence[Path], wanted: Wanted) -> Comparison:
     Raises UsageError: a comparison that makes no sense, and why.
     """
     runs = _read(folders, wanted)
-    matched = match(runs, wanted.measures, wanted.arms)
+    matched, criteria, common = _common(runs, wanted)
     wanted.progress(f"comparing {len(matched.places)} figures")
-    criteria = Criteria(runs[0].manifest.confidence, wanted.equivalent)
-    changes = find_changes(runs, matched, criteria)
-    return Comparison(**_common(runs, matched, criteria, wanted.across_versions), changes=changes)
+    return Comparison(**common, changes=find_changes(runs, matched, criteria))
 
 
 def compare_series(folders: Sequence[Path], wanted: Wanted, seed: int = 1) -> SeriesComparison:
@@ -104,33 +102,35 @@ def compare_series(folders: Sequence[Path], wanted: Wanted, seed: int = 1) -> Se
             "compare fewer without --series, or add runs",
         )
     runs.sort(key=lambda run: run.manifest.created_at)
-    matched = match(runs, wanted.measures, wanted.arms)
-    criteria = Criteria(runs[0].manifest.confidence, wanted.equivalent)
-    series = find_series(runs, matched, criteria, seed, wanted.progress)
-    common = _common(runs, matched, criteria, wanted.across_versions, series=True)
-    return SeriesComparison(**common, seed=seed, series=series)
+    matched, criteria, common = _common(runs, wanted, series=True)
+    return SeriesComparison(**common, seed=seed, series=find_series(runs, matched, criteria, seed, wanted.progress))
 
 
 def _common(
-    runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, across_versions: bool, *, series: bool = False
-) -> dict[str, Any]:
-    return {
+    runs: Sequence[ReadRun], wanted: Wanted, *, series: bool = False
+) -> tuple[Matched, Criteria, dict[str, Any]]:
+    """What is compared, by what it is judged, and what every comparison says of it."""
+    matched = match(runs, wanted.measures, wanted.arms)
+    criteria = Criteria(runs[0].manifest.confidence, wanted.equivalent)
+    lines = (
+        RunLine(
+            *(label, run.manifest.run_id, run.manifest.created_at, run.manifest.plan_name),
+            *(run.manifest.tool_version, run.repetitions, run.finished),
+        )
+        for label, run in zip(run_labels(runs), runs, strict=True)
+    )
+    common = {
         "schema_version": SCHEMA_VERSION,
-        "runs": tuple(
-            RunLine(
-                *(label, run.manifest.run_id, run.manifest.created_at, run.manifest.plan_name),
-                *(run.manifest.tool_version, run.repetitions, run.finished),
-            )
-            for label, run in zip(run_labels(runs), runs, strict=True)
-        ),
+        "runs": tuple(lines),
         "confidence": criteria.nominal,
         "equivalent": criteria.equivalent,
         "environment": tuple(differing_environment(runs)),
-        "caveats": tuple(caveats(runs, across_versions, series=series)),
+        "caveats": tuple(caveats(runs, wanted.across_versions, series=series)),
         "set_aside": matched.set_aside,
         "cells": tuple(CellLine(cell.suite, cell.probe, cell.factors, cell_name(cell)) for cell in matched.cells),
         "arms": matched.arms,
     }
+    return matched, criteria, common
 
 
 def render_json(found: Comparison | SeriesComparison) -> str:

@@ -131,16 +131,12 @@ def _bought(folder: Path) -> list[Bought]:
     """What a run has measured of settings, as its report tells it: what helps first."""
     from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.results.table import ResultTable
-    from virtgauge.specs.context import Context
-    from virtgauge.specs.suites import row_labels
-    from virtgauge.specs.timing import TIMING
+    from virtgauge.specs.suites import contexts_of
     from virtgauge.specs.timing_settings import bought
 
     with ReadOnlyLedger.for_command(folder) as ledger:
-        table = ResultTable(ledger)
-        labels = row_labels(table.arms)
-        arms = tuple(dataclasses.replace(arm, label=labels[arm.name]) for arm in table.arms)
-        return sorted(bought(Context(TIMING, table, arms, {})), key=lambda one: one.order)
+        timing = [one for one in contexts_of(ResultTable(ledger)) if one.spec.name == "timing"]
+        return sorted((one for context in timing for one in bought(context)), key=lambda one: one.order)
 
 
 def _print_found(

@@ -166,7 +166,6 @@ def finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> Non
     or undecided.
     """
     from virtgauge.ledger.read_only import ReadOnlyLedger
-    from virtgauge.ledger.records import TrialStatus
     from virtgauge.results.table import ResultTable
 
     with ReadOnlyLedger.for_command(folder) as ledger:
@@ -176,7 +175,7 @@ def finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> Non
     written = write_report(built, folder, ReportFormat.HTML, None)
     if not quiet:
         write_report(built, folder, ReportFormat.TEXT, None)
-    if not built.statuses.get(TrialStatus.VALID.value):
+    if not built.valid:
         raise VirtgaugeError("not a single trial is valid: this run has no result", f"read why in {written}")
     if not complete:
         raise typer.Exit(ExitCode.FAILED)

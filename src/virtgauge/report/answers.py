@@ -189,7 +189,7 @@ _WORDS = {Tone.SLOWER: "worse", Tone.FASTER: "better", Tone.SAME: "different"}
 
 def _differing(shown: Iterable[HeadlineFigure]) -> Iterator[str]:
     """Differences that were shown, in the order of the headline; each kind after the word for it."""
-    for word, some in itertools.groupby(shown, key=_word):
+    for word, some in itertools.groupby(shown, lambda one: f"{'slightly ' * one.slight}{_WORDS[one.tone]}"):
         yield from _after(word, (f"{one.name} {one.change}" for one in some))
 
 
@@ -206,10 +206,6 @@ def _alike(compared: Sequence[HeadlineFigure], resolved: Sequence[HeadlineFigure
         few = f": {_listed(resolved)}" if len(resolved) <= _MOST_NAMES else f" in {len(resolved)} figures"
         where = "" if len(resolved) == len(compared) else few
         yield f"no difference shown ({EVEN_CHANCE} {seen}){where}"
-
-
-def _word(figure: HeadlineFigure) -> str:
-    return f"{'slightly ' * figure.slight}{_WORDS[figure.tone]}"
 
 
 def _after(word: str, clauses: Iterable[str]) -> Iterator[str]:
