@@ -7,8 +7,9 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,8 +18,10 @@ from virtgauge.console.options import makeable_folder, tell_lost_samples, whole_
 from virtgauge.errors import UsageError
 from virtgauge.exchange import Format
 
-app = typer.Typer()
+if TYPE_CHECKING:
+    from virtgauge.ledger.store import Ledger
 
+app = typer.Typer()
 
 Tool = enum.StrEnum("Tool", "FIO CYCLICTEST OSLAT RTLA HWLATDETECT JITTERDEBUGGER PGBENCH TREX")
 
@@ -56,19 +59,26 @@ def export_run(
         raise UsageError("RUN is missing", "name the folder of a run, as in `virtgauge export runs/today --format csv`")
     if out is None and format is Format.PARQUET:
         raise UsageError(f"--format {format} is binary", "name a file with --out")
-    from virtgauge.exchange.exports import export
     from virtgauge.ledger.read_only import ReadOnlyLedger
 
     with ReadOnlyLedger.for_command(folder) as ledger, Console(stderr=True).status(f"exporting {format}"):
-        tell_lost_samples(ledger)
-        if out is None:
-            with tempfile.TemporaryFile("r", encoding="utf-8", newline="") as text:  # has no name: a kill leaves none
-                export(ledger, format, Path(f"/proc/self/fd/{text.fileno()}"), measure or ())
-                shutil.copyfileobj(text, sys.stdout)
-            return
-        with whole_file(out) as path:
-            export(ledger, format, path, measure or ())
-    print(f"export: {out}")
+        write_export(ledger, format, out, measure or ())
+    if out is not None:
+        print(f"export: {out}")
+
+
+def write_export(ledger: Ledger, format: Format, out: Path | None, measures: Sequence[str] = ()) -> None:
+    """Write a run in a format to a file, which is there whole or as it was before, or to standard output."""
+    from virtgauge.exchange.exports import export
+
+    tell_lost_samples(ledger)
+    if out is None:
+        with tempfile.TemporaryFile("r", encoding="utf-8", newline="") as text:  # has no name: a kill leaves none
+            export(ledger, format, Path(f"/proc/self/fd/{text.fileno()}"), measures)
+            shutil.copyfileobj(text, sys.stdout)
+        return
+    with whole_file(out) as path:
+        export(ledger, format, path, measures)
 
 
 @app.command("import", epilog="Example: virtgauge import fio host-1.json host-2.json --new runs/disks --arm host")

@@ -19,15 +19,10 @@ import typer
 from rich.console import Console
 
 from virtgauge.console.displays import output
-from virtgauge.console.options import (
-    Equivalent,
-    OutFile,
-    ReportedMeasures,
-    RunFolder,
-    tell_lost_samples,
-    whole_file,
-)
+from virtgauge.console.exchange import write_export
+from virtgauge.console.options import Equivalent, OutFile, ReportedMeasures, RunFolder, whole_file
 from virtgauge.errors import ExitCode, UsageError, printable
+from virtgauge.exchange import Format
 
 if TYPE_CHECKING:
     from virtgauge.compare.model import Comparison, SeriesComparison
@@ -124,14 +119,7 @@ def report(
 
     with ReadOnlyLedger.for_command(folder) if host is None else HostLedger.of(folder, host) as ledger:
         if format is ReportFormat.JSON:
-            from virtgauge.exchange import tidy  # Arrow: what a page need not wait for
-            from virtgauge.results.table import ResultTable
-
-            tell_lost_samples(ledger)
-            text = io.StringIO()
-            tidy.write(ResultTable(ledger), text)
-            ledger.confirm()
-            deliver(text.getvalue(), out)
+            write_export(ledger, Format.JSON, out)
         else:
             out = write_report(build_report(ledger), folder, format, out, full=full)
     if out is not None:

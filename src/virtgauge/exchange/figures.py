@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,10 +82,8 @@ def openmetrics(manifest: Manifest, found: Sequence[Figure]) -> str:
     interval's ends, where there is one, and with ``_repetitions`` for how many stand behind it.  Factors are labels;
     one that is called like a label of ours has ``factor_`` before it.
     """
-    by_measure: dict[str, list[Figure]] = {}
-    for figure in found:
-        by_measure.setdefault(figure.measure.full_name, []).append(figure)
-    lines = [line for figures in by_measure.values() for line in _families(manifest, figures)]
+    by_measure = itertools.groupby(found, lambda one: one.measure.full_name)
+    lines = [line for _, figures in by_measure for line in _families(manifest, [*figures])]
     return "".join(f"{line}\n" for line in [*lines, "# EOF"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from xml.etree import ElementTree
@@ -70,17 +71,14 @@ class Case:
 
 
 def junit(cases: Iterable[Case], name: str, timestamp: str = "", properties: Mapping[str, str] | None = None) -> str:
-    """The document: a suite for each name of one, in the order of the cases.
+    """The document: a suite for each name of one, of which the cases stand together.
 
     The properties of the run stand in every suite: CI servers show only what stands there.
     """
-    suites: dict[str, list[Case]] = {}
-    for case in cases:
-        suites.setdefault(case.suite, []).append(case)
-    root = ElementTree.Element("testsuites")
-    _count(root, name, [case for own in suites.values() for case in own])
-    for title, own in suites.items():
-        suite = child(root, "testsuite")
+    every, root = list(cases), ElementTree.Element("testsuites")
+    _count(root, name, every)
+    for title, together in itertools.groupby(every, lambda case: case.suite):
+        suite, own = child(root, "testsuite"), list(together)
         counts = _count(suite, title, own)
         suite.set("skipped", str(counts["skipped"]))
         if timestamp:
@@ -226,11 +224,8 @@ def phoronix(manifest: Manifest, found: Sequence[Figure]) -> str:
     for arm in manifest.arms:
         if arm.name in used:
             _system(root, arm, manifest)
-    by_result: dict[tuple[str, Cell], list[Figure]] = {}
-    for figure in figures:
-        by_result.setdefault((figure.measure.full_name, figure.cell), []).append(figure)
-    for own in by_result.values():
-        _result(root, own)
+    for _, own in itertools.groupby(figures, lambda one: (one.measure.full_name, one.cell)):
+        _result(root, [*own])
     return document(root)
 
 
