@@ -130,7 +130,6 @@ def _change_table(found: Comparison, title: str, changes: Iterable[Change], *, f
 
 
 def _band(effect: Effect, measure: Measure) -> Shown:
-    """What identical arms differ by."""
     if effect.band is None:
         return None
     return formatting.factor(effect.band) if effect.ratio.point else measure.quantity.text(effect.band)
@@ -144,7 +143,6 @@ def _value(found: Compared, of: Change | Series, measure: Measure, estimate: Est
 
 
 def _series(found: SeriesComparison) -> Iterator[Block]:
-    """The level of each figure in each run; those with steps, then the others."""
     columns = (Column("found", text=True), *(Column(str(n), hint=run.label) for n, run in enumerate(found.runs, 1)))
 
     def rows(changing: bool) -> Iterator[Row]:

@@ -164,7 +164,6 @@ def _why(set_aside: Sequence[SetAside]) -> str:
 
 
 def _lacking(runs: Sequence[ReadRun], measures: Sequence[Measure]) -> str:
-    """Which of the measures each run has."""
     said = []
     for run in runs:
         has = [measure.full_name for measure in measures if run.cells(measure)]

@@ -49,7 +49,6 @@ class ReadRun:
         return list(dict.fromkeys(cell for name, cell, _ in self.figures if name == measure.full_name))
 
     def arm(self, name: str) -> ArmRecord | None:
-        """An arm of the manifest by name."""
         return next((arm for arm in self.manifest.arms if arm.name == name), None)
 
     def name_of(self, role: str) -> str:
@@ -67,7 +66,6 @@ class Side(NamedTuple):
 
     @property
     def blocks(self) -> Mapping[int, float]:
-        """Its figures, by block."""
         return self.run.blocks(self.measure, self.cell, self.arm)
 
     @property

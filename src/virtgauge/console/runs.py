@@ -305,7 +305,6 @@ def repair(
 
 
 def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
-    """Write a run's verdicts as JUnit XML."""
     from virtgauge.exchange.xml import junit, verdict_cases
 
     text = junit(verdict_cases(decisions, table), table.manifest.plan_name, table.manifest.created_at)
@@ -315,7 +314,6 @@ def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
 
 
 def _end_by(decisions: Decisions) -> None:
-    """End the command with the exit code of a run's verdicts."""
     from virtgauge.analysis.bounds import Outcome
 
     outcome = decisions.outcome

@@ -286,7 +286,6 @@ def _rows(found: ArchiveSeries, apart: Mapping[int, str], series: Sequence[Serie
 
 
 def _said(found: ArchiveSeries, one: Series) -> str:
-    """What is said of a series in its row."""
     match found.shown(one):
         case Shown.STEPS:
             drift = [f"in steps of the same direction, {_drift_text(one)} in all: a drift?"] if one.drift else []
@@ -372,7 +371,6 @@ def _course(found: ArchiveSeries, one: Series, begin: int) -> Iterator[Mapping[s
 
 
 def _by_run(found: ArchiveSeries, all_panels: _Panels) -> Iterator[Table]:
-    """The levels of each panel."""
     begin = max(len(found.runs) - _MOST_RUNS, 0)
     for name, panels in all_panels.items():
         for panel, own in panels.items():

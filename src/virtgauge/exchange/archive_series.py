@@ -163,7 +163,6 @@ class ArchiveSeries:
         return runs_needed(1 - CONFIDENCE, len(self.series))
 
     def shown(self, one: Series) -> Shown:
-        """What was found of one of the series."""
         if one.steps or one.doubtful:
             return Shown.STEPS if one.steps else Shown.DOUBTFUL
         return Shown.NONE if self.needed is not None and len(one.runs) >= self.needed else Shown.TOO_FEW
@@ -256,7 +255,6 @@ def _series(row: Mapping[str, Any], measure: Measure, entries: Sequence[Entry]) 
 
 
 def _called(row: Mapping[str, Any]) -> str:
-    """A host, in words."""
     return str(row["host"] or row["cpu"] or "unknown")
 
 
@@ -368,7 +366,6 @@ def _alternating(rows: Iterable[Mapping[str, Any]], entries: Sequence[Entry]) ->
 
 
 def _labels(entries: Sequence[Entry]) -> dict[str, str]:
-    """What each run is called, by its name in the archive."""
     names = Counter(one.run for one in entries)
     return {
         one.archive: one.run if names[one.run] == 1 else f"{one.run} ({one.created_at[:19].replace('T', ' ')})"

@@ -26,11 +26,9 @@ class Place:
 
     @property
     def is_store(self) -> bool:
-        """Whether it is in an object store."""
         return not isinstance(self.files, fs.LocalFileSystem)
 
     def path(self, *parts: str) -> str:
-        """A path below the root."""
         return "/".join((self.root, *parts))
 
     def read(self, path: str) -> bytes:

@@ -93,7 +93,6 @@ class Measure(_Record):
 
     @classmethod
     def of(cls, one: Measured) -> Measure:
-        """The record of a measure of the catalogue."""
         return cls(one.full_name, one.quantity.unit, one.better.value, one.meaning)
 
 
@@ -266,7 +265,6 @@ def arms(table: ResultTable) -> Iterator[Arm]:
 
 
 def _claims(table: ResultTable) -> Iterator[Claim]:
-    """What the run says of the papers' conclusions that its suites are about."""
     for context in contexts_of(table):
         for checks in context.spec.claims(context):
             leveled = [] if checks.at_one_level is None else [("", checks.at_one_level, True)]

@@ -115,7 +115,6 @@ def _unsupported(context: Context, cell: Cell) -> bool:
 
 
 def _rows(context: Context, spec: TableSpec, cells: list[Cell], across: list[Across]) -> Iterator[Row]:
-    """Of cells and platforms."""
     hidden = (*spec.split, *spec.across)
     apart = spec.rows or tuple(one.name for one in context.spec.factors if one.name not in hidden)
     for group in context.groups(cells, apart).values():
@@ -174,7 +173,6 @@ def _column(context: Context, one: Figures | Told) -> Column:
 def _shown(
     context: Context, spec: TableSpec, column: Figures | Told, cells: list[Cell], key: tuple[str, ...], arm: ArmRecord
 ) -> Shown:
-    """What stands in one column of one row."""
     fitting = [cell for cell in cells if tuple(context.level(cell, factor) for factor in spec.across) == key]
     for cell in fitting:
         if not context.table.tried(cell, arm.name):

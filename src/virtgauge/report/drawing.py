@@ -96,7 +96,6 @@ def _arm_in(looks: Mapping[str, Any]) -> Spec:
 
 
 def _layer(mark: str, encoding: Spec, **style: Any) -> Spec:
-    """Marks of all rows."""
     return {"mark": {"type": mark, **style}, "encoding": encoding}
 
 
@@ -220,7 +219,6 @@ def _squares(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
 
 
 def _strips(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
-    """Raw values, a strip for each cell."""
     values = [*_each(rows, "y"), *_ends(rows, "up")]
     up = _numbers("y", scale=_scale(values, chart.y), axis=_axis(chart.y, values))
     placed = {"x": _numbers("x", axis=None), "y": up, "color": _arm_in(arm_colours(arms))}

@@ -108,7 +108,6 @@ class HostFindings:
 
     @property
     def section(self) -> blocks.Section:
-        """For every form of the report."""
         return blocks.Section("hosts", "Hosts", tuple(self._blocks()))
 
     def _blocks(self) -> Iterator[blocks.Block]:

@@ -80,16 +80,13 @@ class Report:
     left_out: tuple[LeftOut, ...] = ()
 
     def suite(self, name: str) -> SuiteReport:
-        """A suite's report by the suite's name; KeyError when the run has nothing of it."""
         return {suite.suite: suite for suite in self.suites}[name]
 
     def arm(self, name: str) -> ArmSummary:
-        """An arm by name; KeyError when there is none."""
         return {arm.record.name: arm for arm in self.arms}[name]
 
     @property
     def statuses(self) -> dict[str, int]:
-        """Number of trials by status, over all arms."""
         return dict(sum((Counter(arm.trials) for arm in self.arms), Counter[str]()))
 
     @property
@@ -188,7 +185,6 @@ def _of_other_computers(table: ResultTable, arms: Sequence[ArmRecord]) -> Iterat
 def _caveats(
     run: Manifest, suites: Sequence[SuiteReport], agrees: Agreement, events: Sequence[EventRecord], blocks: int
 ) -> Iterator[str]:
-    """What a reader must know before the figures."""
     if not has_finished(events):
         yield "This run has not finished: these are the figures so far."
     if not blocks:

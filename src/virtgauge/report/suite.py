@@ -29,17 +29,14 @@ class SuiteReport:
 
     @property
     def suite(self) -> str:
-        """Its name."""
         return self.context.spec.name
 
     @property
     def title(self) -> str:
-        """What the page calls it."""
         return self.context.spec.title
 
     @property
     def blocks(self) -> list[Block]:
-        """Those of the summary and of all sections."""
         return [*self.summary, *(block for section in self.sections for block in section.blocks)]
 
     @property

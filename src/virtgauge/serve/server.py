@@ -141,15 +141,12 @@ class Showing:
         self._watches: OrderedDict[str, Look[LiveRun]] = OrderedDict()
 
     async def overviews(self) -> list[Overview]:
-        """A line for every run that is there."""
         return list((await self._list.now()).values())
 
     async def measuring(self) -> bool:
-        """Whether any of the runs is under way."""
         return any(one.is_under_way for one in await self.overviews())
 
     async def find(self, run_id: str) -> FoundRun | None:
-        """The run of that identifier, if it is still there."""
         overview = (await self._list.now()).get(run_id)
         return overview.run if overview is not None and overview.run.stamp() else None
 
@@ -259,12 +256,10 @@ class Page(RequestHandler):
         await self.finish(_environment().get_template(template).render(every_ms=every_ms, **values))
 
     async def show_message(self, status: int, title: str, text: str, remedy: str = "") -> None:
-        """A page that says why something cannot be shown."""
         self.set_status(status)
         await self.show("message.html", title=title, text=text, remedy=remedy)
 
     async def show_gone(self) -> None:
-        """There is no such run, or no longer."""
         await self.show_message(404, "No such run", "It is not in the folders that are served, or no longer.")
 
 

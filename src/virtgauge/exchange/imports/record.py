@@ -261,7 +261,6 @@ def _first_block(
 def _records(
     repetitions: Sequence[Repetition], arm: str, platform: str, conditions: Mapping[str, str], first: int
 ) -> Iterator[tuple[TrialRecord, dict[str, Histogram]]]:
-    """Trials with their histograms."""
     for block, repetition in enumerate(repetitions, start=first):
         watched = Flag("imported", f"measured by {repetition.tool}: no load, steal or clock was watched", fatal=False)
         sources = [dataclasses.asdict(source) for source in repetition.sources]
