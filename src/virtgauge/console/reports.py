@@ -53,12 +53,9 @@ def build_report(ledger: Ledger) -> Report:
 def write_report(
     built: Report, folder: Path, kind: ReportFormat, out: Path | None, *, full: bool = False
 ) -> Path | None:
-    """Write a run's report.
+    """Write a run's report, by default HTML to its folder, text to standard output; ``full``: with the tables, as text.
 
-    By default HTML goes to the run's folder, text to standard output; ``full``: with the tables, as text.
-
-    Returns the file written; None when it was printed.
-    Raises UsageError: the file cannot be written.
+    Returns the file written; None when it was printed. Raises UsageError: the file cannot be written.
     """
     from virtgauge import report
 

@@ -78,15 +78,10 @@ class ArchiveWriteError(VirtgaugeError):
 
 
 def archive_run(place: Place, ledger: Ledger, *, host: str = "") -> ArchivedRun:
-    """Make the archive hold a run as it is now, once.
+    """Make the archive hold a run as it is now, once; ``host`` is its machine's name, of a fleet's run none.
 
-    Args:
-        host: what its machine is called; a fleet's run names its hosts itself.
-
-    Raises:
-        ArchiveWriteError: the place refuses; the archive shows what it showed before.
-        UsageError: the archive is of another version.
-        ChangedError: the run went on meanwhile.
+    Raises ArchiveWriteError: the place refuses, and the archive shows what it showed before; UsageError: it is of
+    another version; ChangedError: the run went on meanwhile.
     """
     table = ResultTable(ledger)
     manifest = table.manifest

@@ -184,10 +184,7 @@ class ArchiveSeries:
 
 
 def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: float) -> ArchiveSeries:
-    """Every series of these measures, and its steps.
-
-    Args:
-        equivalent: the largest change that does not matter, as a share.
+    """Every series of these measures, and its steps; ``equivalent`` is the largest change that does not matter.
 
     Raises UsageError: there is no archive, or none with such figures.
     """

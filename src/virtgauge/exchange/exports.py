@@ -24,10 +24,8 @@ def export(ledger: Ledger, kind: Format, path: Path, measures: Sequence[str] = (
 
     Without full names of measures it holds all, and what is meant for an overview the headline ones.
 
-    Raises:
-        UsageError: the format is not made of measures, there is no such measure, or the run has nothing for it.
-        OSError: the file cannot be written.
-        ChangedError: the run went on meanwhile.
+    Raises UsageError: the format is not made of measures, there is no such measure, or the run has nothing for it;
+    OSError: the file cannot be written; ChangedError: the run went on meanwhile.
     """
     if measures and kind not in _TRIAL_TABLES | _OF_FIGURES.keys():
         named = ", ".join(sorted(_TRIAL_TABLES | _OF_FIGURES.keys()))

@@ -56,10 +56,8 @@ def ask(place: Place, limits: Limits, sql: str, parameters: Sequence[Any] = ()) 
     Its tables: ``runs``, and ``trials`` with a row for each trial and measure: :class:`virtgauge.exchange.trials.Row`,
     and ``month``.
 
-    Raises:
-        UsageError: there is no archive.
-        UnavailableError: DuckDB is not installed.
-        QueryError: the SELECT is none, is wrong, or goes beyond the limits.
+    Raises UsageError: there is no archive; UnavailableError: DuckDB is not installed; QueryError: the SELECT is none,
+    is wrong, or goes beyond the limits.
     """
     require("query", "asking an archive")
     import duckdb

@@ -116,10 +116,8 @@ def import_into(
     first that has no trial yet of this arm and these cells.  A new run has the arm as its reference, and requirements
     as :func:`read_requirements` has them.
 
-    Raises:
-        UsageError: there is no such arm, a file was imported before, a block is taken, a condition cannot be one, a
-            figure is beyond what a ledger holds.
-        LedgerWriteError: the disk is full; nothing was recorded.
+    Raises UsageError: there is no such arm, a file was imported before, a block is taken, a condition cannot be one, a
+    figure is beyond what a ledger holds; LedgerWriteError: the disk is full, and nothing was recorded.
     """
     _check_conditions(conditions, repetitions)
     _check_figures(repetitions, conditions)
