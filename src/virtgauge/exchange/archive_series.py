@@ -184,7 +184,7 @@ class ArchiveSeries:
 
 
 def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: float) -> ArchiveSeries:
-    """Every series of these measures, and its steps; ``equivalent`` is the largest change that does not matter.
+    """Every series of these measures, and its steps; a change by the share ``equivalent`` or less does not matter.
 
     Raises UsageError: there is no archive, or none with such figures.
     """
