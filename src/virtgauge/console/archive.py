@@ -246,8 +246,6 @@ def _print(answer: Answer, format: AnswerFormat) -> None:
 
 
 def _shown(value: Any) -> str:
-    from virtgauge.results.formatting import printable
-
     if value is None:
         return "–"
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

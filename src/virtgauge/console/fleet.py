@@ -13,7 +13,7 @@ from rich.table import Table
 from virtgauge.console.displays import ProgressStyle, create_display, output
 from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, place_to_write, run_folder
 from virtgauge.console.runs import finish
-from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, tell
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, printable, tell
 
 if TYPE_CHECKING:
     from virtgauge.exchange.place import Place
@@ -118,7 +118,6 @@ def status(folder: RunFolder) -> None:
     """Say how far each host is, and what has happened to it; also while the run is under way."""
     from virtgauge.fleet.batches import fleet_status
     from virtgauge.ledger.read_only import ReadOnlyLedger
-    from virtgauge.results.formatting import printable
 
     with ReadOnlyLedger.for_command(folder) as ledger:
         hosts, events, course = fleet_status(ledger)

@@ -23,13 +23,11 @@ attach = typer.Typer(
 )
 attach.callback()(lambda: None)  # a group, although it has one command
 
-_PREPARE_EXAMPLES = (
-    "Example: virtgauge attach prepare --listen 192.0.2.1:7443\n\n"
+
+@attach.command(
+    epilog="Example: virtgauge attach prepare --listen 192.0.2.1:7443\n\n"
     "Example: virtgauge attach prepare --listen 0.0.0.0:7443 --advertise 203.0.113.7:17443 --hours 72 --out esxi-guest"
 )
-
-
-@attach.command(epilog=_PREPARE_EXAMPLES)
 def prepare(
     listen: Annotated[
         str,
@@ -99,15 +97,11 @@ image = typer.Typer(
     no_args_is_help=True,
 )
 
-_BUILD_EXAMPLES = (
-    "Examples: virtgauge image build --out virtgauge.iso, "
-    "virtgauge image build --format ova --out guest.ova, "
-    "virtgauge image build --out guest.vhdx --dial 192.0.2.1:7443 --identity identity.pem "
-    "--address 192.0.2.10/24"
+
+@image.command(
+    epilog="Examples: virtgauge image build --out virtgauge.iso, virtgauge image build --format ova --out guest.ova, "
+    "virtgauge image build --out guest.vhdx --dial 192.0.2.1:7443 --identity identity.pem --address 192.0.2.10/24"
 )
-
-
-@image.command(epilog=_BUILD_EXAMPLES)
 def build(
     out: Annotated[Path, typer.Option(help="The file; replaced when the new one is whole.", show_default=False)],
     format: Annotated[Format | None, typer.Option(help="What it shall be; by the end of its name otherwise.")] = None,
@@ -202,13 +196,12 @@ policy = typer.Typer(
 )
 policy.callback()(lambda: None)  # a group, although it has one command
 
-_POLICY_EXAMPLES = (
-    "Example: virtgauge policy commands --hypervisor xen --name G --cpu-limit 0.5 --weight 200\n\n"
-    "Example: virtgauge policy commands --hypervisor esxi --name G --reservation 1 --vcpus 2 --core-mhz 2600"
+
+@policy.command(
+    "commands",
+    epilog="Example: virtgauge policy commands --hypervisor xen --name G --cpu-limit 0.5 --weight 200\n\n"
+    "Example: virtgauge policy commands --hypervisor esxi --name G --reservation 1 --vcpus 2 --core-mhz 2600",
 )
-
-
-@policy.command("commands", epilog=_POLICY_EXAMPLES)
 def policy_commands(
     hypervisor: Annotated[Hypervisor, typer.Option(help="Whose commands.")],
     name: Annotated[str, typer.Option(metavar="GUEST", help="The guest, as the hypervisor knows it.")],

@@ -105,14 +105,9 @@ def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, after in zip(body.body, body.body[1:], strict=False):
-            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-                continue
-            if (
-                isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-                and isinstance(after.value.value, str)
-            ):
-                found[field.target.id] = inspect.cleandoc(after.value.value)
+            match field, after:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = inspect.cleandoc(text)
     return found
 
 
@@ -171,13 +166,9 @@ def _words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 def _number(value: float) -> str:
     """A limit; powers of two that nobody can read are written as such."""
     whole = int(value)
-    if (
-        whole == value
-        and whole > 10**6
-        and (exponent := (whole + 1).bit_length() - 1)
-        and whole in (1 << exponent, (1 << exponent) - 1)
-    ):
-        return f"2^{exponent}" + (" − 1" if whole < 1 << exponent else "")
+    exponent = (whole + 1).bit_length() - 1
+    if value > 10**6 and value in (2**exponent, 2**exponent - 1):
+        return f"2^{exponent}" + (" − 1" if whole < 2**exponent else "")
     return f"{whole}" if whole == value else f"{value:g}"
 
 

@@ -200,15 +200,10 @@ def _progress() -> Callable[[str], None]:
     return tell
 
 
-_DEFAULT_FOLDER = Path("runs")
-_EXAMPLES = (
-    "Example: virtgauge serve\n\n"
-    "Example: virtgauge serve runs /srv/measured --port 8800\n\n"
+@app.command(
+    epilog="Example: virtgauge serve\n\nExample: virtgauge serve runs /srv/measured --port 8800\n\n"
     "Example: virtgauge serve --address 0.0.0.0 --token-file token"
 )
-
-
-@app.command(epilog=_EXAMPLES)
 def serve(
     folders: Annotated[
         list[Path] | None,
@@ -230,7 +225,7 @@ def serve(
     """Show runs as they happen, and their reports, on a page of this machine; reads only."""
     from virtgauge.serve.access import access_for
 
-    shown = folders or [_DEFAULT_FOLDER]
+    shown = folders or [Path("runs")]
     for folder in folders or ():
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder", "name a folder of runs, or a run")

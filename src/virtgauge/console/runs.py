@@ -27,7 +27,7 @@ from virtgauge.console.options import (
     whole_file,
 )
 from virtgauge.console.reports import ReportFormat, build_report, write_report
-from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, nearest
+from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, nearest, printable
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.provision.progress import Outcome, SetUpDisplay, State
 
@@ -293,7 +293,6 @@ def repair(
     out: Annotated[Path, typer.Option("--out", callback=makeable_folder, help="Folder of the new run.")],
 ) -> None:
     """Keep the sound trials of a damaged run in a new one, and say what is left out; the damaged one stays as it is."""
-    from virtgauge.errors import printable
     from virtgauge.ledger.repair import repair as repaired
 
     done = repaired(folder, out)

@@ -257,6 +257,7 @@ class Page(RequestHandler):
 
     async def show_message(self, status: int, title: str, text: str, remedy: str = "") -> None:
         self.set_status(status)
+        self.set_header("Content-Security-Policy", POLICY)  # a page of the server's own in place of a report, too
         await self.show("message.html", title=title, text=text, remedy=remedy)
 
     async def show_gone(self) -> None:
@@ -337,10 +338,6 @@ class ReportPage(Page):
             await self.finish(page or await self.showing.reports.build(run))
         except VirtgaugeError as error:
             await self.show_message(500, "No report", error.message, error.remedy or "")
-
-    async def show_message(self, status: int, title: str, text: str, remedy: str = "") -> None:
-        self.set_header("Content-Security-Policy", POLICY)
-        await super().show_message(status, title, text, remedy)
 
 
 class Asset(Page):
