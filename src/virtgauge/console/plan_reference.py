@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from virtgauge.plan.fleet import FleetSection
 from virtgauge.plan.load import model_in
@@ -122,18 +122,8 @@ def _default(value: Any) -> str:
         return "none"
     if isinstance(value, BaseModel):
         return "its defaults"
-    if isinstance(value, str) and not value:
-        return '`""`'
-    plain = {str(k): _plain(v) for k, v in value.items()} if isinstance(value, dict) else _plain(value)
+    plain = TypeAdapter(Any).dump_python(value, mode="json", exclude_defaults=True)
     return f"`{json.dumps(plain, ensure_ascii=False)}`"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_defaults=True)
-    return getattr(value, "value", value)
 
 
 def _words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:

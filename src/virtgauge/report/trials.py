@@ -33,16 +33,6 @@ class TrialLine(NamedTuple):
     foreign_share: float | None
 
 
-class TrialSum(NamedTuple):
-    """The attempts of one arm at the trials of one cell: how many, how many are valid, and their samples."""
-
-    cell: int
-    arm: str
-    trials: int
-    valid: int
-    samples: int
-
-
 class TrialLines:
     """Every trial of a table, which is not needed afterwards, in the order of the ledger."""
 
@@ -76,13 +66,13 @@ class TrialLines:
             share,
         )
 
-    def sums(self) -> Iterator[TrialSum]:
-        """All by cell and arm, in the order of the cells."""
+    def sums(self) -> Iterator[tuple[int, str, int, int, int]]:
+        """Of each cell, by its place, and arm how many there are, how many are valid, and their samples."""
         trials, samples = self._trials, self._ways[1]
         for (place, cell), arm in itertools.product(enumerate(trials.cells), trials.arms):
             if (rows := trials.tried_at(cell, arm)).size:
                 valid = trials.statuses(rows).get(TrialStatus.VALID.value, 0)
-                yield TrialSum(place, arm, rows.size, valid, int(np.nansum(samples[rows])))
+                yield place, arm, rows.size, valid, int(np.nansum(samples[rows]))
 
     def invalid(self) -> Iterator[TrialLine]:
         """Those that do not count."""
