@@ -28,7 +28,6 @@ from virtgauge.exchange.archive_steps import (
     Direction,
     Facts,
     Step,
-    Values,
     alternating,
     are_alike,
     kept_steps,
@@ -53,10 +52,9 @@ class Shown(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Series:
+class Series(Course):
     """One figure over the runs that have it."""
 
-    measure: Measure
     cell: Cell
     host: str  # its name, else its processor
     arm: str  # the latest label of the platform
@@ -64,7 +62,6 @@ class Series:
     emulated: bool
     is_reference: bool  # whether others are compared with it
     runs: tuple[int, ...]  # their places in :attr:`ArchiveSeries.runs`
-    levels: Values  # of each of them, in the measure's base unit
     ends: tuple[tuple[float | None, float | None, float | None, int], ...]  # low, high, confidence and repetitions
     steps: tuple[Step, ...] = ()
     doubtful: int = 0  # more that were found, no larger than single runs differ by or than what does not matter
@@ -206,10 +203,12 @@ def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: f
             "name others with --measure (`virtgauge measures`), or archive the runs again: those of before have none",
         )
     found = [_series(row, by_name[row["measure"]], known) for row in rows]
-    courses = [_course(one, row, known) for one, row in zip(found, rows, strict=True)]
-    places = running_steps([one.scaled for one in courses], 1 - CONFIDENCE)
-    hosts = _hosts(rows, known)
-    with_ends, turns = _ended([_with_steps(*each, equivalent) for each in zip(found, courses, places, strict=True)])
+    places = running_steps([one.scaled for one in found], 1 - CONFIDENCE)
+    hosts: list[dict[str, dict[str, str]]] = [{} for _ in known]
+    for one in found:
+        for run, facts in zip(one.runs, one.facts, strict=True):
+            hosts[run][one.host] = {name: facts[name] for name in ("kernel", "virtgauge")}
+    with_ends, turns = _ended([_with_steps(*each, equivalent) for each in zip(found, places, strict=True)])
     return ArchiveSeries(
         place=place.name,
         runs=tuple(
@@ -237,16 +236,24 @@ def _series(row: Mapping[str, Any], measure: Measure, entries: Sequence[Entry]) 
     factors, settings = (_parsed(row[name]) for name in ("factors", "settings"))
     if len(set(row["run_list"])) != len(row["run_list"]):
         raise UsageError(f"levels of {measure.full_name} are twice in one run's file", "archive that run anew")
+    runs, facts = row["run_list"], list[Facts]()
+    for run, kernel, version in zip(runs, row["kernel_list"], row["version_list"], strict=True):
+        kept = dict(entries[run].facts.get(row["host"], {}))
+        kept.pop("kernel release", None)  # the levels say it themselves
+        facts.append({"kernel": kernel, "virtgauge": version} | kept)
     return Series(
         measure,
+        row["arm"],
+        np.asarray(row["level_list"], dtype=np.float64),
+        [entries[run].created_at[:10] for run in runs],
+        facts,
         Cell(measure.suite, row["probe"], tuple((factor, str(level)) for factor, level in factors.items())),
         host=_called(row),
         arm=row["label_list"][-1],
         of=settings | {"platform": row["platform"], "processor": row["cpu"], "arm": row["arm"]},
         emulated=row["emulated"],
-        is_reference=entries[row["run_list"][-1]].reference == row["arm"],
-        runs=tuple(row["run_list"]),
-        levels=np.asarray(row["level_list"], dtype=np.float64),
+        is_reference=entries[runs[-1]].reference == row["arm"],
+        runs=tuple(runs),
         ends=tuple(zip(*(row[f"{name}_list"] for name in ("low", "high", "confidence", "repetitions")), strict=True)),
     )
 
@@ -264,18 +271,9 @@ def _parsed(text: str) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {"": text}
 
 
-def _course(one: Series, row: Mapping[str, Any], entries: Sequence[Entry]) -> Course:
-    facts = list[Facts]()
-    for run, kernel, version in zip(one.runs, row["kernel_list"], row["version_list"], strict=True):
-        kept = dict(entries[run].facts.get(row["host"], {}))
-        kept.pop("kernel release", None)  # the levels say it themselves
-        facts.append({"kernel": kernel, "virtgauge": version} | kept)
-    return Course(one.measure, row["arm"], one.levels, [entries[run].created_at[:10] for run in one.runs], facts)
-
-
-def _with_steps(one: Series, course: Course, found: Sequence[int], equivalent: float) -> Series:
-    steps = kept_steps(course, found, equivalent)
-    alike = bool(steps) and are_alike(course.scaled, [step.after for step in steps])
+def _with_steps(one: Series, found: Sequence[int], equivalent: float) -> Series:
+    steps = kept_steps(one, found, equivalent)
+    alike = bool(steps) and are_alike(one.scaled, [step.after for step in steps])
     return dataclasses.replace(one, steps=steps, doubtful=len(found) - len(steps), alike=alike)
 
 
@@ -339,15 +337,6 @@ def _differences(one: Series, later: Series) -> list[str]:
         for name in names
         if before.get(name) != after.get(name)
     ]
-
-
-def _hosts(rows: Iterable[Mapping[str, Any]], entries: Sequence[Entry]) -> list[dict[str, dict[str, str]]]:
-    """Of each run the kernel and the virtgauge of its hosts."""
-    found: list[dict[str, dict[str, str]]] = [{} for _ in entries]
-    for row in rows:
-        for run, kernel, version in zip(row["run_list"], row["kernel_list"], row["version_list"], strict=True):
-            found[run][_called(row)] = {"kernel": kernel, "virtgauge": version}
-    return found
 
 
 def _alternating(rows: Iterable[Mapping[str, Any]], entries: Sequence[Entry]) -> dict[str, tuple[str, ...]]:

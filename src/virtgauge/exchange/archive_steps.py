@@ -85,14 +85,14 @@ class Step:
         return low <= others_high and others_low <= high
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Course:
     """The runs that have a figure."""
 
     measure: Measure
-    arm: str  # its name in the plan
+    in_plan: str  # what the plan calls the platform
     levels: Values  # of each run, in the measure's base unit
-    dates: Sequence[str]
+    dates: Sequence[str]  # of them
     facts: Sequence[Facts]  # of their host; empty where none were kept
 
     @property
@@ -141,7 +141,7 @@ def _beside(of: Course, cut: int) -> Iterator[str]:
     near = of.facts[max(cut - NEAR, 0) : cut + NEAR + 2]
     told = set[str]()
     for name in dict.fromkeys(name for facts in near for name in facts):
-        others = ": " in name and not name.startswith(f"{of.arm}: ")
+        others = ": " in name and not name.startswith(f"{of.in_plan}: ")
         if others or name in OF_EVERY_RUN or _IMPLIED.get(name) in told or len({one.get(name) for one in near}) < 2:
             continue
         windows = (of.facts[part] for part in window_beside(cut + 1, 0, len(of.facts)))
