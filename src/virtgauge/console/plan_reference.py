@@ -48,6 +48,7 @@ _SIGNS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", 
     "multipleOf": "a multiple of {}"
 }
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "null": "none"}
+_TABLE = "table, see below"
 
 
 def plan_reference() -> str:
@@ -130,7 +131,7 @@ def _words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     """A JSON Schema in few words: ``integer, ≥ 1``, ``list of `a`, `b` ``."""
     if "$ref" in schema:
         target = definitions[schema["$ref"].rpartition("/")[2]]
-        return "table, see below" if target.get("type") == "object" else _words(target, definitions)
+        return _TABLE if target.get("type") == "object" else _words(target, definitions)
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_words(one, definitions) for one in schema["anyOf"]))
     if "const" in schema:
@@ -138,16 +139,13 @@ def _words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{value}`" if value else '`""`' for value in schema["enum"])
     if schema.get("type") == "array":
-        least = "one or more" if schema.get("minItems") else "list"
-        items = schema.get("items", {})
-        if _is_table(items, definitions):
-            return "tables, see below"
-        return f"{least} of: {_words(items, definitions)}"
+        least, inner = "one or more" if schema.get("minItems") else "list", _words(schema.get("items", {}), definitions)
+        return "tables, see below" if inner == _TABLE else f"{least} of: {inner}"
     if schema.get("type") == "object":
         values = schema.get("additionalProperties", {})
         values = {} if values is True else values  # of a table that may hold anything
-        inner = "tables, see below" if _is_table(values, definitions) else _words(values, definitions)
-        return f"table by name of: {inner}"
+        inner = _words(values, definitions)
+        return f"table by name of: {'tables, see below' if inner == _TABLE else inner}"
     limits = [sign.format(_number(schema[name])) for name, sign in _SIGNS.items() if name in schema]
     kind = "path" if schema.get("format") == "path" else _TYPES.get(schema.get("type", ""), "any value")
     return ", ".join([kind, *limits])
@@ -160,7 +158,3 @@ def _number(value: float) -> str:
     if value > 10**6 and value in (2**exponent, 2**exponent - 1):
         return f"2^{exponent}" + (" − 1" if whole < 2**exponent else "")
     return f"{whole}" if whole == value else f"{value:g}"
-
-
-def _is_table(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
-    return "$ref" in schema and definitions[schema["$ref"].rpartition("/")[2]].get("type") == "object"

@@ -250,11 +250,7 @@ def _levels_of(name: str, table: ResultTable, host: str) -> Iterator[Level]:
                         *(name, *facts, manifest.tool_version, arm.name, labels[arm.name], arm.kind, arm.emulated),
                         *(measure.full_name, measure.quantity.unit, cell.probe),
                         *(json.dumps(cell.factors, sort_keys=True), own_settings),
-                        level=found.point,
-                        low=found.low,
-                        high=found.high,
-                        confidence=found.confidence,
-                        repetitions=found.n,
+                        *(found.point, found.low, found.high, found.confidence, found.n),
                     )
 
 

@@ -306,18 +306,10 @@ def estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Esti
                 if arm.name != table.reference and one.point is not None:
                     found = table.compared(of, cell, arm.name)
                     judged = table.differed(of, cell, arm.name) if of.by_difference else found
-                    compared = {
-                        "ratio": found.ratio.point,
-                        "ratio_low": found.ratio.low,
-                        "ratio_high": found.ratio.high,
-                        "difference": found.difference.point,
-                        "difference_low": found.difference.low,
-                        "difference_high": found.difference.high,
-                        "pairs": found.difference.n,
-                        "band": found.band,
-                        "judgement": judged.judgement.value,
-                        "judgement_reason": judged.reason,
-                    }
+                    for name, beside in (("ratio", found.ratio), ("difference", found.difference)):
+                        compared |= {name: beside.point, f"{name}_low": beside.low, f"{name}_high": beside.high}
+                    compared |= {"pairs": found.difference.n, "band": found.band}
+                    compared |= {"judgement": judged.judgement.value, "judgement_reason": judged.reason}
                 yield Estimate(
                     of.full_name, cells[cell], arm.name, one.point, one.low, one.high, one.unit, one.confidence,
                     one.n, one.method, at_least, **compared,
