@@ -167,22 +167,18 @@ def _lines(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     joined = {**places, "color": colour, "strokeDash": _arm_in(arm_dashes(arms)), "order": _numbers("x")}
     layers = [_rows("ours", "line", joined, strokeWidth=1.7), *_figures(rows, arms, places, "y", "at")]
     layers += _marks(rows, besides["x"], y["scale"])
-    kinds = {row["kind"] for row in rows}
-    if "published" in kinds:
-        names = {**places, "text": _names("name")}
-        layers.append(_rows("published", "text", names, dy=-9, fontSize=10, color="currentColor"))
-    if "guide" in kinds:
-        line = {**besides, "detail": _names("of"), "tooltip": _told(t="line")}
-        style = {"color": "currentColor", "strokeWidth": 1.2, "opacity": 0.6, "strokeDash": [2, 3]}
-        layers.append(_rows("guide", "line", line, **style))
-    if "rule" in kinds:
-        rule = {"x": places["x"], "color": colour, "tooltip": _told(label="platform", t="at")}
-        layers.append(_rows("rule", "rule", rule, strokeWidth=1.4, opacity=0.8))
-    if "bound" in kinds:
-        bound = {"y": places["y"], "tooltip": _told(t="bound")}
-        style = {"color": "currentColor", "strokeWidth": 1.2, "opacity": 0.8, "strokeDash": [3, 4]}
-        layers.append(_rows("bound", "rule", bound, **style))
-    return layers, _LINES_HEIGHT
+    kinds, dashed = {row["kind"] for row in rows}, {"color": "currentColor", "strokeWidth": 1.2}
+    name = {**places, "text": _names("name")}
+    guide = {**besides, "detail": _names("of"), "tooltip": _told(t="line")}
+    rule = {"x": places["x"], "color": colour, "tooltip": _told(label="platform", t="at")}
+    bound = {"y": places["y"], "tooltip": _told(t="bound")}
+    further = {
+        "published": _rows("published", "text", name, dy=-9, fontSize=10, color="currentColor"),
+        "guide": _rows("guide", "line", guide, **dashed, opacity=0.6, strokeDash=[2, 3]),
+        "rule": _rows("rule", "rule", rule, strokeWidth=1.4, opacity=0.8),
+        "bound": _rows("bound", "rule", bound, **dashed, opacity=0.8, strokeDash=[3, 4]),
+    }
+    return [*layers, *(further[kind] for kind in further if kind in kinds)], _LINES_HEIGHT
 
 
 def _curves(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
