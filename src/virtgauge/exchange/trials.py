@@ -104,11 +104,7 @@ def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]
         zip(read_marks(table.ledger), zip(*(one.tolist() for one in told), strict=True), strict=True)
     ):
         yield Told(
-            mark,
-            cell,
-            trials.arms[arm],
-            block,
-            attempt,
+            *(mark, cell, trials.arms[arm], block, attempt),
             next((host for host in hosts if host.owns(block)), None),
             Tried(STATUSES[status], *endings.get(mark.number, ((), None))),
             counts,
@@ -129,10 +125,7 @@ def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None, hos
     for one in trials_of(table, chosen_of(table, measures)):
         cell, arm = table.trials.cells[one.cell], arms.get(one.arm)
         row = Row(
-            manifest.run_id,
-            manifest.created_at,
-            manifest.plan_name,
-            manifest.tool_version,
+            *(manifest.run_id, manifest.created_at, manifest.plan_name, manifest.tool_version),
             *(alone if one.host is None else hosts[one.host.name]),
             suite=cell.suite,
             probe=cell.probe,

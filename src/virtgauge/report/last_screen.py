@@ -111,9 +111,8 @@ def validity_text(report: Report) -> str:
 def _caveats(report: Report, width: int) -> list[Text]:
     """What a reader must know before the figures, two rows each at most."""
     found = [row for one in report.caveats[:_MOST_CAVEATS] for row in _wrapped(f"! {printable(one)}", width, "yellow")]
-    found += [_cut(f"! … {len(report.caveats) - _MOST_CAVEATS} more caveats", width, "yellow")] * (
-        len(report.caveats) > _MOST_CAVEATS
-    )
+    more = len(report.caveats) - _MOST_CAVEATS
+    found += [_cut(f"! … {more} more caveats", width, "yellow")] * (more > 0)
     if report.agreement.ok:
         agrees = identical_arms(report)
         found += _wrapped(agrees.text, width, "green" if agrees.good else "yellow")

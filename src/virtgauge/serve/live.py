@@ -146,7 +146,7 @@ class RunWatch:
         manifest, events = ledger.manifest(), ledger.events()
         labels = {arm.name: plain(arm.label) for arm in manifest.arms}
         if self._figures is None:
-            self._figures, self._newest = RunningFigures(overview.confidence), 0
+            self._figures, self._newest = RunningFigures(manifest.confidence), 0
         trials = ledger.trials(self._newest, _GENTLY if self._overviews.measuring else -1)
         self._figures.add(ledger, trials)
         self._newest = trials[-1].trial_id if trials else self._newest

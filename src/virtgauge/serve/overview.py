@@ -81,7 +81,6 @@ class Overview:
     tally: Tally | None = None
     repetitions: int | None = None  # that the plan asks for
     scheduled: int | None = None  # how many trials the run is to make, where it says so
-    confidence: float = 0.95  # of the intervals asked for
     # how many requirements on platforms have which outcome; None until they were judged
     verdicts: Mapping[str, int] | None = None
     problem: str = ""  # why it cannot be read
@@ -157,8 +156,8 @@ def _read_overview(run: FoundRun, tally: Tally | None) -> Overview:
         attempts, repetitions = _of_plan(manifest)
         counted = tally or Tally(attempts)
         counted.add(ledger.attempts(after=counted.newest))
-        state, scheduled = _ENDED.get(course_of(events), State.UNFINISHED), _scheduled(events)
-        return Overview(run, state, manifest, counted, repetitions, scheduled, float(manifest.confidence))
+        state = _ENDED.get(course_of(events), State.UNFINISHED)
+        return Overview(run, state, manifest, counted, repetitions, _scheduled(events))
 
     found = read_or_say(run.folder, read)
     return Overview(run, State.UNREADABLE, problem=found) if isinstance(found, str) else found

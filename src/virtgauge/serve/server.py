@@ -174,14 +174,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else plain(value),
     )
-    made.globals |= {
-        "tones": _TONES,
-        "State": State,
-        "moment": moment,
-        "ended": ended,
-        "measured": measured,
-        "interval_text": interval_text,
-    }
+    made.globals.update(tones=_TONES, State=State, moment=moment, ended=ended, measured=measured)
+    made.globals.update(interval_text=interval_text)
     return made
 
 
@@ -275,16 +269,12 @@ class IndexPage(Page):
     """All runs."""
 
     async def get(self) -> None:
-        runs = await self.showing.overviews()
+        def rank(one: Overview) -> tuple[bool, str, str]:
+            made = "" if one.manifest is None else str(one.manifest.created_at)
+            return one.state is State.RUNNING, made, one.run.folder.name
+
         # The newest first, those under way before all others.
-        runs.sort(
-            key=lambda one: (
-                one.state is State.RUNNING,
-                "" if one.manifest is None else str(one.manifest.created_at),
-                one.run.folder.name,
-            ),
-            reverse=True,
-        )
+        runs = sorted(await self.showing.overviews(), key=rank, reverse=True)
         await self.show(
             "index.html",
             running=any(one.state is State.RUNNING for one in runs),
