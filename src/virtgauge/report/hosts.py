@@ -179,9 +179,6 @@ def _figures(row: HostRow, hosts: Sequence[str]) -> Iterator[blocks.Shown]:
     yield row.test.text if row.test else NONE
 
 
-# -- of a fleet's ledger ---------------------------------------------------------------------------------
-
-
 def hosts_of(table: ResultTable, manifest: Manifest, names: Mapping[Cell, str]) -> HostFindings | None:
     """What a fleet's ledger says of its hosts; None of the run of one host.
 

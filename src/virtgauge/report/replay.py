@@ -117,9 +117,6 @@ def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteR
     return Replay(tuple(parts), emulated_arms, min(confidences, default=None))
 
 
-# -- one verdict for a conclusion, from what each platform of a run says of it ---------------------------
-
-
 def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: bool) -> tuple[Verdict, str]:
     """Contradicted if any platform contradicts, confirmed if none is undecided; those that cannot tell do not count.
 

@@ -103,9 +103,6 @@ def _reported(one: BoundRequirement) -> ReportedRequirement:
     )
 
 
-# -- in words --------------------------------------------------------------------------------------------
-
-
 def margin_text(cell: CellVerdict | None) -> str:
     """``38 % to spare``, ``4.1 % beyond the bound``, ``11.9 times the bound``; a dash where there is none."""
     if cell is None or cell.margin is None:

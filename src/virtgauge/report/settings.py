@@ -66,10 +66,8 @@ def _in_force(facts: Mapping[str, Any]) -> dict[str, str]:
 
 def _differs(name: str, arms: Sequence[ArmRecord], values: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether arms of one kind have it and differ in it."""
-    found: dict[str, set[str | None]] = {}
-    for arm in arms:
-        found.setdefault(arm.kind, set()).add(values[arm.name].get(name))
-    return any(len(levels) > 1 for levels in found.values())
+    levels = {(arm.kind, values[arm.name].get(name)) for arm in arms}
+    return len(levels) > len({arm.kind for arm in arms})
 
 
 def _text(name: str, values: Mapping[str, str], told: Mapping[str, str]) -> str | None:

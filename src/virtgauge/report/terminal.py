@@ -78,9 +78,6 @@ def _validity(report: Report, console: Console) -> None:
     console.print(Line(line))
 
 
-# -- blocks ----------------------------------------------------------------------------------------------
-
-
 def print_blocks(
     summary: Iterable[Block], sections: Sequence[Section], arms: Mapping[str, ArmRecord], console: Console
 ) -> None:

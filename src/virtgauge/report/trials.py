@@ -80,8 +80,6 @@ class TrialLines:
         return (self[place] for place in places.tolist())
 
 
-# -- as rows of the page ---------------------------------------------------------------------------------
-
 MOST_SPOILT_TRIALS = 200
 """Of those that do not count, at most so many stand in the page's markup; all are in its table of trials."""
 
@@ -114,21 +112,14 @@ def note_of(trial: TrialLine) -> str:
     return "; ".join([*([trial.error] if trial.error else []), *trial.flags])
 
 
-def flattened(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+def flattened(facts: Any, prefix: str = "") -> list[tuple[str, str]]:
     """Nested facts as rows ``cpu model → …``; what is unknown is left out."""
-    return list(_flatten(facts, ""))
-
-
-def _flatten(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flatten(inner, f"{prefix} {key}".strip())
-    elif isinstance(value, list | tuple) and all(not isinstance(inner, Mapping | list | tuple) for inner in value):
-        yield prefix, " ".join(str(inner) for inner in value)
-    elif isinstance(value, list | tuple):
-        for place, inner in enumerate(value):
-            yield from _flatten(inner, f"{prefix} {place}")
-    elif isinstance(value, bool):
-        yield prefix, "yes" if value else "no"
-    elif value is not None:
-        yield prefix, str(value)
+    if isinstance(facts, Mapping):
+        return [row for key, inner in facts.items() for row in flattened(inner, f"{prefix} {key}".strip())]
+    if isinstance(facts, list | tuple):
+        if any(isinstance(inner, Mapping | list | tuple) for inner in facts):
+            return [row for place, inner in enumerate(facts) for row in flattened(inner, f"{prefix} {place}")]
+        return [(prefix, " ".join(map(str, facts)))]
+    if isinstance(facts, bool):
+        return [(prefix, "yes" if facts else "no")]
+    return [] if facts is None else [(prefix, str(facts))]
