@@ -18,7 +18,7 @@ from virtgauge.exchange.archive_steps import CONFIDENCE, Direction, Step
 from virtgauge.ledger.records import ArmRecord, unfinished_words
 from virtgauge.report.document import Document, RunLevel, level_rows, levels_chart
 from virtgauge.results import formatting
-from virtgauge.results.quantities import RATIO
+from virtgauge.results.quantities import RATIO, Quantity
 from virtgauge.specs.blocks import Block, Column, Place, Row, Section, Table, Text, Value, table_of
 from virtgauge.specs.suites import cell_name
 
@@ -93,10 +93,9 @@ def archive_json(found: ArchiveSeries) -> str:
         }
         for one in found.series
     ]
+    told = ("place", "without_levels", "unread", "examined", "needed", "equivalent")
     whole = {"kind": "archive", "schema_version": SCHEMA_VERSION, "confidence": CONFIDENCE}
-    whole |= {
-        name: getattr(found, name) for name in ("place", "without_levels", "unread", "examined", "needed", "equivalent")
-    }
+    whole |= {name: getattr(found, name) for name in told}
     whole |= {"caveats": [*_caveats(found)], "runs": [dataclasses.asdict(run) for run in found.runs]}
     whole |= {"turns": [turn._asdict() | {"series": number} for turn, number in found.turns.items()], "series": series}
     return json.dumps(whole, allow_nan=False, separators=(",", ":"))
@@ -173,7 +172,7 @@ def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
         yield f"Series end or begin at {_count(len(found.turns) - _MOST_TURNS, 'older place')}, too."
     drifts = [one for one in found.series if one.drift]
     for one in drifts[:_MOST_NAMED]:
-        yield f"{series_text(one)}: in steps of the same direction, {_drift_text(one)} in all: a drift?"
+        yield f"{series_text(one)}: {_drift_text(one)}"
     if len(drifts) > _MOST_NAMED:
         yield f"{_count(len(drifts) - _MOST_NAMED, 'more series', 'more series')} in steps of the same direction."
     if found.steps:
@@ -209,14 +208,15 @@ def _turn_text(found: ArchiveSeries, turn: Turn, number: int) -> str:
 
 
 def _drift_text(one: Series) -> str:
-    """By how much a series is apart before and after a drift."""
+    """That a series may drift, and by how much it is apart before and after."""
     places = [step.after + 1 for step in one.steps]
     at = [one.steps.index(one.drift[end]) for end in (0, -1)]
     starts, stops = [0, *places], [*places, len(one.runs)]
     before, after = (float(np.median(one.levels[starts[k] : stops[k]])) for k in (at[0], at[1] + 1))
+    size = f"{'+' if after > before else ''}{one.measure.quantity.text(after - before)}"
     if before > 0 and after > 0:
-        return formatting.ratio(Estimate.bare(after / before, "ratio", ""))
-    return f"{'+' if after > before else ''}{one.measure.quantity.text(after - before)}"
+        size = formatting.ratio(Estimate.bare(after / before, "ratio", ""))
+    return f"in steps of the same direction, {size} in all: a drift?"
 
 
 def _caveats(found: ArchiveSeries) -> Iterator[str]:
@@ -269,8 +269,7 @@ def _tables(found: ArchiveSeries, apart: Mapping[int, str]) -> Iterator[Table]:
 def _rows(found: ArchiveSeries, apart: Mapping[int, str], series: Sequence[Series]) -> Iterator[Row]:
     for one in series:
         first, latest, least, largest = (
-            Value(one.measure.name, _place(one), one.level(place), one.measure.quantity)
-            for place in (0, -1, int(one.levels.argmin()), int(one.levels.argmax()))
+            _value(one, one.level(place)) for place in (0, -1, int(one.levels.argmin()), int(one.levels.argmax()))
         )
         if one.runs[-1] != len(found.runs) - 1:
             latest = dataclasses.replace(latest, note=f"on {found.runs[one.runs[-1]].date}")
@@ -279,7 +278,7 @@ def _rows(found: ArchiveSeries, apart: Mapping[int, str], series: Sequence[Serie
             if one.levels[0] <= 0 or one.levels[-1] <= 0
             else Estimate.bare(float(one.levels[-1] / one.levels[0]), "ratio", "of single runs: no interval")
         )
-        changed = Value(one.measure.name, _place(one), change, RATIO)
+        changed = _value(one, change, RATIO)
         heads = f"{cell_name(one.cell)}{apart[id(one)]}\n{one.measure.full_name}", one.host
         said = _said(found, one)
         yield Row(heads, one.arm, (said, first, latest, changed, f"{len(one.runs):,}", least, largest))
@@ -288,7 +287,7 @@ def _rows(found: ArchiveSeries, apart: Mapping[int, str], series: Sequence[Serie
 def _said(found: ArchiveSeries, one: Series) -> str:
     match found.shown(one):
         case Shown.STEPS:
-            drift = [f"in steps of the same direction, {_drift_text(one)} in all: a drift?"] if one.drift else []
+            drift = [_drift_text(one)] if one.drift else []
             return "; ".join([*(step_text(found, one, step) for step in reversed(one.steps)), *drift])
         case Shown.DOUBTFUL:
             return "differs somewhere, by no more than single runs do, or than what does not matter"
@@ -322,8 +321,9 @@ def _told_apart(found: ArchiveSeries) -> dict[int, str]:
     return told
 
 
-def _place(one: Series) -> Place:
-    return Place(one.cell.suite, one.cell.text, one.arm)
+def _value(one: Series, level: Estimate, quantity: Quantity | None = None) -> Value:
+    place = Place(one.cell.suite, one.cell.text, one.arm)
+    return Value(one.measure.name, place, level, quantity or one.measure.quantity)
 
 
 def _drawn(found: ArchiveSeries) -> list[Series]:
@@ -379,10 +379,7 @@ def _by_run(found: ArchiveSeries, all_panels: _Panels) -> Iterator[Table]:
             for run in sorted({run for by_run in at for run in by_run}):
                 levels = [by_run.get(run) for by_run in at]
                 known = dict.fromkeys(formatting.confidence(one.confidence) for one in levels if one is not None)
-                cells = (
-                    None if level is None else Value(one.measure.name, _place(one), level, one.measure.quantity)
-                    for one, level in zip(own, levels, strict=True)
-                )
+                cells = (None if level is None else _value(one, level) for one, level in zip(own, levels, strict=True))
                 heads = found.runs[run].label, found.runs[run].date
                 rows.append(Row(heads, "", (*cells, ", ".join(known))))
             columns = (*(one.arm for one in own), "confidence")
