@@ -36,6 +36,7 @@ from virtgauge.specs.blocks import (
     Text,
     Value,
     chart_of,
+    panels_of,
     table_of,
 )
 from virtgauge.specs.suites import find_measure
@@ -188,22 +189,12 @@ def _forests(found: Comparison) -> Iterator[Chart]:
 def _change_row(found: Comparison, change: Change) -> dict[str, Any]:
     effect, cell = change.own, found.cells[change.cell].name
     at = cell.partition(": ")[2] or cell
-    low, high = (None if end is None else 100 * (end - 1) for end in (effect.ratio.low, effect.ratio.high))
-    assert effect.ratio.point is not None
-    return {
-        "kind": "ours",
-        "arm": found.arms[change.arm].label,
-        "label": found.arms[change.arm].label,
-        "category": at,
-        "at": at,
-        "place": change.cell,
-        "x": 100 * (effect.ratio.point - 1),
-        "low": low,
-        "high": high,
-        "hollow": effect.finding not in CALLED,
-        "t": f"{ratio(effect.ratio)}, {finding_text(found, effect.finding)}",
-        "interval": ratio_interval(effect.ratio),
-    }
+    label, percent = found.arms[change.arm].label, effect.ratio.mapped(lambda value: 100 * (value - 1), "%")
+    place = {"category": at, "at": at, "place": change.cell, "x": percent.point}
+    ends = {"low": percent.low, "high": percent.high, "hollow": effect.finding not in CALLED}
+    texts = {"t": f"{ratio(effect.ratio)}, {finding_text(found, effect.finding)}"}
+    texts |= {"interval": ratio_interval(effect.ratio)}
+    return {"kind": "ours", "arm": label, "label": label} | place | ends | texts
 
 
 def _courses(found: SeriesComparison) -> Iterator[Chart]:
@@ -211,9 +202,7 @@ def _courses(found: SeriesComparison) -> Iterator[Chart]:
     drawn = found.series[:_MOST_COURSES]
     for name, by_ratio in dict.fromkeys((_named(one), _by_ratio(one)) for one in drawn):
         own = [one for one in drawn if (_named(one), _by_ratio(one)) == (name, by_ratio)]
-        panels: dict[str, list[dict[str, Any]]] = {}
-        for one in own:
-            panels.setdefault(found.cells[one.cell].name, []).extend(_course(found, one, by_ratio))
+        panels = panels_of((found.cells[one.cell].name, _course(found, one, by_ratio)) for one in own)
         quantity: Quantity = RATIO if by_ratio else _measure(own[0].measure).quantity
         more = " In the figure of the first run." if by_ratio else ""
         yield from levels_chart(name, more, quantity, panels, {n: run.label for n, run in enumerate(found.runs, 1)})

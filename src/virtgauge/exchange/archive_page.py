@@ -359,7 +359,7 @@ def _charts(found: ArchiveSeries, drawn: int, all_panels: _Panels) -> Iterator[B
         rows = {panel: [row for one in own for row in _course(found, one, begin)] for panel, own in panels.items()}
         first = next(iter(panels.values()))[0]
         told = f" {_confidences(one for own in panels.values() for one in own)}{more}"
-        yield from levels_chart(name, told, first.measure.quantity, rows, dates)
+        yield from levels_chart(name, told, first.measure.quantity, rows.items(), dates)
 
 
 def _course(found: ArchiveSeries, one: Series, begin: int) -> Iterator[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -69,12 +69,12 @@ def levels_chart(
     title: str,
     more: str,
     quantity: Quantity,
-    panels: Mapping[str, Sequence[Mapping[str, Any]]],
+    panels: Iterable[tuple[str, Sequence[Mapping[str, Any]]]],
     runs: Mapping[int, str],
 ) -> Iterator[Chart]:
     """The rows of :func:`level_rows` by panel, what its caption says further, and what each run is called."""
     axes = Axis("", None, "close", runs), Axis("", quantity, "close")
-    yield from chart_of("lines", title, _CAPTION + more, axes, panels.items())
+    yield from chart_of("lines", title, _CAPTION + more, axes, panels)
 
 
 def level_rows(
