@@ -145,11 +145,9 @@ def more_text(verdict: Verdict) -> str:
     """How many more repetitions would decide it, in words; empty where it is decided, or not judged."""
     if verdict.outcome is not Outcome.INCONCLUSIVE or verdict.decisive is None:
         return ""
-    if verdict.more is None:
-        if not verdict.decisive.open:  # its reason says that repetitions would not help
-            return ""
-        return "the number of repetitions that would decide it is unknown"
-    if verdict.more == 0:
+    if verdict.more is None:  # where it is not open, its reason says that repetitions would not help
+        return "the number of repetitions that would decide it is unknown" if verdict.decisive.open else ""
+    if not verdict.more:
         return ""
     return f"about {verdict.more} more repetition{'' if verdict.more == 1 else 's'} would decide it"
 
