@@ -44,17 +44,13 @@ Endpoint = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Of an object store that is not Amazon's; else VIRTGAUGE_S3_ENDPOINT says it."),
 ]
-ArchivePlace = Annotated[
-    str, typer.Argument(metavar="PLACE", help="A folder, or s3://BUCKET/PREFIX.", show_default=False)
-]
+ArchivePlace = Annotated[str, typer.Argument(metavar="PLACE", help="A folder, or s3://BUCKET/PREFIX.")]
 Region = Annotated[str | None, typer.Option(metavar="REGION", help="Of the bucket; else AWS_REGION says it.")]
 
 
 @archive.command("add", epilog="Example: virtgauge archive add runs/* --to s3://measurements/lab")
 def add_runs(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Folders of runs, or folders of such.", show_default=False)
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, or folders of such.")],
     to: Annotated[str, typer.Option(metavar="PLACE", help="A folder, or s3://BUCKET/PREFIX.")],
     host: Annotated[
         str,

@@ -28,7 +28,7 @@ Tool = enum.StrEnum("Tool", "FIO CYCLICTEST OSLAT RTLA HWLATDETECT JITTERDEBUGGE
 
 @app.command("export", epilog="Example: virtgauge export runs/today --format parquet --out today.parquet")
 def export_run(
-    folder: Annotated[Path | None, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)] = None,
+    folder: Annotated[Path | None, typer.Argument(metavar="RUN", help="Folder of a run.")] = None,
     format: Annotated[
         Format,
         typer.Option(
@@ -83,7 +83,7 @@ def write_export(ledger: Ledger, format: Format, out: Path | None, measures: Seq
 
 @app.command("import", epilog="Example: virtgauge import fio host-1.json host-2.json --new runs/disks --arm host")
 def import_results(
-    tool: Annotated[Tool, typer.Argument(help="Whose output it is.", show_default=False)],
+    tool: Annotated[Tool, typer.Argument(help="Whose output it is.")],
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -91,7 +91,6 @@ def import_results(
             help="fio --output-format=json+, cyclictest or oslat --json, what rtla … hist or hwlatdetect printed, "
             "jitterdebugger's results.json, logs of pgbench -l, or JSON results of TRex, NFVbench or CSIT; each a "
             "repetition, and the logs of one pgbench together.",
-            show_default=False,
         ),
     ],
     arm: Annotated[str, typer.Option(metavar="NAME", help="The platform that was measured.")],

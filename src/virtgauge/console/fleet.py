@@ -31,14 +31,13 @@ Archive = Annotated[
     typer.Option(
         metavar="PLACE",
         help="Put the complete run into this archive: a folder, or s3://BUCKET/PREFIX (`virtgauge archive`).",
-        show_default=False,
     ),
 ]
 
 
 @app.command(epilog="Example: virtgauge fleet run plan.toml --out runs/fleet")
 def run(
-    plan: Annotated[str, typer.Argument(help="Plan file with a section [fleet].", show_default=False)],
+    plan: Annotated[str, typer.Argument(help="Plan file with a section [fleet].")],
     out: NewRunFolder = None,
     archive: Archive = None,
     junit: JUnit = None,
@@ -152,7 +151,7 @@ def _files(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFi
     epilog="Example: virtgauge fleet scheduler --listen 192.0.2.1 --ca ca.pem --certificate cert.pem --key key.pem"
 )
 def scheduler(
-    listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Of this machine.", show_default=False)],
+    listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Of this machine.")],
     ca: Ca = None,
     certificate: Certificate = None,
     key: Key = None,
@@ -175,12 +174,8 @@ def scheduler(
     "worker.pem --key worker-key.pem"
 )
 def worker(
-    scheduler: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address of the cluster: tls://host:port.", show_default=False)
-    ],
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="What the plan calls this host, or its address.", show_default=False)
-    ],
+    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of the cluster: tls://host:port.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the plan calls this host, or its address.")],
     ca: Ca = None,
     certificate: Certificate = None,
     key: Key = None,

@@ -31,9 +31,7 @@ attach.callback()(lambda: None)  # a group, although it has one command
 def prepare(
     listen: Annotated[
         str,
-        typer.Option(
-            metavar="ADDRESS:PORT", help="Address and port of this machine: 192.0.2.1:7443.", show_default=False
-        ),
+        typer.Option(metavar="ADDRESS:PORT", help="Address and port of this machine: 192.0.2.1:7443."),
     ],
     advertise: Annotated[
         str | None, typer.Option(help="What the machine dials, where that is another address (a NAT, or 0.0.0.0).")
@@ -103,7 +101,7 @@ image = typer.Typer(
     "virtgauge image build --out guest.vhdx --dial 192.0.2.1:7443 --identity identity.pem --address 192.0.2.10/24"
 )
 def build(
-    out: Annotated[Path, typer.Option(help="The file; replaced when the new one is whole.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The file; replaced when the new one is whole.")],
     format: Annotated[Format | None, typer.Option(help="What it shall be; by the end of its name otherwise.")] = None,
     serial: Annotated[
         str, typer.Option(metavar="DEVICE", help="The guest's serial line on which its agent waits.")
@@ -170,10 +168,7 @@ def _dialling(
 
 
 @image.command(epilog="Example: virtgauge image check virtgauge.iso")
-def check(
-    image: Annotated[Path, typer.Argument(help="An image.", show_default=False)],
-    as_json: AsJson = False,
-) -> None:
+def check(image: Annotated[Path, typer.Argument(help="An image.")], as_json: AsJson = False) -> None:
     """Say what an image holds, whether it is whole, and whether its agent is the one of this installation."""
     from virtgauge.image.inspection import inspect
 

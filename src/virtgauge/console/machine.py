@@ -42,7 +42,6 @@ def doctor(
         typer.Option(
             metavar="RUN",
             help="With --realtime: folder of a run that has measured what settings are worth. May be repeated.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -181,10 +180,10 @@ def provision(
     ] = None,
     plan: Annotated[
         list[str] | None,
-        typer.Option(metavar="PLAN", help="What this preset or plan file needs. May be repeated.", show_default=False),
+        typer.Option(metavar="PLAN", help="What this preset or plan file needs. May be repeated."),
     ] = None,
     flavour: Annotated[
-        str | None, typer.Option(metavar="rt", help="Of the kernel: rt is Debian's real-time one.", show_default=False)
+        str | None, typer.Option(metavar="rt", help="Of the kernel: rt is Debian's real-time one.")
     ] = None,
     list_parts: Annotated[bool, typer.Option("--list", help="List the parts, and which are there.")] = False,
 ) -> None:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 Minutes = Annotated[
     float | None,
-    typer.Option(
-        min=0.1, max=100_000, help="Fit the plan into this time; what is left out of it is named.", show_default=False
-    ),
+    typer.Option(min=0.1, max=100_000, help="Fit the plan into this time; what is left out of it is named."),
 ]
 Platforms = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Only these platforms, and the reference. May be repeated.")
@@ -137,7 +135,7 @@ def _refusal(option: str, path: Path, remedy: str) -> Iterator[None]:
         raise unwritable(f"{option} {path}: cannot be written: {error.strerror}", error, remedy) from error
 
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 NewRunFolder = Annotated[
     Path | None,
     typer.Option("--out", callback=makeable_folder, help="Folder of the run; a new one below runs/ by default."),
@@ -148,9 +146,7 @@ Progress = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
 JUnit = Annotated[
     Path | None,
-    typer.Option(
-        "--junit", callback=writable_file, help="Write the verdicts to this file as JUnit XML.", show_default=False
-    ),
+    typer.Option("--junit", callback=writable_file, help="Write the verdicts to this file as JUnit XML."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 NoProgress = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

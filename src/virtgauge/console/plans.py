@@ -130,7 +130,7 @@ def reference() -> None:
 
 
 @catalogues.command(epilog="Example: virtgauge measures storage")
-def measures(suite: Annotated[str | None, typer.Argument(help="One suite's only.", show_default=False)] = None) -> None:
+def measures(suite: Annotated[str | None, typer.Argument(help="One suite's only.")] = None) -> None:
     """List the measures of the suites: what a requirement can bound, with units and which way is better."""
     from virtgauge.specs.suites import MEASURES
 
@@ -148,9 +148,7 @@ def measures(suite: Annotated[str | None, typer.Argument(help="One suite's only.
 
 @catalogues.command(epilog="Example: virtgauge profiles iiot-gateway")
 def profiles(
-    name: Annotated[
-        str | None, typer.Argument(help="One profile, with its bounds and sources.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="One profile, with its bounds and sources.")] = None,
 ) -> None:
     """List the profiles: requirements of a kind of use, with the sources of their bounds.
 

@@ -106,9 +106,7 @@ def report(
         ReportFormat, typer.Option(help="html writes RUN/report.html; text and json are printed.")
     ] = ReportFormat.TEXT,
     out: OutFile = None,
-    host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Of a fleet's run, this host only.", show_default=False)
-    ] = None,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="Of a fleet's run, this host only.")] = None,
     full: Annotated[bool, typer.Option("--full", help="As text the tables, too, not only the decision.")] = False,
 ) -> None:
     """Show or write the report of a run; never measures."""
@@ -134,9 +132,7 @@ FailOn = enum.StrEnum(
 
 @app.command(epilog="Example: virtgauge compare runs/monday runs/tuesday --measure timing.sleep_lateness.p99")
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Folders of runs; the first is the base.", show_default=False)
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs; the first is the base.")],
     arm: Annotated[
         list[str] | None,
         typer.Option(metavar="BASE=OTHER", help="Only this arm, or two of different names. May be repeated."),
@@ -207,7 +203,7 @@ def _progress() -> Callable[[str], None]:
 def serve(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FOLDER", help="Folders of runs, or runs; runs/ by default.", show_default=False),
+        typer.Argument(metavar="FOLDER", help="Folders of runs, or runs; runs/ by default."),
     ] = None,
     address: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on. Beyond loopback, a token is required.")
