@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -66,9 +66,8 @@ def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) 
                 own.append(_own(base, other, nominal))
                 relative.append(_relative(base, other, nominal))
     changes = []
-    beside_reference = iter(_judged([one for one in relative if one is not None], criteria))
-    for place, effect, one in zip(places, _judged(own, criteria), relative, strict=True):
-        number, cell, arm, base, other = place
+    beside_reference = _judged([one for one in relative if one is not None], criteria)
+    for (number, cell, arm, base, other), effect, one in zip(places, _judged(own, criteria), relative, strict=True):
         beside = None if one is None else next(beside_reference)
         name, unit, better = base.measure.full_name, base.measure.quantity.unit, base.measure.better.value
         before, after = (median_estimate([*side.blocks.values()], unit, nominal) for side in (base, other))
@@ -116,29 +115,25 @@ def finding_of(outcome: Outcome, better: Better) -> Finding:
     return Finding(outcome.value)
 
 
-def _judged(found: Sequence[_Found], criteria: Criteria) -> list[Effect]:
+def _judged(found: Sequence[_Found], criteria: Criteria) -> Iterator[Effect]:
     """Every change held against all of its kind."""
     raw = [one.shifted.p for one in found if one.shifted.p is not None]
     adjusted = benjamini_hochberg(raw)
     held, following = sum(p <= criteria.level for p in adjusted), iter(adjusted)
-    effects = []
     for one in found:
         p = None if one.shifted.p is None else next(following)
         bounds = Bounds(one.band, criteria.equivalent, one.base, criteria.level, max(len(raw), 1), held)
         verdict = judge(one.shifted, p, bounds)
-        effects.append(
-            Effect(
-                ratio=one.shifted.ratio,
-                difference=None if one.shifted.difference.unit == "ratio" else one.shifted.difference,
-                band=one.band,
-                p=one.shifted.p,
-                p_adjusted=p,
-                finding=finding_of(verdict.outcome, one.better),
-                reason=verdict.reason,
-                needed=verdict.needed,
-            )
+        yield Effect(
+            ratio=one.shifted.ratio,
+            difference=None if one.shifted.difference.unit == "ratio" else one.shifted.difference,
+            band=one.band,
+            p=one.shifted.p,
+            p_adjusted=p,
+            finding=finding_of(verdict.outcome, one.better),
+            reason=verdict.reason,
+            needed=verdict.needed,
         )
-    return effects
 
 
 def _rank(change: Change) -> tuple[int, float]:
