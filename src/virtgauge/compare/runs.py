@@ -18,9 +18,7 @@ from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 
-Figures = Mapping[tuple[str, Cell, str], Mapping[int, float]]
-"""By the measure's full name, cell and arm a figure of each block; none of them empty."""
-
+Figures = Mapping[tuple[str, Cell, str], Mapping[int, float]]  # By measure, cell and arm, of each block; none empty
 LEAST_SERIES = 4  # Runs; with three, one that differs cannot be told from a change
 _LIMIT_S = 600.0  # A ledger that takes longer to read is damaged, or made to do harm
 

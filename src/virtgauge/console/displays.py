@@ -35,12 +35,9 @@ from virtgauge.execution.progress import (
 )
 from virtgauge.ledger.records import TrialStatus
 
-_UNBROKEN = 100_000
-"""Columns of what is no terminal: no line is broken there, so that paths and commands can be cut out of it."""
+_UNBROKEN = 100_000  # Columns of what is no terminal: of whole lines, paths and commands can be cut out
 WIDE = 120  # Columns from which on a bar names the trial under way
-_BESIDE_BAR = 50
-_BESIDE_DESCRIPTION = 64
-"""Columns that a row needs besides the bar, or what stands behind it: spinner, count and remaining time."""
+_BESIDE_BAR, _BESIDE_DESCRIPTION = 50, 64  # Columns for spinner, count and time, besides the bar or what is behind it
 _LONGEST_KIND, _MOST_KINDS = 40, 8
 _LINE_EVERY_S = 10.0
 _JSON_PROGRESS_EVERY_S = 1.0

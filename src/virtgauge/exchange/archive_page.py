@@ -335,8 +335,7 @@ def _drawn(found: ArchiveSeries) -> list[Series]:
     return [*chosen, *(one for one in beside if one not in chosen)]
 
 
-_Panels = Mapping[str, Mapping[str, Sequence[Series]]]
-"""By measure, those of each cell and host by what they are called."""
+_Panels = Mapping[str, Mapping[str, Sequence[Series]]]  # By measure, those of each cell and host by their name
 
 
 def _panels(found: ArchiveSeries, drawn: Sequence[Series], apart: Mapping[int, str]) -> _Panels:

@@ -171,8 +171,7 @@ def _suite(table: ResultTable, suite: str, arm: str, names: Sequence[_Name]) -> 
     return Suite(**counts, reasons=tuple(reasons)[:_MOST_REASONS])
 
 
-_Name = tuple[re.Pattern[str], str]
-"""A word that tells whose machine it is, and what stands for it."""
+_Name = tuple[re.Pattern[str], str]  # A word that tells whose machine it is, and what stands for it
 
 
 def _names() -> list[_Name]:

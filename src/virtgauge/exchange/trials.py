@@ -165,8 +165,7 @@ def host_facts(host: str, fingerprint: Mapping[str, Any]) -> tuple[str, str, str
 
 _ROWS_AT_ONCE = 50_000
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""What a cell of a formula begins with, as spreadsheets read a CSV file."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # What spreadsheets take for the beginning of a formula
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _TYPES = {

@@ -38,8 +38,7 @@ from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, Tab
 
 _OTHERS = "Everything else that was measured; all of it can be required, compared and exported by these names."
 _CURVE_POINTS = 160
-_MOST_POINTS, _POINTS_A_STRIP = 9000, (15, 150)
-"""Raw values in all strips of a chart together, and in each at least and at most."""
+_MOST_POINTS, _POINTS_A_STRIP = 9000, (15, 150)  # Raw values in all strips of a chart; in each at least and at most
 
 
 def sections(context: Context, summary: Sequence[Block]) -> Iterator[Section]:

@@ -31,8 +31,7 @@ _UNBOUNDED = 10_000
 _MOST_CAVEATS = 3
 _MOST_REASONS = 3
 _LONGEST_NAME = 16
-_LEAST_ANSWERS, _LEAST_LIMITS, _MOST_LIMITS = 4, 2, 4
-"""Rows that these sections have whatever the others need, and how many at most."""
+_LEAST_ANSWERS, _LEAST_LIMITS, _MOST_LIMITS = 4, 2, 4  # Rows of these sections, whatever others need, and at most
 
 MARKS = {
     Tone.REFERENCE: ("●", "bold"),

@@ -22,8 +22,7 @@ from virtgauge.serve.runs import FoundRun, Stamp, instant, moment, plain, read_o
 from virtgauge.specs.suites import headline_measures
 
 _EVENTS = 8
-_GENTLY = 100
-"""Trials whose figures are taken in at one look while a run is under way: hundredths of a second of a processor."""
+_GENTLY = 100  # Trials taken in at one look while a run is under way: hundredths of a second of a processor
 _ROWS = 60  # Of one measure on the page; the report has them all
 
 

@@ -19,8 +19,7 @@ _SPOILT_SHOWN = 10
 _SETTLING = frozenset({TrialStatus.VALID.value, TrialStatus.UNSUPPORTED.value})
 _SPOILT = frozenset({TrialStatus.INVALID.value, TrialStatus.FAILED.value})
 _QUIET_S = 600.0  # Of a run that goes on, a trial is written in less
-_JUDGING_S = 1.0
-"""To judge takes the figures of all trials: so long in one look at the list; what is left is judged in the next."""
+_JUDGING_S = 1.0  # In one look at the list; to judge takes the figures of all trials, and the next look goes on
 
 
 class State(enum.StrEnum):
@@ -103,8 +102,7 @@ class Overviews:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Stamp, Overview]] = {}
-        self.measuring = False
-        """Whether any run was under way when all were looked at last."""
+        self.measuring = False  # whether any run was under way when all were looked at last
 
     def of(self, run: FoundRun) -> Overview:
         """The line of one run; one that cannot be read says why."""

@@ -63,8 +63,7 @@ _CHUNK = 256 * 1024
 _MOST_CONNECTIONS = 128
 _IDLE_S = 120.0
 _ANSWER_S = 300.0  # That a client may take an answer in
-ASK_EVERY_S = 2.0
-"""How often a page asks while a run is under way.  No ledger is read more than twice as often, however many ask."""
+ASK_EVERY_S = 2.0  # A page, while a run is under way; no ledger is read more than twice as often, however many ask
 _WATCHED = 8  # Runs whose figures are kept; of others they are read anew
 
 
@@ -130,8 +129,7 @@ class Showing:
 
     def __init__(self, folders: Sequence[Path], ask_every_s: float = ASK_EVERY_S) -> None:
         self.folders, self.ask_every_s = tuple(folders), ask_every_s
-        self.port = 0
-        """That the server listens at."""
+        self.port = 0  # that the server listens at
         self.reports = ReportBuilder()
         self._overviews = Overviews()
         self._reading = asyncio.Lock()

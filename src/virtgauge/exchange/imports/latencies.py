@@ -41,7 +41,7 @@ _REMEDY = {
     "hwlatdetect": "give all that hwlatdetect prints, without --quiet",
     "jitterdebugger": "give the file results.json that jitterdebugger wrote into its folder (-o)",
 }
-_OPTIONS = {
+_OPTIONS = {  # Of their command lines, what tells cells apart
     "cyclictest": {
         **dict.fromkeys(("-i", "--interval"), "interval_us"),
         **dict.fromkeys(("-p", "--priority"), "priority"),
@@ -53,7 +53,6 @@ _OPTIONS = {
         **dict.fromkeys(("-m", "--workload-mem"), "workload_mem"),
     },
 }
-"""Of their command lines, what tells cells apart."""
 _ONE_TOO_HIGH = ("2.50", "2.60")  # oslat's edges, of these versions: rt-tests 4aeacf7
 
 
@@ -296,7 +295,7 @@ def _number(path: Path, text: str) -> int:
     return int(text)
 
 
-_SAYS = {
+_SAYS = {  # Lines of hwlatdetect's; the first four are levels
     "duration_s": r"test duration ([0-9]{1,12}) seconds",
     "threshold_us": r"Latency threshold: +([0-9]{1,12})us",
     "window_us": r"Sample window: +([0-9]{1,12})us",
@@ -304,7 +303,6 @@ _SAYS = {
     "samples": r"Samples recorded: ([0-9]{1,12})$",
     "gaps": r"Samples exceeding threshold: ([0-9]{1,12})$",
 }
-"""Lines of hwlatdetect's; the first four are levels."""
 _SAMPLE = re.compile(r"^ts: [0-9.]+, inner:([0-9]{1,12}), outer:([0-9]{1,12})", re.MULTILINE)
 
 
@@ -333,11 +331,10 @@ def read_hwlatdetect(path: Path) -> Repetition:
     return output.repetition([dataclasses.replace(trial, result=result)])
 
 
-LATENCIES: Mapping[str, Callable[[Path], Repetition]] = {
+LATENCIES: Mapping[str, Callable[[Path], Repetition]] = {  # Readers by the name of the tool
     "cyclictest": read_cyclictest,
     "oslat": read_oslat,
     "rtla": read_rtla,
     "hwlatdetect": read_hwlatdetect,
     "jitterdebugger": read_jitterdebugger,
 }
-"""Readers by the name of the tool."""

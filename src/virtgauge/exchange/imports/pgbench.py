@@ -57,8 +57,7 @@ def read_pgbench(paths: Sequence[Path]) -> Repetition:
     return Repetition(PROBE, tuple(source for _, _, source in read), (trial,))
 
 
-Row = tuple[list[int], str]
-"""A line's columns, with -1 for a transaction without a time, and why it has none."""
+Row = tuple[list[int], str]  # A line's columns, with -1 for a transaction without a time, and why it has none
 
 
 def _rows(path: Path, content: bytes) -> Iterator[Row]:
