@@ -29,7 +29,6 @@ app = typer.Typer(
 
 PORT = 8763  # Of TCP and of UDP, as in native/bandwidth
 
-
 Estimator = enum.StrEnum("Estimator", {"KITE2": "kite2", "YAZ_ORIGINAL": "yaz-original"})
 Clock = enum.StrEnum("Clock", "HPTIME SYSTEM GETTIMEOFDAY")
 Sleep = enum.StrEnum("Sleep", "HPTIME SYSTEM USLEEP")

@@ -25,7 +25,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-
 Archive = Annotated[
     str | None,
     typer.Option(

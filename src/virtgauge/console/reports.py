@@ -124,7 +124,6 @@ def report(
 PAGE_NAME = "compare.html"
 _SOON_S = 2.0
 
-
 FailOn = enum.StrEnum(
     "FailOn", {"NOTHING": "nothing", "WORSE": "worse", "WORSE_THAN_REFERENCE": "worse-than-reference"}
 )

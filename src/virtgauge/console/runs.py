@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-
 NoProvision = Annotated[
     bool,
     typer.Option(
