@@ -95,20 +95,16 @@ def _arm(run: ReadRun, name: str, text: str) -> ArmRecord:
 
 def _common_arms(runs: Sequence[ReadRun], set_aside: list[SetAside]) -> list[ArmPair]:
     """Arms of the base run that another has under the same name; the A/A arm is no platform of its own."""
-    pairs = []
-    for base in runs[0].manifest.arms:
-        label = row_labels(runs[0].manifest.arms)[base.name]
+    pairs, labels = [], row_labels(runs[0].manifest.arms)
+    for base in (arm for arm in runs[0].manifest.arms if arm.role != "aa" and arm.usable):
         others = [(run, arm) for run in runs[1:] if (arm := run.arm(base.name)) is not None and arm.usable]
-        if base.role == "aa" or not base.usable:
-            continue
-        if not others:
-            set_aside.append(SetAside(label, "measured in the base run only"))
-            continue
         apart = next((run for run, arm in others if arm.emulated != base.emulated), None)
-        if apart is not None:
-            set_aside.append(SetAside(label, _emulation(runs[0], base, apart)))
-            continue
-        pairs.append(_pair(runs[0], base, *others[0]))
+        if not others:
+            set_aside.append(SetAside(labels[base.name], "measured in the base run only"))
+        elif apart is not None:
+            set_aside.append(SetAside(labels[base.name], _emulation(runs[0], base, apart)))
+        else:
+            pairs.append(_pair(runs[0], base, *others[0]))
     if not pairs:
         known = "; ".join(f"{run.folder.name}: {', '.join(arm.name for arm in run.manifest.arms)}" for run in runs)
         reasons = _why(set_aside)
