@@ -308,9 +308,7 @@ def _ended(series: Sequence[Series]) -> tuple[list[Series], dict[Turn, int]]:
         if one.runs[0] > ends[one.figure]:
             begun.setdefault(one.figure, []).append(one)
     turns, followed = Counter[Turn](), set[int]()
-    for one in sorted(series, key=lambda one: one.runs[-1]):
-        if one.runs[-1] == newest:
-            continue
+    for one in sorted((one for one in series if one.runs[-1] < newest), key=lambda one: one.runs[-1]):
         later = [two for two in begun.get(one.figure, ()) if two.runs[0] > one.runs[-1] and id(two) not in followed]
         near = min(later, key=lambda two: (len(_differences(one, two)), two.runs[0]), default=None)
         changed = [] if near is None else _differences(one, near)

@@ -298,9 +298,8 @@ def estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Esti
     cells = {cell: number for number, cell in enumerate(table.trials.cells)}
     for of in measures:
         for cell in table.cells(of.suite):
-            for arm in table.arms if cell.probe in of.probes else ():
-                if not table.tried(cell, arm.name):
-                    continue
+            tried = (arm for arm in table.arms if cell.probe in of.probes and table.tried(cell, arm.name))
+            for arm in tried:
                 one, compared = table.estimate(of, cell, arm.name), dict[str, Any]()
                 at_least = one.point is not None and table.may_be_higher(of, cell, arm.name)
                 if arm.name != table.reference and one.point is not None:

@@ -96,12 +96,8 @@ def _trial(levels: dict[str, str], side: _Side, output: _Output) -> ForeignTrial
     for name, latency in (("clat", side.clat_ns), ("slat", side.slat_ns), ("lat", side.lat_ns)):
         if not latency.N:
             continue
-        result[name] = {
-            "min": latency.min,
-            "max": latency.max,
-            "mean": latency.mean,
-            **tail_statistics(latency.percentile, latency.N),
-        }
+        ends = {"min": latency.min, "max": latency.max, "mean": latency.mean}
+        result[name] = ends | tail_statistics(latency.percentile, latency.N)
         if latency.bins:
             histograms[name] = histogram_of_bins(latency.bins, "ns", latency.min, latency.max, latency.mean)
             if (counted := histograms[name].n) != latency.N:
