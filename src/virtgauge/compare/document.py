@@ -98,9 +98,6 @@ def document(found: Comparison | SeriesComparison) -> Document:
     )
 
 
-# -- tables ----------------------------------------------------------------------------------------------
-
-
 def _changes(found: Comparison) -> Iterator[Block]:
     """A table for each finding, and of those that show nothing first what comes closest to a change."""
     for finding in Finding:
@@ -168,9 +165,6 @@ def _differs(found: Compared) -> Iterator[Block]:
     yield from table_of("Not compared", ("",), (Column("why", text=True),), left)
 
 
-# -- charts ----------------------------------------------------------------------------------------------
-
-
 def _forests(found: Comparison) -> Iterator[Chart]:
     """For each other run and probe the change of every cell on every arm, in per cent; a panel for each measure."""
     order = sorted(found.changes, key=lambda change: change.cell)
@@ -222,9 +216,6 @@ def _course(found: SeriesComparison, series: Series, by_ratio: bool) -> Iterator
     unit = (levels[0].level.point or 1.0) if by_ratio else 1.0
     quantity = RATIO if series.unit == "ratio" else _measure(series.measure).quantity
     return level_rows(found.arms[series.arm].label, levels, steps, quantity, unit)
-
-
-# -- words -----------------------------------------------------------------------------------------------
 
 
 def _measure(full_name: str) -> Measure:

@@ -108,9 +108,6 @@ def _step_json(found: ArchiveSeries, one: Series, step: Step) -> dict[str, Any]:
     return dataclasses.asdict(step) | places | named
 
 
-# -- words -----------------------------------------------------------------------------------------------
-
-
 def headline(found: ArchiveSeries) -> str:
     """All series in a sentence."""
     number, longest = _count(len(found.series), "series", "series"), max(len(one.runs) for one in found.series)
@@ -249,9 +246,6 @@ def _named(names: Sequence[str]) -> str:
 
 def _count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
-
-
-# -- tables and charts -----------------------------------------------------------------------------------
 
 
 def _tables(found: ArchiveSeries, apart: Mapping[int, str]) -> Iterator[Table]:

@@ -84,9 +84,6 @@ def _others(context: Context, shown: Sequence[Block]) -> Iterator[Table]:
             yield from tables(context, TableSpec(name.replace("_", " "), columns, {"probe": probes}, folded="all"))
 
 
-# -- tables ----------------------------------------------------------------------------------------------
-
-
 def tables(context: Context, spec: TableSpec) -> Iterator[Table]:
     """A table for each combination of the levels that it is split by."""
     # What no arm can do is told once, under what was not measured.
@@ -190,9 +187,6 @@ def _shown(
                 rank=context.rank(column.measure, cell, arm.name, spec.ranked) if ranked else None,
             )
     return None
-
-
-# -- charts ----------------------------------------------------------------------------------------------
 
 
 def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
@@ -312,9 +306,6 @@ def _strips(context: Context, spec: ChartSpec, cells: list[Cell], measures: Meas
                 strip += 1
 
 
-# -- headlines -------------------------------------------------------------------------------------------
-
-
 def headlines(context: Context) -> tuple[Headline, ...]:
     """One sentence for each arm; see :func:`virtgauge.specs.headline.headlines`."""
     said = context.spec.headline
@@ -394,9 +385,6 @@ def _range(
         least, most = min(known, key=pick), max(known, key=pick)
         verb, noun, _ = spec.says[measure.name]
         yield f"{verb} {ratio(known[least])} ({least}) to {ratio(known[most])} ({most}) of {against}’s {noun}".strip()
-
-
-# -- what was not measured -------------------------------------------------------------------------------
 
 
 def not_measured(context: Context) -> Table | None:
