@@ -80,10 +80,7 @@ class Wanted:
 
 
 def compare_runs(folders: Sequence[Path], wanted: Wanted) -> Comparison:
-    """Compare runs with the first of them; of a single one, two of its arms.
-
-    Raises UsageError: a comparison that makes no sense, and why.
-    """
+    """Compare runs with the first; of a single one, two of its arms. Raises UsageError: it makes no sense, and why."""
     runs = _read(folders, wanted)
     matched, criteria, common = _common(runs, wanted)
     wanted.progress(f"comparing {len(matched.places)} figures")
@@ -91,10 +88,7 @@ def compare_runs(folders: Sequence[Path], wanted: Wanted) -> Comparison:
 
 
 def compare_series(folders: Sequence[Path], wanted: Wanted, seed: int = 1) -> SeriesComparison:
-    """Find changes within a series of four or more runs, in the order in which they were made; see `compare_runs`.
-
-    ``seed`` is that of the permutations.
-    """
+    """Find changes within four runs or more, in the order of their making; ``seed`` is that of the permutations."""
     runs = _read(folders, wanted)
     if len(runs) < LEAST_SERIES:  # a change could not be told from a single run that differs
         raise UsageError(

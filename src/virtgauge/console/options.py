@@ -79,9 +79,7 @@ def makeable_folder(ctx: typer.Context, param: typer.CallbackParam, value: Path 
 
 
 def run_folder(out: Path | None, plan_name: str) -> Path:
-    """The folder of a new run: the one that was named, else a new one below ``runs``.
-    Raises UsageError: it cannot be made.
-    """
+    """The folder of a new run: the one named, else a new one below ``runs``. Raises UsageError: it cannot be made."""
     from virtgauge.execution.run import new_run_folder
 
     if out is not None:

@@ -165,10 +165,7 @@ class ArchiveSeries:
         return Shown.NONE if self.needed is not None and len(one.runs) >= self.needed else Shown.TOO_FEW
 
     def failing(self, since: str = "") -> list[Series]:
-        """Those that go on, and whose latest step is for the worse and no older than a date.
-
-        Emulated ones only where there are no others.
-        """
+        """Those that go on, and whose latest step is for the worse, since a date; emulated ones only without others."""
         measured = [one for one in self.series if not one.emulated] or self.series
         return [
             one

@@ -44,10 +44,7 @@ def chosen_of(table: ResultTable, measures: Sequence[Measure] | None) -> list[Me
 
 
 def read_figures(table: ResultTable, measures: Sequence[Measure] | None = None) -> list[Figure]:
-    """The estimates of these measures, or of all, of a run that may be in progress.
-
-    They come cell by cell, the arms within a cell in the plan's order.
-    """
+    """The estimates of these measures, or of all, so far: cell by cell, the arms of a cell in the plan's order."""
     return [
         Figure(measure, cell, arm, tuple(values.values()), table.estimate(measure, cell, arm.name))
         for measure in chosen_of(table, measures)

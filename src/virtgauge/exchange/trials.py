@@ -113,10 +113,7 @@ def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]
 
 
 def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None, host: str = "") -> Iterator[Row]:
-    """Every trial of a run, in the order of the ledger; ``host`` is what a single one is called.
-
-    With ``measures`` only these; then trials that have none of them are left out.
-    """
+    """Every trial in order, or those that have one of these measures; ``host`` is what a single one is called."""
     manifest = table.manifest
     arms = {arm.name: arm for arm in manifest.arms}
     levels = [json.dumps(cell.factors, ensure_ascii=False) for cell in table.trials.cells]
@@ -193,10 +190,7 @@ def table_of(rows: Sequence[tuple[object, ...]], schema: pa.Schema = SCHEMA) -> 
 
 
 def write_csv(rows: Iterable[Row], out: IO[str]) -> None:
-    """RFC 4180, with a line of names; what is missing is empty, numbers have all their digits.
-
-    A text that a spreadsheet would take for a formula has an apostrophe before it; what does not print is marked.
-    """
+    """RFC 4180, with a line of names; what is missing is empty, numbers have all digits; see :func:`csv_cell`."""
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
     for row in rows:

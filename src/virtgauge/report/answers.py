@@ -49,10 +49,7 @@ class Answer:
 
 
 def answers(report: Report) -> list[Answer]:
-    """One for every platform of the plan (not the A/A arm) in every suite of the run, in the order of the report.
-
-    A platform that was skipped has none: it is told of once, for all suites.
-    """
+    """One for every platform (not the A/A arm) in every suite, in the report's order; none of one that was skipped."""
     usable = {arm.record.name for arm in report.arms if arm.record.usable}
     return [
         _answer(suite.suite, headline, report.decisions.required_probes(suite.suite, headline.arm))

@@ -64,10 +64,7 @@ Drawn = tuple[list[Spec], int]  # The layers of a panel, and how high it is
 
 
 def specification(chart: Chart, arms: Arms) -> Spec:
-    """How every panel of a chart is drawn, as wide as its place on the page; its data is called :data:`ROWS`.
-
-    ``arms`` are the manifest's, for their colours.
-    """
+    """How every panel of a chart is drawn, as wide as its place; its data is :data:`ROWS`, its colours the arms'."""
     rows = [row for panel in chart.panels for row in panel.rows]
     draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips, "spans": _spans}
     layers, height = draw[chart.kind](chart, rows, arms)

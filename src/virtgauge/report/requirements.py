@@ -76,10 +76,7 @@ class Decisions:
 
 
 def decisions_of(table: ResultTable) -> Decisions:
-    """What a run's requirements come to so far; empty of a run that requires nothing.
-
-    Only the figures of the measures that are required are read.
-    """
+    """What a run's requirements come to so far, empty without any; only the figures that are required are read."""
     manifest = table.manifest
     if "[[require]]" not in manifest.plan_text:  # most runs; a plan of another version need not be read
         return Decisions((), (), (), False)
@@ -169,10 +166,7 @@ _STYLES = {
 
 
 def print_decisions(decisions: Decisions, labels: Mapping[str, str], console: Console) -> None:
-    """Print the verdicts below each requirement, then the overall ranks; nothing of a run that requires nothing.
-
-    Texts of a run are never read as markup.
-    """
+    """Print the verdicts below each requirement, then the overall ranks; nothing without any, no text as markup."""
     if not decisions.requirements:
         return
     console.print(Text(_sentence(decisions), style="bold"))

@@ -26,10 +26,7 @@ _ELSEWHERE = "in the HTML report (`--format html`)"
 
 
 def render_text(report: Report, console: Console) -> None:
-    """Print verdicts, what every suite found, and what was skipped or invalid.
-
-    Texts of a run are printed as they are: never read as Rich markup, control characters taken out.
-    """
+    """Print verdicts, what every suite found, and what was skipped or invalid; no text of a run is read as markup."""
     run, arms = report.run, {arm.record.name: arm.record for arm in report.arms}
     title = Line(f"{printable(run.plan_name)} ", style="bold")
     title.append(f"{printable(run.created_at[:16]).replace('T', ' ')} UTC, {report.blocks} repetitions", style="dim")

@@ -148,20 +148,14 @@ class _Output:
 
 
 def read_cyclictest(path: Path) -> Repetition:
-    """One output: whole microseconds, or nanoseconds with ``--nsecs``; bins with ``--histogram``.
-
-    Raises UsageError: it is none, or no thread of it woke up once.
-    """
+    """One output: µs, or ns with ``--nsecs``; bins with ``--histogram``. Raises UsageError: it is none."""
     found, output, levels = _of_rt_tests(path, "cyclictest")
     unit = "ns" if found.resolution_in_ns else "us"
     return output.of([_woken({"thread": number} | levels, one, unit) for number, one in found.thread.items()])
 
 
 def read_oslat(path: Path) -> Repetition:
-    """One output, of gaps: bins by their upper edges in µs, minimum and maximum in the tool's own unit.
-
-    Raises UsageError: it is none.
-    """
+    """One output, of gaps: bins by upper edges in µs, extremes in the tool's unit. Raises UsageError: it is none."""
     found, output, levels = _of_rt_tests(path, "oslat")
     too_high = found.version in _ONE_TOO_HIGH
     seen = []

@@ -42,10 +42,7 @@ def logs_together(paths: Sequence[Path]) -> list[list[Path]]:
 
 
 def read_pgbench(paths: Sequence[Path]) -> Repetition:
-    """One repetition of all its threads' files.
-
-    Raises UsageError: a line is none of a log, kinds of logs are mixed, or no transaction succeeded.
-    """
+    """One repetition of all its threads' files. Raises UsageError: no log, logs of two kinds, or none succeeded."""
     read = [(path, *read_bytes(path)) for path in paths]
     rows = [row for path, content, _ in read for row in _rows(path, content)]
     kinds = {columns[0] >= _EPOCH for columns, _ in rows}

@@ -36,10 +36,7 @@ class _RequirementsFile(BaseModel, extra="forbid"):
 
 
 def read_requirements(path: Path) -> str:
-    """The text of a file of ``[[require]]`` tables, checked.
-
-    Raises UsageError: it is none, or requires what no imported trial has.
-    """
+    """The text of a file of ``[[require]]`` tables. Raises UsageError: it is none, or is of what no import brings."""
     try:
         text = path.read_text(encoding="utf-8")
         found = _RequirementsFile.model_validate(tomllib.loads(text)).require
@@ -76,10 +73,7 @@ class ImportedArm:
 
 
 def read_repetitions(tool: str, paths: Sequence[Path]) -> list[Repetition]:
-    """Everything that the files of one tool say, in the order of the files.
-
-    Raises UsageError: a file is none of the tool's, or is given twice.
-    """
+    """What the files of one tool say, in their order. Raises UsageError: one is none of the tool's, or given twice."""
     if tool == "pgbench":
         found = [read_pgbench(together) for together in logs_together(paths)]
     else:
