@@ -300,10 +300,7 @@ def step_text(found: SeriesComparison, series: Series, step: Step) -> str:
 
 
 def step_groups(found: SeriesComparison) -> Iterator[tuple[str, str]]:
-    """Between which runs what happened, those at which most figures changed first; each names the largest.
-
-    A change of the host or of virtgauge moves many figures at once.
-    """
+    """Between which runs what happened, most figures first, as a host moves many at once; each names the largest."""
     groups: dict[tuple[int, Finding, bool], list[tuple[Series, Step]]] = {}
     for series in found.series:
         for step in series.steps:

@@ -41,9 +41,8 @@ class Matched:
 def match(runs: Sequence[ReadRun], measures: Sequence[Measure], wanted: Sequence[str]) -> Matched:
     """Find what the first run has in common with at least one of the others.
 
-    ``wanted`` is ``BASE=OTHER`` or ``NAME`` for each arm; empty for all that are named alike.
-
-    Raises UsageError: an arm that was named is not there or cannot be compared, or nothing is left.
+    ``wanted`` is ``BASE=OTHER`` or ``NAME`` for each arm; empty for all that are named alike. Raises UsageError: an arm
+    that was named is not there or cannot be compared, or nothing is left.
     """
     set_aside: list[SetAside] = []
     arms = _named_arms(runs, wanted) if wanted else _common_arms(runs, set_aside)

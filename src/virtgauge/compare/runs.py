@@ -85,10 +85,9 @@ class Side(NamedTuple):
 
 
 def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
-    """Read a run.
+    """Read a run. Raises UsageError: there is none, of another ledger version, or without a valid trial.
 
-    Raises UsageError: there is none, of another ledger version, or without a valid trial; DamagedError: its ledger is
-    not as it was written.
+    Raises DamagedError: its ledger is not as it was written.
     """
     with ReadOnlyLedger.for_command(folder, _LIMIT_S) as ledger:
         table = ResultTable(ledger)

@@ -109,9 +109,7 @@ class Course:
 def kept_steps(of: Course, found: Sequence[int], equivalent: float) -> tuple[Step, ...]:
     """The steps that exceed what runs differ by anyway and what does not matter, and whose intervals exclude none.
 
-    Args:
-        found: the places of the last runs before each step, by :func:`virtgauge.analysis.running_steps.running_steps`.
-        equivalent: the largest change that does not matter, as a share.
+    ``found`` are the places of the last runs before each; ``equivalent`` is the largest share that does not matter.
     """
     levels, by_ratio = of.scaled, of.by_ratio
 

@@ -142,10 +142,7 @@ _UNREADABLE = (OSError, ValueError, pa.ArrowException)
 def read_levels(
     place: Place, paths: Sequence[str], measures: Collection[str] | None = None
 ) -> tuple[pa.Table, dict[str, str]]:
-    """The levels of these measures, by their full names, or of all, of the runs with these files, in no order.
-
-    And of files that are missing or damaged, by their paths, why they cannot be read.
-    """
+    """The levels of these measures, or of all, in these files, in no order; and of unreadable ones, by path, why."""
     wanted = None if measures is None else pc.field("measure").isin([*measures])
     try:
         return _read_levels(place, paths, wanted), {}

@@ -144,7 +144,6 @@ def summary_sql(suite: str, measure: str, by: Sequence[str], where: Sequence[tup
     """A measure's figures in groups: the query and its parameters.
 
     ``by`` and ``where`` (with the text that it must have) name columns of ``trials``, or ``factor.NAME`` for a level.
-
     Raises UsageError: there is no such column.
     """
     conditions = ["suite = ?", "measure = ?", "value IS NOT NULL"]

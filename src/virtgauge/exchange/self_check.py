@@ -108,10 +108,7 @@ class SelfCheck(BaseModel, extra="forbid", frozen=True):
 def self_check(table: ResultTable, suites: Iterable[str], left_behind: Sequence[str], ended: str) -> SelfCheck:
     """What a run says of its machine's platforms.
 
-    Args:
-        suites: those that were to be tried; of one that was not, this is said.
-        left_behind: what the run has left on the machine.
-        ended: how it ended, where not as it should.
+    Of ``suites`` that were not tried, this is said; ``ended`` is how the run ended, where not as it should.
     """
     manifest, names = table.manifest, _names()
     remarks = [event.detail for event in table.ledger.events() if event.kind == "remark"]

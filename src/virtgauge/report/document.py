@@ -82,11 +82,8 @@ def level_rows(
 ) -> Iterator[dict[str, Any]]:
     """What is drawn of one figure on one platform.
 
-    Args:
-        levels: none of them without a point, by their runs' numbers.
-        steps: of each the number of the first run after it and what it says, ascending.
-        quantity: of the levels, for their texts.
-        unit: what the height of a level is drawn in, in the levels' unit.
+    ``levels`` have a point each, by ascending run; ``steps`` the number of the first run after each, and what it says.
+    ``unit`` is what the height of a level is drawn in, in the levels' unit.
     """
     shared = {"arm": arm, "label": arm}
     for number, run, level in levels:

@@ -180,10 +180,7 @@ def _figures(row: HostRow, hosts: Sequence[str]) -> Iterator[blocks.Shown]:
 
 
 def hosts_of(table: ResultTable, manifest: Manifest, names: Mapping[Cell, str]) -> HostFindings | None:
-    """What a fleet's ledger says of its hosts; None of the run of one host.
-
-    ``manifest`` has its arms told apart; ``names`` are what each cell is called.
-    """
+    """What a fleet's ledger says of its hosts, of arms that are told apart and cells by name; None of one host."""
     if not manifest.hosts:
         return None
     hosts = tuple(_summary(host, manifest.arms, table) for host in manifest.hosts)

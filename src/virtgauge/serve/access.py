@@ -62,9 +62,8 @@ def is_address(text: str) -> bool:
 def access_for(address: str, token_file: Path | None, allowed: Collection[str]) -> tuple[Access, bool]:
     """The rules for an address, and whether the token was drawn just now, so that it has to be told.
 
-    The token is that of the file, else of the environment; beyond loopback one is drawn where there is none.
-
-    Raises UsageError: the address is none, or the token cannot be read or is too short.
+    The token is that of the file, else of the environment; beyond loopback one is drawn where there is none. Raises
+    UsageError: the address is none, or the token cannot be read or is too short.
     """
     if not is_address(address):
         raise UsageError(

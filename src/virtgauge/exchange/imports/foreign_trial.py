@@ -127,10 +127,7 @@ def histogram_of_values(values: npt.NDArray[np.int64], unit: str) -> Histogram:
 
 
 def tail_statistics(percentiles: Mapping[float, float], samples: int) -> dict[str, float]:
-    """Of percentiles by their number (``99.9``), those that so many values can say; ns.
-
-    The rule is that of every other trial: ten values have to lie beyond a quantile.
-    """
+    """Of percentiles by number (``99.9``), in ns, those beyond which ten of so many values lie, as of every trial."""
     known = {round(number, 6): value for number, value in percentiles.items()}
     shares = {"p50": 0.5, **TAILS}
     return {
