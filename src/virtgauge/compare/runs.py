@@ -123,10 +123,8 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
     """Runs, and the runs within folders of runs. Raises UsageError: a folder is neither."""
     found: list[Path] = []
     for path in paths:
-        if (path / LEDGER_NAME).is_file():
-            found.append(path)
-            continue
-        within = sorted(entry.parent for entry in path.glob(f"*/{LEDGER_NAME}"))
+        is_run = (path / LEDGER_NAME).is_file()
+        within = [path] if is_run else sorted(entry.parent for entry in path.glob(f"*/{LEDGER_NAME}"))
         if not within:
             raise UsageError(
                 f"{path}: neither a run nor a folder of runs", f"a run has a {LEDGER_NAME}; `virtgauge run` makes one"

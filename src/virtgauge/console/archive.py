@@ -142,8 +142,7 @@ def report_archive(
     if format is ReportFormat.JSON:
         deliver(archive_json(found), out)
     elif format is ReportFormat.HTML:
-        named, out = out is not None, out or Path(PAGE_NAME)
-        deliver(archive_document(found).html(), out, named=named)
+        out = deliver(archive_document(found).html(), out, Path(PAGE_NAME))
     else:
         deliver(archive_document(found).print, out)
     if out is not None:

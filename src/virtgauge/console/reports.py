@@ -61,11 +61,8 @@ def write_report(
 
     gc.freeze()  # the report's records stay to the end, and the collector need not go through them meanwhile
     if kind is ReportFormat.HTML:
-        named, out = out is not None, out or folder / REPORT_NAME
-        deliver(report.render_html(built), out, named=named)
-    else:
-        deliver(lambda console: _print_text(built, folder, console, full), out)
-    return out
+        return deliver(report.render_html(built), out, folder / REPORT_NAME)
+    return deliver(lambda console: _print_text(built, folder, console, full), out)
 
 
 def _print_text(built: Report, folder: Path, console: Console, full: bool) -> None:
@@ -86,17 +83,19 @@ def _program() -> str:
     return shlex.quote(own) if Path(own).name == "virtgauge" else shlex.join([sys.executable, "-m", "virtgauge.cli"])
 
 
-def deliver(made: str | Callable[[Console], None], out: Path | None, *, named: bool = True) -> None:
-    """Print something, or write it to a file, which the user has named or not, whole or not at all."""
-    if out is None:
+def deliver(made: str | Callable[[Console], None], out: Path | None, page: Path | None = None) -> Path | None:
+    """Print something, or write it, whole or not at all, to the file that the user has named, else ``page``; which."""
+    place = out or page
+    if place is None:
         print(made.rstrip("\n")) if isinstance(made, str) else made(output())
-        return
+        return None
     if not isinstance(made, str):
-        page = io.StringIO()
-        made(Console(file=page, width=120))
-        made = page.getvalue()
-    with whole_file(out, named=named) as path:
+        text = io.StringIO()
+        made(Console(file=text, width=120))
+        made = text.getvalue()
+    with whole_file(place, named=out is not None) as path:
         path.write_text(made, encoding="utf-8")
+    return place
 
 
 @app.command(epilog="Example: virtgauge report runs/quick-20260101-120000 --format json > result.json")
@@ -172,8 +171,7 @@ def compare(
     found: Comparison | SeriesComparison
     found = compare_series(folders, wanted, seed) if series else compare_runs(folders, wanted)
     if format is ReportFormat.HTML:
-        named, out = out is not None, out or folders[-1] / PAGE_NAME
-        deliver(document(found).html(), out, named=named)
+        out = deliver(document(found).html(), out, folders[-1] / PAGE_NAME)
     elif format is ReportFormat.JSON:
         deliver(render_json(found), out)
     else:
