@@ -128,13 +128,6 @@ def import_results(
         conditions[factor] = level
     with Console(stderr=True).status("importing"):
         repetitions = read_repetitions(tool.value, files)
-        imported = import_into(
-            folder,
-            repetitions,
-            ImportedArm(arm, label, emulated),
-            conditions,
-            block,
-            new=new is not None,
-            requirements=requirements,
-        )
+        own, is_new = ImportedArm(arm, label, emulated), new is not None
+        imported = import_into(folder, repetitions, own, conditions, block, new=is_new, requirements=requirements)
     print(f"imported: {imported} trials of {arm} in {len(repetitions)} repetitions into {folder}")
