@@ -49,22 +49,13 @@ class TrialLines:
 
     def __getitem__(self, place: int) -> TrialLine:
         trials = self._trials
-        number = int(trials.number[place])
+        columns = (trials.number, trials.cell, trials.arm, trials.block, trials.attempt, trials.status)
+        number, cell, arm, block, attempt, status = (int(column[place]) for column in columns)
         flags, error = self._endings.get(number, ((), None))
         share, samples, median = (None if np.isnan(way[place]) else float(way[place]) for way in self._ways)
-        return TrialLine(
-            number,
-            int(trials.cell[place]),
-            trials.arms[trials.arm[place]],
-            int(trials.block[place]),
-            int(trials.attempt[place]),
-            STATUSES[trials.status[place]].value,
-            tuple(f"{flag.name}: {flag.detail}" for flag in sorted(flags, key=lambda flag: not flag.fatal)),
-            error,
-            None if samples is None else int(samples),
-            median,
-            share,
-        )
+        told = tuple(f"{flag.name}: {flag.detail}" for flag in sorted(flags, key=lambda flag: not flag.fatal))
+        of = (number, cell, trials.arms[arm], block, attempt, STATUSES[status].value)
+        return TrialLine(*of, told, error, None if samples is None else int(samples), median, share)
 
     def sums(self) -> Iterator[tuple[int, str, int, int, int]]:
         """Of each cell, by its place, and arm how many there are, how many are valid, and their samples."""
