@@ -121,10 +121,10 @@ class InvalidTrials:
         self._told: set[str] = set()
         self._counts: Counter[str] = Counter()
 
-    def add(self, event: TrialEnded) -> bool:
-        """Note a trial; whether it is not valid for a reason of a new kind."""
+    def add(self, event: TrialEnded, *, wide: bool) -> str:
+        """Note a trial; what to tell of one that is not valid for a reason of a new kind, with its cell if ``wide``."""
         if not event.reason:
-            return False
+            return ""
         kind = textwrap.shorten(event.reason.partition(":")[0], _LONGEST_KIND, placeholder=" …")
         new = kind not in self._told
         if new and len(self._told) >= _MOST_KINDS:
@@ -132,7 +132,7 @@ class InvalidTrials:
         self._told.add(kind)
         # What a platform cannot do has a reason for each of its cells, which are told once and counted together.
         self._counts["unsupported" if event.status == TrialStatus.UNSUPPORTED else kind] += 1
-        return new
+        return f"{event.key if wide else event.arm}: {event.status}: {event.reason}" if new else ""
 
     def __str__(self) -> str:
         """``steal ×37, foreign-load ×2``; empty without any."""
@@ -163,8 +163,8 @@ class BarDisplay(ProgressDisplay):
                 self._describe(event.key + (f" {event.done:.0%}" if event.done else ""), self._arm)
             case TrialEnded():
                 self._advance(event)
-                if self._invalid.add(event):
-                    self._print(first_of_its_kind(event, wide=self._wide), warning=True)
+                if told := self._invalid.add(event, wide=self._wide):
+                    self._print(told, warning=True)
             case Notice():
                 self._print(event.text, warning=event.warning)
             case RunEnded():
@@ -194,11 +194,6 @@ class BarDisplay(ProgressDisplay):
         self._progress.update(self._task, description=text.plain)
 
 
-def first_of_its_kind(event: TrialEnded, *, wide: bool) -> str:
-    """A trial that is not valid, with its cell only where there is room for it."""
-    return f"{event.key if wide else event.arm}: {event.status}: {event.reason}"
-
-
 class LinesDisplay(ProgressDisplay):
     """Plain lines: warnings at once and repeated ones counted, progress every ten seconds."""
 
@@ -215,8 +210,8 @@ class LinesDisplay(ProgressDisplay):
                 about = f", {event.about}" if event.about else ""
                 self._line(f"{event.run}: {event.trials_total - event.trials_done} trials to do{about}")
             case TrialEnded():
-                if self._invalid.add(event):
-                    self._line(first_of_its_kind(event, wide=self._wide))
+                if told := self._invalid.add(event, wide=self._wide):
+                    self._line(told)
                 if time.monotonic() - self._last >= _LINE_EVERY_S or event.trials_done == event.trials_total:
                     self._last = time.monotonic()
                     remaining = duration_text(event.remaining_s)
