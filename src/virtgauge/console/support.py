@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,17 +100,12 @@ def _ended(words: list[str], ledger: Path, most_s: float) -> tuple[int, bool]:
         while not ledger.exists():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_LOOK_S), True
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            process.terminate()
-
+        began = time.monotonic()
         # Waiting with a time-out would wake twenty times a second beside what is measured.
-        timer = threading.Timer(most_s, end)
+        timer = threading.Timer(most_s, process.terminate)
         timer.start()
         stack.callback(timer.cancel)
-        return process.wait(), not late.is_set()
+        return process.wait(), time.monotonic() - began < most_s
 
 
 def _left_behind(tags: set[str]) -> list[str]:
