@@ -91,7 +91,12 @@ def run(
         loaded = loaded.model_copy(update={"profile": (*loaded.profile, *profile)})
     loaded = overridden(loaded, source, repetitions, seed, platform)
     if allow_drop:
-        loaded = _dropping(loaded, source)
+        from virtgauge.suites.storage.existing import allowing_drop
+
+        sections, servers = allowing_drop(loaded.suite.get("storage", ()))
+        if not servers:
+            raise UsageError(f"--allow-drop: {source} names no existing server", "leave it out")
+        loaded = loaded.model_copy(update={"suite": {**loaded.suite, "storage": sections}})
     folder = run_folder(out, loaded.name)
     if not no_provision:
         _set_up(loaded, source, folder, style)
@@ -148,15 +153,6 @@ def overridden(plan: Plan, source: str, repetitions: int | None, seed: int | Non
     if seed is not None:
         changes["seed"] = seed
     return plan.model_copy(update=changes)
-
-
-def _dropping(plan: Plan, source: str) -> Plan:
-    from virtgauge.suites.storage.existing import allowing_drop
-
-    sections, servers = allowing_drop(plan.suite.get("storage", ()))
-    if not servers:
-        raise UsageError(f"--allow-drop: {source} names no existing server", "leave it out")
-    return plan.model_copy(update={"suite": {**plan.suite, "storage": sections}})
 
 
 def finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> None:
@@ -314,8 +310,5 @@ def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
 def _end_by(decisions: Decisions) -> None:
     from virtgauge.analysis.bounds import Outcome
 
-    outcome = decisions.outcome
-    if outcome is Outcome.FAIL:
-        raise typer.Exit(ExitCode.NOT_MET)
-    if outcome is Outcome.INCONCLUSIVE:
-        raise typer.Exit(ExitCode.UNDECIDED)
+    if decisions.outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE):
+        raise typer.Exit(ExitCode.NOT_MET if decisions.outcome is Outcome.FAIL else ExitCode.UNDECIDED)
