@@ -94,15 +94,9 @@ def junit(cases: Iterable[Case], name: str, timestamp: str = "", properties: Map
 
 def _count(element: ElementTree.Element, name: str, cases: Sequence[Case]) -> Counter[str]:
     counts = Counter(_ELEMENTS.get(case.outcome, "") for case in cases)
-    known = [case.seconds for case in cases if case.seconds is not None]
-    for key, value in (
-        ("name", name),
-        ("tests", str(len(cases))),
-        ("failures", str(counts["failure"])),
-        ("errors", str(counts["error"])),
-        ("time", f"{sum(known):.3f}"),
-    ):
-        element.set(key, printable(value, lines=True))
+    seconds = sum(case.seconds or 0.0 for case in cases)
+    element.attrib.update(name=printable(name, lines=True), tests=str(len(cases)), failures=str(counts["failure"]))
+    element.attrib.update(errors=str(counts["error"]), time=f"{seconds:.3f}")
     return counts
 
 
@@ -111,8 +105,7 @@ def _case(suite: ElementTree.Element, case: Case) -> None:
     if case.seconds is not None:
         made.set("time", f"{case.seconds:.3f}")
     if case.outcome in _ELEMENTS:
-        text = case.detail or None
-        child(made, _ELEMENTS[case.outcome], text, type=case.outcome.value, message=case.message)
+        child(made, _ELEMENTS[case.outcome], case.detail or None, type=case.outcome.value, message=case.message)
     lines = [f"{key}: {value}" for key, value in case.properties.items()]
     if case.outcome is Outcome.PASS and case.message:
         lines.insert(0, case.message)
@@ -166,13 +159,12 @@ def trial_cases(table: ResultTable) -> Iterator[Case]:
     labels = row_labels(table.arms)
     elapsed = {mark.number: mark.elapsed_ns for mark in read_marks(table.ledger)}
     for arm in table.arms:
+        label, fix = labels[arm.name], arm.fix or ""
         if not arm.usable:
-            yield Case(
-                labels[arm.name], "virtgauge.platform", arm.name, Outcome.SKIPPED, arm.reason, detail=arm.fix or ""
-            )
+            yield Case(label, "virtgauge.platform", arm.name, Outcome.SKIPPED, arm.reason, detail=fix)
         for cell in table.cells():
             if table.tried(cell, arm.name):
-                yield _trial_case(table, arm, labels[arm.name], cell, elapsed)
+                yield _trial_case(table, arm, label, cell, elapsed)
 
 
 def _trial_case(table: ResultTable, arm: ArmRecord, label: str, cell: Cell, elapsed: Mapping[int, int]) -> Case:
