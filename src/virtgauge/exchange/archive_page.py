@@ -267,11 +267,9 @@ def _rows(found: ArchiveSeries, apart: Mapping[int, str], series: Sequence[Serie
         )
         if one.runs[-1] != len(found.runs) - 1:
             latest = dataclasses.replace(latest, note=f"on {found.runs[one.runs[-1]].date}")
-        change = (
-            Estimate.missing("ratio", "")
-            if one.levels[0] <= 0 or one.levels[-1] <= 0
-            else Estimate.bare(float(one.levels[-1] / one.levels[0]), "ratio", "of single runs: no interval")
-        )
+        change = Estimate.missing("ratio", "")
+        if one.levels[0] > 0 and one.levels[-1] > 0:
+            change = Estimate.bare(float(one.levels[-1] / one.levels[0]), "ratio", "of single runs: no interval")
         changed = _value(one, change, RATIO)
         heads = f"{cell_name(one.cell)}{apart[id(one)]}\n{one.measure.full_name}", one.host
         said = _said(found, one)

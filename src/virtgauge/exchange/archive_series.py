@@ -167,14 +167,8 @@ class ArchiveSeries:
     def failing(self, since: str = "") -> list[Series]:
         """Those that go on, and whose latest step is for the worse, since a date; emulated ones only without others."""
         measured = [one for one in self.series if not one.emulated] or self.series
-        return [
-            one
-            for one in measured
-            if one.steps
-            and not one.ended
-            and one.steps[-1].direction is Direction.WORSE
-            and self.runs[one.runs[one.steps[-1].after + 1]].date >= since
-        ]
+        worse = [one for one in measured if one.steps and one.steps[-1].direction is Direction.WORSE and not one.ended]
+        return [one for one in worse if self.runs[one.runs[one.steps[-1].after + 1]].date >= since]
 
 
 def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: float) -> ArchiveSeries:
