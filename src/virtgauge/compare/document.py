@@ -249,14 +249,13 @@ def headline(found: Comparison, run: int) -> str:
 
 def beside_reference(change: Change) -> str:
     """What the reference says of a change of another arm, in a clause; empty where there is nothing to add."""
-    own, relative = change.own.finding, change.relative.finding if change.relative else None
-    if relative is None or (own not in CALLED and relative not in CALLED):
+    if change.relative is None:
         return ""
-    if own in CALLED and relative not in CALLED:
-        return "its ratio to the reference did not change as much as can be shown: the host may have changed"
-    if own not in CALLED:
-        return f"{relative.value} beside the reference, which changed as well"
-    return f"{relative.value} beside the reference too"
+    own, relative = change.own.finding in CALLED, change.relative.finding
+    if relative in CALLED:
+        return f"{relative.value} beside the reference{' too' if own else ', which changed as well'}"
+    told = "its ratio to the reference did not change as much as can be shown: the host may have changed"
+    return told if own else ""
 
 
 def multiplicity(found: Comparison | SeriesComparison) -> str:
