@@ -15,10 +15,10 @@ from virtgauge.errors import UsageError
 from virtgauge.execution import run
 from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts
+from virtgauge.execution.schedule import schedule, together, turns
 from virtgauge.execution.together import Gate, shares_of_cpus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.load import PlanError
-from virtgauge.plan.schedule import schedule, together, turns
 from virtgauge.suites import testbed
 
 CYCLES = {"timers": [], "sleeps": [], "loads": ["idle"], "cycles": {"seconds": 10}}

@@ -8,10 +8,10 @@ import pytest
 from fleet_runs import FakeCluster, execute, fleet_plan
 
 from virtgauge.execution.prepare import check_plan
+from virtgauge.execution.schedule import schedule_block
 from virtgauge.fleet.coordinator import Merger
 from virtgauge.fleet.messages import BatchAnswer, ForeignMessageError, Refusal, pack, unpack
 from virtgauge.ledger.store import Ledger, LedgerWriteError
-from virtgauge.plan.schedule import schedule_block
 
 
 @pytest.fixture(scope="module")

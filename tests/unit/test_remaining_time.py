@@ -16,9 +16,9 @@ from synthetic import arm_record
 from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.progress import TrialEnded
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts
+from virtgauge.execution.schedule import schedule
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.load import load_plan
-from virtgauge.plan.schedule import schedule
 from virtgauge.suites.base import Cell
 
 ARMS = {

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtgauge.plan.schedule import schedule, turns
+from virtgauge.execution.schedule import schedule, turns
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.progress import duration_text
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, costs_file
+from virtgauge.execution.schedule import schedule, turns
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.model import Plan, without_platforms
-from virtgauge.plan.schedule import schedule, turns
 
 
 def duration_of(plan: Plan, design: Design, arms: Sequence[ArmRecord]) -> RemainingTime:

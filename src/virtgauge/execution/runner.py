@@ -29,6 +29,7 @@ from virtgauge.execution.progress import (
     TrialProgress,
 )
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
+from virtgauge.execution.schedule import Batch, schedule, schedule_block, together, turns
 from virtgauge.execution.together import AtTheSameTime, Gate, shares_of_cpus
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
@@ -36,7 +37,6 @@ from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, TrialRecord, TrialS
 from virtgauge.ledger.rows import RowError, check_json
 from virtgauge.ledger.store import Ledger, UnfitError, utc_now
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Batch, schedule, schedule_block, together, turns
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.remote import RemoteHost
 from virtgauge.suites.base import Cell
@@ -194,7 +194,7 @@ class Runner:
         finally:
             self.ledger.blocks = whole
 
-    def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
+    def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch]:
         """What of a further block is needed, and of those that share its guests."""
         budget, each = self.plan.budget, self._each
 
@@ -209,7 +209,7 @@ class Runner:
         return (batch for batch in found if block <= batch.block < budget.repetitions)
 
     async def run_one(
-        self, batch: Batch[Cell], known: Iterable[tuple[str, int, TrialStatus]] = (), remote: RemoteHost | None = None
+        self, batch: Batch, known: Iterable[tuple[str, int, TrialStatus]] = (), remote: RemoteHost | None = None
     ) -> list[TrialRecord]:
         """Measure what is missing of one batch, whichever somebody else chooses.
 
@@ -229,11 +229,11 @@ class Runner:
     def _is_for(self, cell: Cell, arm: str) -> bool:
         return self.design.is_for(cell, self._arms[arm].record)
 
-    def _expect(self, turn: Sequence[Batch[Cell]]) -> None:
+    def _expect(self, turn: Sequence[Batch]) -> None:
         if pending := [cell for batch in turn for cell in self._pending(batch)]:
             self._clock.expect(turn[0].arm, turn[0].testbed, pending)
 
-    async def _run_turns(self, batches: Sequence[Batch[Cell]]) -> None:
+    async def _run_turns(self, batches: Sequence[Batch]) -> None:
         """Measure batches turn by turn, or the turns of all arms at the same time."""
         found = turns(batches, self._each)
         if not self.plan.at_the_same_time:
@@ -247,7 +247,7 @@ class Runner:
             if left := [turn for turn in among if any(map(self._pending, turn))]:
                 await self._run_together(left)
 
-    async def _run_together(self, among: Sequence[Sequence[Batch[Cell]]]) -> None:
+    async def _run_together(self, among: Sequence[Sequence[Batch]]) -> None:
         """Measure turns at the same time, each arm on CPUs of its own, cells in the order of the first."""
         names = [arm.name for arm in self.ledger.manifest().arms if arm.usable]  # also of those that are lost since
         shared = AtTheSameTime(
@@ -262,13 +262,13 @@ class Runner:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _run_beside(self, turn: Sequence[Batch[Cell]], shared: AtTheSameTime) -> None:
+    async def _run_beside(self, turn: Sequence[Batch], shared: AtTheSameTime) -> None:
         try:
             await self._run_turn(turn, shared)
         finally:
             shared.gate.leave(turn[0].arm)
 
-    async def _run_turn(self, turn: Sequence[Batch[Cell]], shared: AtTheSameTime | None = None) -> None:
+    async def _run_turn(self, turn: Sequence[Batch], shared: AtTheSameTime | None = None) -> None:
         """Measure batches on one testbed, and on a further one what is left when it is lost, or has to be repeated."""
         if not any(map(self._pending, turn)):
             return
@@ -306,7 +306,7 @@ class Runner:
             self._clock.closed(batch.arm, batch.testbed, watch.own)
         self._clock.over(turn[0].arm, turn[0].testbed)
 
-    async def _set_up(self, batch: Batch[Cell], stage: Stage) -> tuple[Testbed, int] | None:
+    async def _set_up(self, batch: Batch, stage: Stage) -> tuple[Testbed, int] | None:
         """A fresh testbed and the number of its first guest in the ledger; None when it did not come up."""
         self.display.show(GuestStarting(batch.arm, batch.block))
         record, at = self._arms[batch.arm].record, utc_now()
@@ -391,7 +391,7 @@ class Runner:
             self.ledger.add_event(kind, text)
             self.display.show(Notice(text, warning=warning))
 
-    def _refuse(self, batch: Batch[Cell]) -> None:
+    def _refuse(self, batch: Batch) -> None:
         """Record what this user cannot have, before anything is started for it."""
         for cell in self._pending(batch):
             words = self.design.suites[cell.key].refusal(cell, self._arms[batch.arm].platform)
@@ -399,7 +399,7 @@ class Runner:
                 outcome = Outcome(TrialStatus.UNSUPPORTED, (), {}, {}, words, elapsed_ns=0, guest_lost=False)
                 self._record(batch, cell, outcome, guest_id=None, started_at=utc_now(), seconds=None)
 
-    def _record_unlaunched(self, batch: Batch[Cell], pending: Sequence[Cell]) -> None:
+    def _record_unlaunched(self, batch: Batch, pending: Sequence[Cell]) -> None:
         failure = "the guest did not come up"
         outcome = Outcome(TrialStatus.FAILED, (), {}, {}, failure, elapsed_ns=0, guest_lost=True)
         for cell in pending:
@@ -413,7 +413,7 @@ class Runner:
             self.display.show(Notice(text))
 
     async def _measure(
-        self, batch: Batch[Cell], pending: Sequence[Cell], testbed: Testbed, guest_id: int, watch: Stopwatch
+        self, batch: Batch, pending: Sequence[Cell], testbed: Testbed, guest_id: int, watch: Stopwatch
     ) -> bool:
         """Measure cells of a batch; whether further ones can be on the same testbed."""
         for cell in pending:
@@ -441,7 +441,7 @@ class Runner:
                 return False  # what is still pending gets a fresh testbed
         return True
 
-    def _pending(self, batch: Batch[Cell]) -> list[Cell]:
+    def _pending(self, batch: Batch) -> list[Cell]:
         """Cells of a batch that need a further attempt and may have one."""
         if self._launch_failures[batch.arm] >= _LAUNCH_FAILURES_BEFORE_GIVING_UP:
             return []
@@ -449,7 +449,7 @@ class Runner:
 
     def _record(
         self,
-        batch: Batch[Cell],
+        batch: Batch,
         cell: Cell,
         outcome: Outcome,
         *,

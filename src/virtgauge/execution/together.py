@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from virtgauge.errors import UsageError
-from virtgauge.plan.schedule import Batch
+from virtgauge.execution.schedule import Batch
 from virtgauge.suites.base import Cell
 from virtgauge.suites.testbed import Beside
 
@@ -66,6 +66,6 @@ class AtTheSameTime:
     order: dict[tuple[int, str], int]  # of cells in a block, by their keys
     beside: Beside = dataclasses.field(default_factory=Beside)
 
-    def ordered(self, batch: Batch[Cell], cells: Iterable[Cell]) -> list[Cell]:
+    def ordered(self, batch: Batch, cells: Iterable[Cell]) -> list[Cell]:
         """Cells of a batch in the order that all arms have."""
         return sorted(cells, key=lambda cell: self.order.get((batch.block, cell.key), len(self.order)))

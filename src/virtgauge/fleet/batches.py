@@ -11,6 +11,7 @@ from virtgauge.decisions.verdicts import Needed
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.runner import Progress
+from virtgauge.execution.schedule import Batch, schedule_block
 from virtgauge.ledger.records import (
     COMPLETED,
     INCOMPLETE,
@@ -26,15 +27,13 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetPair
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Batch, schedule_block
-from virtgauge.suites.base import Cell
 
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
     """A batch and where it takes place."""
 
-    batch: Batch[Cell]
+    batch: Batch
     host: str  # that the batch is measured on, and whose trials it brings
     # of the plan, that says which other host its tester is on; None where that is this one
     pair: FleetPair | None = None

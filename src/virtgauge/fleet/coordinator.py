@@ -18,6 +18,7 @@ from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.prepare import Design
 from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded
 from virtgauge.execution.runner import said_open
+from virtgauge.execution.schedule import Batch
 from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
 from virtgauge.fleet.cluster import SchedulerLostError, WorkerLostError
 from virtgauge.fleet.messages import Assignment, Assistance, Assisting, BatchAnswer, ForeignMessageError, Tester
@@ -36,8 +37,6 @@ from virtgauge.ledger.records import (
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.fleet import FleetHost, FleetPair
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Batch
-from virtgauge.suites.base import Cell
 
 
 class Merger:
@@ -53,7 +52,7 @@ class Merger:
         self._trials = {(trial.key, trial.attempt) for trial in ledger.trials()}
         self._guests = {_guest_key(guest): guest.guest_id for guest in ledger.guests()}
 
-    def merge(self, batch: Batch[Cell], answer: BatchAnswer) -> list[TrialRecord]:
+    def merge(self, batch: Batch, answer: BatchAnswer) -> list[TrialRecord]:
         """Record what is new of a believed answer to a batch; the new trials.
 
         Raises:
@@ -94,7 +93,7 @@ def _guest_key(guest: GuestRecord) -> tuple[str, int, str]:
     return guest.arm, guest.block, guest.launched_at
 
 
-def _check(batch: Batch[Cell], kind: str, answer: BatchAnswer) -> None:
+def _check(batch: Batch, kind: str, answer: BatchAnswer) -> None:
     """Refuse what was not asked for: an answer must not touch the trials of another batch."""
     cells = {batch.trial_key(cell): cell for cell in batch.cells}
     place = (batch.arm, kind, batch.block)

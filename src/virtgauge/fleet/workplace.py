@@ -23,6 +23,7 @@ from virtgauge.execution.run import (
     run_to_ourselves,
 )
 from virtgauge.execution.runner import Runner
+from virtgauge.execution.schedule import Batch, schedule_block
 from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
 from virtgauge.folders import cache_root
 from virtgauge.host.scope import Scope
@@ -30,10 +31,8 @@ from virtgauge.ledger.records import ArmRecord, GuestRecord, TrialRecord, TrialS
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Batch, schedule_block
 from virtgauge.platforms.base import Platform
 from virtgauge.platforms.remote import RemoteHost
-from virtgauge.suites.base import Cell
 
 PLAN_SOURCE = "the fleet's plan"
 _TOKEN = re.compile(r"[0-9a-f]{16}")
@@ -124,7 +123,7 @@ class Workplace:
             emulated=tuple(arm.name for arm in self.ledger.manifest().arms if arm.emulated),
         )
 
-    def _batch(self, assignment: Assignment) -> Batch[Cell]:
+    def _batch(self, assignment: Assignment) -> Batch:
         assert self.plan.seed is not None
         for batch in schedule_block(
             self.plan.seed,
@@ -171,7 +170,7 @@ def _own_ledger(assignment: Assignment, plan: Plan, agent: AgentBinary, arms: Se
         yield ledger
 
 
-def _is_of(guest: GuestRecord, batch: Batch[Cell], trials: Sequence[TrialRecord]) -> bool:
+def _is_of(guest: GuestRecord, batch: Batch, trials: Sequence[TrialRecord]) -> bool:
     """Whether a guest was launched for a batch; of those that did not come up, the arm and block say so."""
     if guest.error is not None:
         return (guest.arm, guest.block) == (batch.arm, batch.block)

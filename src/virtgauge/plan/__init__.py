@@ -1,1 +1,1 @@
-"""What shall be measured: the plan, its presets, and the order of its trials."""
+"""What shall be measured: the plan and its presets."""

@@ -12,32 +12,20 @@ import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
 
-
-class Keyed(Protocol):
-    """Something with a stable name within its design, and the name of the testbed that it needs."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def testbed(self) -> str: ...
-
-
-CellT = TypeVar("CellT", bound=Keyed)
+from virtgauge.suites.base import Cell
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch(Generic[CellT]):
+class Batch:
     """One fresh testbed: the arm it belongs to, its block, its name, and its cells in the order of measuring."""
 
     block: int
     arm: str
     testbed: str
-    cells: tuple[CellT, ...]
+    cells: tuple[Cell, ...]
 
-    def trial_key(self, cell: CellT) -> str:
+    def trial_key(self, cell: Cell) -> str:
         """The name of a cell's trial in the ledger; the same for every attempt."""
         return f"b{self.block:04d}/{self.arm}/{cell.key}"
 
@@ -46,10 +34,10 @@ def schedule(
     seed: int,
     repetitions: int,
     arms: Sequence[str],
-    cells: Sequence[CellT],
-    is_for: Callable[[CellT, str], bool] = lambda cell, arm: True,
+    cells: Sequence[Cell],
+    is_for: Callable[[Cell, str], bool] = lambda cell, arm: True,
     each: int = 1,
-) -> Iterator[Batch[CellT]]:
+) -> Iterator[Batch]:
     """All batches of a run, in order.
 
     An arm appears once for every testbed in every block; without any cell of a testbed that is for it, it has no batch.
@@ -65,12 +53,12 @@ def schedule_block(
     seed: int,
     block: int,
     arms: Sequence[str],
-    cells: Sequence[CellT],
-    is_for: Callable[[CellT, str], bool],
+    cells: Sequence[Cell],
+    is_for: Callable[[Cell, str], bool],
     each: int = 1,
-) -> Iterator[Batch[CellT]]:
+) -> Iterator[Batch]:
     """The batches of one block, or of ``each`` from it on; the same however many a run has, so that it can go on."""
-    by_testbed: dict[str, list[CellT]] = {}
+    by_testbed: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.key):
         by_testbed.setdefault(cell.testbed, []).append(cell)
     # A generator of its own for every block: block 7 has the same order in a run of 8 and of 80.
@@ -83,13 +71,13 @@ def schedule_block(
                     yield Batch(block=number, arm=arm, testbed=testbed, cells=own)
 
 
-def together(found: Iterable[list[Batch[CellT]]], each: int) -> Iterator[list[list[Batch[CellT]]]]:
+def together(found: Iterable[list[Batch]], each: int) -> Iterator[list[list[Batch]]]:
     """Turns that can be at the same time: of all arms on testbeds of one name, in so many repetitions."""
     for _, among in itertools.groupby(found, key=lambda turn: (turn[0].block // each, turn[0].testbed)):
         yield list(among)
 
 
-def turns(batches: Iterable[Batch[CellT]], each: int) -> Iterator[list[Batch[CellT]]]:
+def turns(batches: Iterable[Batch], each: int) -> Iterator[list[Batch]]:
     """Batches that share one testbed: those of an arm in so many repetitions, whose first one is a multiple of that."""
     for _, turn in itertools.groupby(batches, key=lambda one: (one.block // each, one.arm, one.testbed)):
         yield list(turn)
