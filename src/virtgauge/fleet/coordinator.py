@@ -72,9 +72,7 @@ class Merger:
             for guest in answer.guests:
                 key = _guest_key(guest)
                 if key not in guests:
-                    guests[key] = self._ledger.add_guest(
-                        **{name: of for name, of in vars(guest).items() if name != "guest_id"}
-                    )
+                    guests[key] = self._ledger.put_guest(dataclasses.replace(guest, guest_id=0))
                 numbers[guest.guest_id] = guests[key]
             for record, histograms, samples in prepared:
                 number = None if record.guest_id is None else numbers[record.guest_id]

@@ -7,20 +7,17 @@ import stat
 from pathlib import Path
 
 
-def is_regular(path: Path) -> bool:
-    """Whether it is a file: opening a pipe would wait for ever, and a link leads elsewhere."""
+def is_regular(path: Path) -> bool | None:
+    """Whether it is a file: opening a pipe would wait for ever, and a link leads elsewhere; None where nothing is."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
-        return False
+        return None
 
 
 def is_other(path: Path) -> bool:
     """Whether something else than a file has that name; asked at once, for a log goes with the last who has it open."""
-    try:
-        return not stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
+    return is_regular(path) is False
 
 
 def sync(path: Path) -> None:

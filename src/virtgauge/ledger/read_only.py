@@ -69,9 +69,7 @@ class ReadOnlyLedger(Ledger):
         """Open a run's ledger to look at it.
 
         After the time limit the ledger answers no more, and ``sqlite3.OperationalError`` says so.
-
-        Raises:
-            UsageError: there is none, or it cannot be read.
+        Raises UsageError: there is none, or it cannot be read.
         """
         while True:
             before = _beside(folder)
@@ -105,9 +103,7 @@ class ReadOnlyLedger(Ledger):
         """Open a run's ledger for a command of the user's own, which takes as long as it needs.
 
         A log whose index is missing, of a run that was copied, is put in order where this user may write.
-
-        Raises:
-            UsageError: there is none, or it cannot be read.
+        Raises UsageError: there is none, or it cannot be read.
         """
         if is_regular(folder / LEDGER_NAME) and _lacks_index(folder) and os.access(folder, os.W_OK):
             Ledger.open(folder).close()
@@ -210,9 +206,7 @@ class HostLedger(ReadOnlyLedger):
     @classmethod
     def of(cls, folder: Path, name: str) -> Self:
         """Open a fleet's run for one of its hosts.
-
-        Raises:
-            UsageError: there is no run, it has one host only, or none of that name.
+        Raises UsageError: there is no run, it has one host only, or none of that name.
         """
         ledger = cls.for_command(folder)
         hosts = {host.name: host for host in ledger.manifest().hosts}

@@ -29,11 +29,8 @@ def repair(folder: Path, new: Path) -> Repaired:
     """Write the sound trials of a run, with their numbers, guests and events, into a new one.
 
     A trial is sound when its row, all its histograms and their statistics are; statistics are computed anew.
-
-    Raises:
-        DamagedError: what was run cannot be read, so that no trial means anything.
-        UsageError: there is no run, or the new folder holds one already.
-        VirtgaugeError: the new one finds no room; nothing of it stays.
+    Raises DamagedError: what was run cannot be read, so that no trial means anything; UsageError: there is no run, or
+    the new folder holds one already; VirtgaugeError: the new one finds no room; nothing of it stays.
     """
     trials: list[TrialRecord] = []
     with ReadOnlyLedger.open(folder, limit_s=600) as ledger:

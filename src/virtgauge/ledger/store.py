@@ -144,12 +144,7 @@ class Ledger:
 
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Ledger:
-        """Make a new run's folder, with its plan and ledger.
-
-        Raises:
-            UsageError: the folder already holds a ledger.
-            VirtgaugeError: the disk is full, or gone.
-        """
+        """Make a new run's folder, with its plan and ledger; raises as :meth:`whole`."""
         with cls.whole(folder, manifest):
             pass
         return cls.open(folder)
@@ -158,10 +153,8 @@ class Ledger:
     @contextlib.contextmanager
     def whole(cls, folder: Path, manifest: Manifest) -> Iterator[Ledger]:
         """Make a new run that has all that is added within, or is not there, even after a kill -9.
-
-        Raises:
-            UsageError: the folder already holds a ledger, or the log of one.
-            VirtgaugeError: the disk is full, or gone.
+        Raises UsageError: the folder already holds a ledger, or the log of one; VirtgaugeError: the disk is full, or
+        gone.
         """
         path = folder / LEDGER_NAME
         if path.exists():
@@ -197,16 +190,13 @@ class Ledger:
                 _remove_unfinished(folder, building)
             cause = error.__cause__ if isinstance(error, LedgerWriteError) else error
             if isinstance(cause, OSError | sqlite3.OperationalError):
-                raise _not_made(folder, cause) from error
+                text = f"cannot make a run in {folder}: {cause}"
+                raise VirtgaugeError(text, "free some space, or choose another folder") from error
             raise
 
     @classmethod
     def open(cls, folder: Path) -> Ledger:
-        """Open a run's ledger.
-
-        Raises:
-            UsageError: there is none, or one of another version, or it may not be written.
-        """
+        """Open a run's ledger. Raises UsageError: there is none, or of another version, or it may not be written."""
         path = folder / LEDGER_NAME
         if not files.is_regular(path):
             raise no_run(folder)
@@ -270,9 +260,7 @@ class Ledger:
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """Whatever is added within becomes durable at once, or not at all.
-
-        Raises:
-            LedgerWriteError: the disk is full, or gone; nothing of it was recorded.
+        Raises LedgerWriteError: the disk is full, or gone; nothing of it was recorded.
         """
         with self._writing():
             self._together = True
@@ -337,10 +325,8 @@ class Ledger:
         without them, goes on saying it: they are lost.
 
         Returns the trial's number.  When this returns, a kill -9 loses nothing of it.
-
-        Raises:
-            LedgerWriteError: the disk is full, or gone; what was committed before is kept.
-            UnfitError: it is beyond what a row can hold.
+        Raises LedgerWriteError: the disk is full, or gone; what was committed before is kept; UnfitError: it is beyond
+        what a row can hold.
         """
         kept = {series: values for series, values in (samples or {}).items() if len(values)}
         if kept:
@@ -351,7 +337,10 @@ class Ledger:
         (newest,) = self._db.execute("SELECT coalesce(max(trial_id), 0) FROM trials").fetchone()
         trial_id = int(newest) + 1 if number is None else number
         if kept:
-            self._write_samples(trial_id, kept)
+            try:
+                raw_values.write(self.samples_path(trial_id), kept)
+            except OSError as error:
+                raise LedgerWriteError(self.folder, error) from error
         with self._writing():
             row = list((told | {"trial_id": trial_id}).values())
             self._db.execute(f"INSERT INTO trials VALUES ({','.join('?' * len(row))})", row)
@@ -365,12 +354,6 @@ class Ledger:
                     row = [trial_id, measure, histogram.unit, histogram.n, *(found[name] for name in STATISTICS)]
                     self._db.execute(f"INSERT INTO summaries VALUES ({','.join('?' * len(row))})", row)
         return trial_id
-
-    def _write_samples(self, trial_id: int, samples: Mapping[str, npt.NDArray[np.int64]]) -> None:
-        try:
-            raw_values.write(self.samples_path(trial_id), samples)
-        except OSError as error:
-            raise LedgerWriteError(self.folder, error) from error
 
     def discard_unfinished_samples(self) -> int:
         """Remove sample files of trials that never reached the ledger; returns how many."""
@@ -477,11 +460,8 @@ class Ledger:
 
 def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     """A connection to a ledger whose form is a ledger's: nothing that the file holds is run, and odd pages are refused.
-
-    Raises:
-        DamagedError: it is no ledger's.
-        UsageError: it is a ledger of another version.
-        VirtgaugeError: somebody else has it for too long.
+    Raises DamagedError: it is no ledger's; UsageError: it is one of another version; VirtgaugeError: somebody else has
+    it for too long.
     """
     try:
         for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
@@ -535,10 +515,6 @@ def require_files(folder: Path) -> None:
             raise DamagedError(path, "", "it is no file")
     if (folder / "samples").is_symlink():
         raise DamagedError(folder / "samples", "", "it is a link")
-
-
-def _not_made(folder: Path, cause: object) -> VirtgaugeError:
-    return VirtgaugeError(f"cannot make a run in {folder}: {cause}", "free some space, or choose another folder")
 
 
 def _remove_unfinished(folder: Path, building: Path) -> None:
