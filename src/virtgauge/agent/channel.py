@@ -57,17 +57,11 @@ class Channel:
         timeout_s: float,
         roots: Iterable[Path] = (),
     ) -> Self:
-        """Shake hands with the agent on this stream.
+        """Shake hands with the agent on this stream, which makes files only below ``roots``, folders of its guest.
 
-        Args:
-            expected_sha256: hash of the binary that was put into the guest.
-            timeout_s: bound on the whole handshake.
-            roots: folders of the guest, below which alone its agent makes files.
-
-        Raises:
-            HandshakeError: no answer in time, another version, another binary.
-            ProtocolError: the peer does not speak the protocol.
-            ChannelClosedError: the stream ended.
+        ``expected_sha256`` is of the binary that was put into the guest; ``timeout_s`` bounds the whole handshake.
+        Raises HandshakeError: no answer in time, another version, another binary; ProtocolError: the peer does not
+        speak the protocol; ChannelClosedError: the stream ended.
         """
         channel = cls(reader, writer)
         try:
@@ -98,11 +92,8 @@ class Channel:
         """Send a request and wait for its answer.
 
         Cancelling the waiting task cancels the request in the agent too.
-
-        Raises:
-            AgentError: the agent answered with an error.
-            ChannelClosedError, ProtocolError: the session ended first.
-            TimeoutError: no answer within ``timeout_s``, times the channel's factor; the request was cancelled.
+        Raises AgentError: it answered with an error; ChannelClosedError, ProtocolError: the session ended first;
+        TimeoutError: no answer within ``timeout_s``, times the channel's factor; the request was cancelled.
         """
         self._require_open()
         within_s = None if timeout_s is None else timeout_s * self.timeout_factor

@@ -41,9 +41,6 @@ class Kind(enum.IntEnum):
     CLOSE = 3
 
 
-_KINDS = frozenset(int(kind) for kind in Kind)
-
-
 @dataclasses.dataclass(frozen=True)
 class Packet:
     """One packet."""
@@ -56,7 +53,8 @@ class Packet:
     def encode(self) -> bytes:
         """As it goes over the line."""
         content = _HEADER.pack(self.kind, len(self.payload), self.position, self.acknowledged) + self.payload
-        return MARK + _SPECIAL.sub(_as_two, content + _CHECKSUM.pack(zlib.crc32(content)))
+        content += _CHECKSUM.pack(zlib.crc32(content))
+        return MARK + _SPECIAL.sub(lambda special: bytes((_ESCAPE, special[0][0] ^ _FLIP)), content)
 
 
 class Scanner:
@@ -100,7 +98,7 @@ class Scanner:
         if head is None:
             return unfinished
         kind, length, position, acknowledged = _HEADER.unpack(head[0])
-        if kind not in _KINDS or length > LONGEST:
+        if kind not in [*Kind] or length > LONGEST:
             return None, begin
         whole = _first(line, _HEADER.size + length + _CHECKSUM.size)
         if whole is None:
@@ -110,10 +108,6 @@ class Scanner:
         if zlib.crc32(content[: -_CHECKSUM.size]) != checksum:
             return None, begin
         return Packet(Kind(kind), position, acknowledged, content[_HEADER.size : -_CHECKSUM.size]), begin + taken
-
-
-def _as_two(special: re.Match[bytes]) -> bytes:
-    return bytes((_ESCAPE, special[0][0] ^ _FLIP))
 
 
 def _first(line: bytes, count: int) -> tuple[bytes, int] | None:
@@ -188,7 +182,8 @@ class SerialLink:
             self.closed = True
         else:
             self._confirm(packet, now)
-            fresh = self._fresh(packet)
+            fresh = packet.payload[(self._expected - packet.position) % _MODULUS :]  # without what is known of it
+            self._expected = (self._expected + len(fresh)) % _MODULUS
             if packet.payload:
                 self._send(Kind.DATA, self._next())
             self._transmit(now)
@@ -239,12 +234,6 @@ class SerialLink:
             self._progress, self._pause = now, REPEAT_AFTER_S
             self.deadline = now + self._pause if self._sent else None
 
-    def _fresh(self, packet: Packet) -> bytes:
-        known = (self._expected - packet.position) % _MODULUS
-        fresh = packet.payload[known:]
-        self._expected = (self._expected + len(fresh)) % _MODULUS
-        return fresh
-
     def _transmit(self, now: float) -> None:
         if not self.opened:
             return
@@ -275,15 +264,11 @@ def serial_streams(
     """The stream of the agent at the other end of a serial line, in place of the line's own.
 
     It is there at once: what is written waits until the agent asks for the link, as it does four times a second, and
-    what is read ends with the line, or when the agent says so.  Closing the writer closes the line.
+    what is read ends with the line, or when the agent says so.  Closing the writer closes the line.  A line whose other
+    end breaks the rules, or confirms nothing for a minute, ends in :class:`ProtocolError` from the reader.
 
-    Args:
-        reader, writer: the line's, passing every byte; they belong to the stream from now on.
-        on_noise: is given what is on the line beside the stream, as it comes: messages of firmware and kernels.
-
-    Returns:
-        reader and writer, as :meth:`Channel.open` takes them.  A line whose other end breaks the rules, or confirms
-        nothing for a minute, ends in :class:`ProtocolError` from the reader.
+    The line's own reader and writer pass every byte, and belong to the stream from now on.  What is on the line beside
+    it, messages of firmware and kernels, is given to ``on_noise`` as it comes.
     """
     loop = asyncio.get_running_loop()
     upper = asyncio.StreamReader()

@@ -109,10 +109,7 @@ def _by_entry(counts: dict[str, int]) -> str:
 
 def run_under_shim(library: Path, command: Sequence[str], executable: Path, rule: str) -> ShimReport:
     """Run a program to its end, with this process's own input, output and folder.
-
-    Raises:
-        UnavailableError: the loader could not be told where the shim is.
-        OSError: the program cannot be started.
+    Raises UnavailableError: the loader could not be told where the shim is; OSError: the program cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="virtgauge-shim-") as folder:
         os.chmod(folder, 0o711)  # a program that gives up its rights reports too, if it knows where

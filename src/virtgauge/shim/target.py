@@ -38,10 +38,8 @@ class Target:
 
 def find_target(program: str) -> Target:
     """Find a program as a shell would, and look whether the shim can reach it.
-
-    Raises:
-        UsageError: there is no such program, or the file cannot be executed.
-        UnavailableError: it can be executed, but a preloaded library would not be loaded or not be called.
+    Raises UsageError: there is no such program, or the file cannot be executed; UnavailableError: it can be executed,
+    but a preloaded library would not be loaded or not be called.
     """
     path = _located(program)
     return Target(path, tuple(_examined(path, 0)))
