@@ -204,10 +204,8 @@ class Cluster:
 
     async def call(self, worker: str, request: bytes) -> object:
         """Have a worker do what a packed request asks for, in its slot; whatever it answers.
-
-        Raises:
-            SchedulerLostError: what the worker answered, or will, did not come through.
-            WorkerLostError: it is not connected, or went away meanwhile.
+        Raises SchedulerLostError: what the worker answered, or will, did not come through; WorkerLostError: it is not
+        connected, or went away meanwhile.
         """
         from distributed import KilledWorker
         from distributed.comm import CommClosedError
@@ -284,10 +282,8 @@ class Cluster:
 @contextlib.asynccontextmanager
 async def existing_cluster(fleet: FleetSection, say: Callable[[str], None]) -> AsyncIterator[Cluster]:
     """The plan's cluster, whose scheduler may take ``wait_s`` to come, which is said.
-
-    Raises:
-        UsageError: certificate, key or authority cannot be used.
-        UnavailableError: it does not answer, or does not let us in.
+    Raises UsageError: certificate, key or authority cannot be used; UnavailableError: it does not answer, or does not
+    let us in.
     """
     configure()
     assert fleet.scheduler is not None
@@ -312,10 +308,7 @@ async def own_cluster(address: str, files: TlsFiles) -> AsyncIterator[tuple[Clus
 
 async def serve_scheduler(address: str, port: int, files: TlsFiles, told: Callable[[str], None]) -> None:
     """Be the scheduler of a cluster until SIGINT or SIGTERM; where it listens is told when it does.
-
-    Raises:
-        UsageError: certificate, key or authority cannot be used.
-        UnavailableError: the address cannot be had.
+    Raises UsageError: certificate, key or authority cannot be used; UnavailableError: the address cannot be had.
     """
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

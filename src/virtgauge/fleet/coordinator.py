@@ -53,12 +53,9 @@ class Merger:
         self._guests = {_guest_key(guest): guest.guest_id for guest in ledger.guests()}
 
     def merge(self, batch: Batch, answer: BatchAnswer) -> list[TrialRecord]:
-        """Record what is new of a believed answer to a batch; the new trials.
-
-        Raises:
-            ForeignMessageError: the answer is not one to this batch; nothing of it is recorded.
-            UnfitError: it is beyond what a ledger can hold; likewise.
-            LedgerWriteError: nor is anything when the disk is full.
+        """Record what is new of a believed answer to a batch, or nothing of it; the new trials.
+        Raises ForeignMessageError: the answer is not one to this batch; UnfitError: it is beyond what a ledger can
+        hold; LedgerWriteError: the disk is full.
         """
         _check(batch, self._kinds[batch.arm], answer)
         new = [packed for packed in answer.trials if (packed.record.key, packed.record.attempt) not in self._trials]
@@ -146,10 +143,8 @@ class Coordinator:
 
     async def execute(self) -> bool:
         """Measure what is missing, and record the run's course; True when nothing remains.
-
-        Raises:
-            LedgerWriteError: a result could not be recorded.
-            asyncio.CancelledError: interrupted; the batches under way were stopped, all merged trials are kept.
+        Raises LedgerWriteError: a result could not be recorded; asyncio.CancelledError: interrupted; the batches under
+        way were stopped, all merged trials are kept.
         """
         try:
             complete = await self._run()

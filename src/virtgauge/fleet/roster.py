@@ -43,10 +43,8 @@ class Roster:
 
     def enrol(self, host: FleetHost, enrolment: Enrolment) -> None:
         """Take a worker on, for the first time or after it was lost.
-
-        Raises:
-            DistrustError: another version or agent, another machine than before or than the plan says, or the machine
-                of another host.
+        Raises DistrustError: another version or agent, another machine than before or than the plan says, or that of
+        another host.
         """
         signature, machine = enrolment.signature, enrolment.signature.machine
         self._check_tools(host, signature)
@@ -125,9 +123,6 @@ class HostEnrolment:
     """Asks workers: who they are, until all are there or the time is up, and from then on for what they can do.
 
     Hosts that are known, those of a run that is resumed, must still be what they were.
-
-    Attributes:
-        token: of the run, when it has one: what a host that is asked has under way for it, nobody waits for.
     """
 
     def __init__(
@@ -140,7 +135,7 @@ class HostEnrolment:
         known: Sequence[HostRecord] = (),
     ) -> None:
         self.fleet, self.cluster, self.display = fleet, cluster, display
-        self.token = ""
+        self.token = ""  # of the run, when it has one: what a host that is asked has under way for it, nobody waits for
         self._roster = Roster(fleet, agent_sha256, {host.name: MachineIdentity(**host.machine) for host in known})
         self._plan_text = plan_text
         self._fingerprints = {host.name: host.fingerprint for host in known}
@@ -150,12 +145,9 @@ class HostEnrolment:
         """A worker's answer of this kind, which may be believed, or that it cannot.
 
         A machine that was started anew measures nothing before it is taken on again.
-
-        Raises:
-            UnavailableError: it cannot be taken on again.
-            SchedulerLostError: the scheduler went away meanwhile.
-            WorkerLostError: it is not connected, or went away meanwhile.
-            DistrustError, ForeignMessageError: it is not what it must be.
+        Raises UnavailableError: it cannot be taken on again; SchedulerLostError: the scheduler went away meanwhile;
+        WorkerLostError: it is not connected, or went away meanwhile; DistrustError, ForeignMessageError: it is not what
+        it must be.
         """
         for _ in range(2):
             if not isinstance(request, Enlistment):
@@ -194,11 +186,8 @@ class HostEnrolment:
 
     async def enrol(self, host: FleetHost) -> Enrolment:
         """Wait for a host's worker, ask it, and take it on.
-
-        Raises:
-            UnavailableError: it does not come within the time that the plan gives it, stays busy, cannot measure the
-                plan, or is no longer what it was.
-            DistrustError, ForeignMessageError: it is not what it must be.
+        Raises UnavailableError: it does not come within the time that the plan gives it, stays busy, cannot measure the
+        plan, or is no longer what it was; DistrustError, ForeignMessageError: it is not what it must be.
         """
 
         async def asked() -> Enrolment | str:
@@ -218,7 +207,6 @@ class HostEnrolment:
 
     async def rejoined(self, host: FleetHost) -> None:
         """Wait for a worker that was lost, or whose scheduler was, and that may still be at work.
-
         Raises UnavailableError: scheduler or worker do not come back within the time that the plan gives them.
         """
 

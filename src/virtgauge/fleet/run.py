@@ -33,10 +33,8 @@ RESUME = "virtgauge fleet resume"
 
 def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay) -> bool:
     """Check, enrol every host, and execute a plan into a new run folder; True when it is complete.
-
-    Raises:
-        UsageError, UnavailableError, DistrustError: before anything is measured.
-        InterruptedRunError: by a signal; :func:`resume_fleet` goes on.
+    Raises UsageError, UnavailableError, DistrustError: before anything is measured; InterruptedRunError: by a signal;
+    :func:`resume_fleet` goes on.
     """
     require("fleet", "a fleet")
     fleet = plan.fleet
@@ -78,11 +76,8 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
     """Execute what is missing of a fleet's run; True when it is complete.
 
     A host that cannot be had is set aside, in words; the others go on.
-
-    Raises:
-        UsageError: no fleet's run is there, or the agent here is another one.
-        UnavailableError: no host can be had.
-        InterruptedRunError: by a signal; may be resumed again.
+    Raises UsageError: no fleet's run is there, or the agent here is another one; UnavailableError: no host can be had;
+    InterruptedRunError: by a signal; may be resumed again.
     """
     require("fleet", "a fleet")
     with Ledger.open(folder) as ledger:

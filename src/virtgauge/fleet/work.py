@@ -57,10 +57,7 @@ class Assistant:
     @classmethod
     async def open(cls, address: str, context: ssl.SSLContext) -> Self:
         """Listen for requests.
-
-        Raises:
-            OccupiedError: something else measures on this machine.
-            OSError: nobody can listen at that address.
+        Raises OccupiedError: something else measures on this machine; OSError: nobody can listen at that address.
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(machine_to_ourselves())

@@ -385,10 +385,7 @@ def make_worker(
 
 def facing(scheduler: str) -> str:
     """The address of this machine from which the scheduler is reached; nothing is sent to it.
-
-    Raises:
-        UsageError: the scheduler's address is none.
-        OSError: its name is not known, or there is no way to it.
+    Raises UsageError: the scheduler's address is none; OSError: its name is not known, or there is no way to it.
     """
     host, _, port = scheduler.removeprefix("tls://").rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:

@@ -72,10 +72,8 @@ class Workplace:
     @classmethod
     async def open(cls, assignment: Assignment) -> Self:
         """Everything up to the first batch.
-
-        Raises:
-            UsageError: the plan is refused here, or what was kept is of another plan.
-            UnavailableError: the machine is busy, or an arm can no longer be used.
+        Raises UsageError: the plan is refused here, or what was kept is of another plan; UnavailableError: the machine
+        is busy, or an arm can no longer be used.
         """
         plan = parse_plan(assignment.plan_text, PLAN_SOURCE)
         design = check_plan(plan, PLAN_SOURCE)
