@@ -22,7 +22,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 def require(extra: str, purpose: str) -> None:
     """Return if all modules of an extra can be imported, for a purpose (``asking an archive``).
-
     Raises UnavailableError: one is missing; names it, and the command that installs the extra.
     """
     missing = [module for module in EXTRAS[extra] if importlib.util.find_spec(module) is None]
@@ -36,7 +35,6 @@ def find_native(name: str, variable: str, what: str, built: str, part: str) -> P
     """Find a file: where an environment variable says, then inside the installed package.
 
     The error says what it is, and to provide ``part`` or to set the variable to one that was ``built`` by hand.
-
     Raises UnavailableError: neither exists.
     """
     override = os.environ.get(variable)

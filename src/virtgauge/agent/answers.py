@@ -50,7 +50,6 @@ class Reply:
 
 def cleaned(value: Any, depth: int = 0) -> Any:
     """A message whose texts are one short line each, and whose numbers are numbers.
-
     Raises ProtocolError: it is nested too deep, or holds a number that is none, or what docs/protocol.md does not know.
     """
     if depth > _DEEPEST:
@@ -90,7 +89,6 @@ class Awaited:
 
     def take(self, message: dict[str, Any]) -> bool:
         """Take a message in; whether it was the last one of the answer.
-
         Raises ProtocolError: it is not what docs/protocol.md says, or there were too many.
         """
         self._messages += 1

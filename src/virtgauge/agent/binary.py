@@ -27,7 +27,6 @@ class AgentBinary:
 @functools.cache
 def find_agent() -> AgentBinary:
     """Find the agent: ``$VIRTGAUGE_AGENT``, then the one inside the installed package.
-
     Raises UnavailableError: neither exists.
     """
     path = find_native("virtgauge-agent", ENVIRONMENT_VARIABLE, "the agent binary", "a built agent", "agent")

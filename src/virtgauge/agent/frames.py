@@ -41,7 +41,6 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """The messages completed by ``data``.
-
         Raises ProtocolError: an empty or oversized frame, no map, no type, or a number out of sequence.
         """
         self._buffer += data

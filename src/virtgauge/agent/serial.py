@@ -171,7 +171,6 @@ class SerialLink:
 
     def receive(self, packet: Packet, now: float) -> bytes:
         """Take a packet; returns the bytes of the stream that it brings.
-
         Raises ProtocolError: the agent speaks another version of this, or began anew.
         """
         if packet.kind is Kind.OPEN:
@@ -192,7 +191,6 @@ class SerialLink:
 
     def tick(self, now: float) -> None:
         """Send again what the agent does not confirm, where that is due.
-
         Raises ProtocolError: it has confirmed nothing for a minute.
         """
         if self.deadline is None or now < self.deadline:

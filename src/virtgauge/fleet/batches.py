@@ -85,7 +85,6 @@ class Slots:
     @contextlib.asynccontextmanager
     async def claim(self, *hosts: str) -> AsyncIterator[None]:
         """Hold the slots of these hosts; waits until all of them are free at once.
-
         Raises ValueError: no host, or one that the fleet has not.
         """
         wanted = frozenset(hosts)
@@ -149,7 +148,6 @@ class HostStanding:
 
 def fleet_status(ledger: Ledger) -> tuple[list[HostStanding], list[EventRecord], str]:
     """Hosts, what happened to them, and the run's course in words, as the ledger has it now.
-
     Raises UsageError: it is the ledger of one host.
     """
     manifest = ledger.manifest()

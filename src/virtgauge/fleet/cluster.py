@@ -150,7 +150,6 @@ class Cluster:
         """The scheduler that answers, and addresses by name, only of workers that have a slot.
 
         Who they are is asked for only when there are others than before: of 200 it takes milliseconds on both ends.
-
         Raises SchedulerLostError: none answers.
         """
         there = {*await self._asked("ncores")}
@@ -251,7 +250,6 @@ class Cluster:
 
     async def stop(self, token: str, workers: Collection[str]) -> None:
         """End what these workers have under way for a run.
-
         Raises WorkerLostError: they cannot be told, or do not say that they have heard.
         """
         for answer in await self._tell(work.stop, token, workers):

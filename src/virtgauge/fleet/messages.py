@@ -228,7 +228,6 @@ _reader = functools.cache(TypeAdapter)  # To make one takes longer than to read 
 
 def unpack(data: object, kinds: Iterable[type], sender: str) -> Any:
     """The inverse of :func:`pack`, for whatever came of a sender (in words, for the error).
-
     Raises ForeignMessageError: no message of these kinds that this version could read.
     """
     try:

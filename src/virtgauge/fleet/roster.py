@@ -75,7 +75,6 @@ class Roster:
 
     def check(self, host: FleetHost, signature: Signature) -> None:
         """Believe an answer of a worker that was taken on.
-
         Raises DistrustError: it is signed by another worker, machine, boot, version or agent.
         """
         self._check_tools(host, signature)

@@ -187,7 +187,6 @@ _PAUSE_S = 1.0  # After a failed one
 
 def read_credentials(text: str) -> TlsFiles:
     """What the coordinator hands to a worker that it starts: PEM, on one line of standard input.
-
     Raises UsageError: something else came.
     """
     try:
@@ -201,7 +200,6 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
     """Work until told to stop; returns the exit code.
 
     By default it listens at the address that faces the scheduler; at the end of the descriptor ``lifeline`` it ends.
-
     Raises UnavailableError: what a fleet needs is not installed.
     """
     require("fleet", "a fleet's worker")

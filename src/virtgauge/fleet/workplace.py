@@ -106,7 +106,6 @@ class Workplace:
 
     async def measure(self, assignment: Assignment, signature: Signature, remote: RemoteHost | None) -> BatchAnswer:
         """Measure what is missing of a batch, with its tester elsewhere; everything that is known of it, signed so.
-
         Raises RemoteHostLostError: the tester's host does not answer any more.
         """
         batch = self._batch(assignment)

@@ -27,6 +27,8 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     clocksource = root / "sys/devices/system/clocksource/clocksource0"
     available = text_of(clocksource / "available_clocksource")
     no_boost = {"0": "1", "1": "0"}.get(text_of(sys_cpu / "intel_pstate/no_turbo") or "")
+    # since boot; a hypervisor that does not tell what it takes leaves its steal at 0
+    times = (text_of(root / "proc/stat") or "").partition("\n")[0].split()
     return {
         "identity": {
             "kernel_release": system.release,
@@ -35,7 +37,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
             "cpu_model": cpu.get("model name") or cpu.get("Model") or cpu.get("cpu model"),
             "cpu_count": os.cpu_count() if online is None else len(cpu_list(online)),
             "microcode": cpu.get("microcode"),
-            "mitigations": _mitigations(sys_cpu / "vulnerabilities"),
+            "mitigations": {one.name: text_of(one) for one in sorted((sys_cpu / "vulnerabilities").glob("*"))} or None,
         },
         "context": {
             "memory_bytes": memory and int(memory.split()[0]) * 1024,
@@ -44,7 +46,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
                 "type": text_of(root / "sys/hypervisor/type"),
                 "product": text_of(root / "sys/class/dmi/id/product_name"),
                 "vendor": text_of(root / "sys/class/dmi/id/sys_vendor"),
-                "steal_ticks": _steal_ticks(root),
+                "steal_ticks": int(times[8]) if len(times) > 8 else None,
             },
             "clocksource": {
                 "current": text_of(clocksource / "current_clocksource"),
@@ -74,17 +76,3 @@ def _fields(path: Path, separator: str) -> dict[str, str]:
         if found:
             fields.setdefault(key.strip(), value.strip())
     return fields
-
-
-def _mitigations(folder: Path) -> dict[str, str | None] | None:
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return None
-    return {name: text_of(folder / name) for name in names}
-
-
-def _steal_ticks(root: Path) -> int | None:
-    """Since boot; a hypervisor that does not tell what it takes leaves it at 0."""
-    fields = (text_of(root / "proc/stat") or "").partition("\n")[0].split()
-    return int(fields[8]) if len(fields) > 8 else None

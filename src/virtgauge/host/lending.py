@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,11 +42,6 @@ def features_of(interface: str) -> list[tuple[int, int]]:
     ask_ethtool(interface, request)
     words = [request[2 + 4 * number : 6 + 4 * number] for number in range(min(request[1], _FEATURE_WORDS))]
     return [(available, wanted) for available, wanted, _, _ in words]
-
-
-def _want_features(interface: str, features: Sequence[tuple[int, int]]) -> None:
-    words = [word for available, wanted in features for word in (available, wanted & available)]
-    ask_ethtool(interface, array.array("I", [_SET_FEATURES, len(features), *words]))
 
 
 _BESIDE_IT = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap")
@@ -122,8 +117,9 @@ class Loan:
         with IPRoute() as route:
             for link in [one for one in route.get_links() if one.get("ifname") == self.name]:
                 if came or not uses_of(link):
+                    words = [word for available, wanted in self.features for word in (available, wanted & available)]
                     with contextlib.suppress(OSError):
-                        _want_features(self.name, self.features)
+                        ask_ethtool(self.name, array.array("I", [_SET_FEATURES, len(self.features), *words]))
                     route.link("set", index=link["index"], state="up" if self.up else "down")
 
     def give_back(self) -> list[str]:

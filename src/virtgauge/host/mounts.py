@@ -55,7 +55,8 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Mount]:
         fields, rest = before.split(" "), after.split(" ")
         if not dash or len(fields) < 5 or len(rest) < 3:
             continue
-        yield Mount(point=Path(_unescape(fields[4])), fstype=rest[0], super_options=tuple(rest[2].split(",")))
+        point = re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), fields[4])
+        yield Mount(point=Path(point), fstype=rest[0], super_options=tuple(rest[2].split(",")))
 
 
 def mount(source: Path, point: Path, fstype: str) -> None:
@@ -103,10 +104,6 @@ def detach_below(folder: Path) -> list[Path]:
     return detached
 
 
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
-
-
 _LEAST_MIB = 16
 _MKFS_S = 120.0
 _UNMOUNT_S = 5.0
@@ -136,7 +133,6 @@ class DiskImageError(VirtgaugeError):
 
 def make_disk_image(image: Path, mib: int) -> None:
     """Make a file with an empty ext4 filesystem of that size, owned by root, with no blocks reserved for root.
-
     Raises DiskImageError: it is there already, no space, no mkfs.ext4, or its folder cannot be written; nothing is left
     of what was begun.  Raises ValueError: it is to have less than 16 MiB.
     """

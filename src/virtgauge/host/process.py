@@ -46,10 +46,8 @@ def isolated_cpus(root: Path = Path("/")) -> frozenset[int]:
     """CPUs that the host's scheduler leaves alone: of its command line, and of isolated partitions of cpuset."""
     found: frozenset[int] = frozenset()
     for file in ("sys/devices/system/cpu/isolated", "sys/fs/cgroup/cpuset.cpus.isolated"):
-        try:
-            found |= cpu_list((root / file).read_text().strip())
-        except (OSError, ValueError):
-            continue
+        with contextlib.suppress(ValueError):
+            found |= cpu_list(text_of(root / file) or "")
     return found
 
 
@@ -98,7 +96,6 @@ def ran(
     stderr: int = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[str]:
     """A program that has ended, whatever its exit code, and what it printed.
-
     Raises OSError: it cannot be started.  Raises subprocess.TimeoutExpired: it does not end in time.
     """
     return subprocess.run(
@@ -204,20 +201,25 @@ class ProcessIdentity:
         return self.boot_id != boot_id() or (self.namespace == _pid_namespace() and not self.alive())
 
     def kill(self) -> bool:
-        """SIGKILL this very process, through a pidfd so that its pid cannot change hands meanwhile. Returns True when a
-        signal was sent; False when the process is gone or belongs to someone else.
+        """SIGKILL this very process. Returns True when a signal was sent; False when the process is gone or belongs to
+        someone else.
         """
+        with contextlib.suppress(ProcessLookupError, PermissionError), self.opened() as descriptor:
+            if descriptor is not None:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                return True
+        return False
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int | None]:
+        """A pidfd of this very process, whose pid cannot change hands meanwhile; None where it has ended."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except OSError:
-            return False
+            yield None
+            return
         try:
-            if not self.alive():
-                return False
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            return True
-        except (ProcessLookupError, PermissionError):
-            return False
+            yield descriptor if self.alive() else None
         finally:
             os.close(descriptor)
 
@@ -423,35 +425,24 @@ async def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> i
     """Wait for a child without a thread and without asyncio's child watcher, which would reap it for us. Returns its
     return code; None when it still runs after ``timeout_s``.
     """
-    if process.poll() is None:
-        await _wait_readable(os.pidfd_open(process.pid), timeout_s)
+    if process.poll() is None and (identity := ProcessIdentity.of(process.pid)) is not None:
+        await wait_for_end(identity, timeout_s)
     return process.poll()
 
 
 async def wait_for_end(identity: ProcessIdentity, timeout_s: float) -> bool:
     """Wait for a process that need not be a child; False when it still runs after ``timeout_s``."""
-    try:
-        descriptor = os.pidfd_open(identity.pid)
-    except OSError:
-        return True
-    if identity.alive():
-        await _wait_readable(descriptor, timeout_s)
-    else:
-        os.close(descriptor)
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    with identity.opened() as descriptor:
+        if descriptor is None:
+            return True
+        loop.add_reader(descriptor, ended.set)  # a pidfd is readable when its process has ended
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), timeout_s)
+        finally:
+            loop.remove_reader(descriptor)
     return not identity.alive()
-
-
-async def _wait_readable(descriptor: int, timeout_s: float) -> None:
-    """Wait until a descriptor is readable (a pidfd is, when its process has ended), then close it."""
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(descriptor, readable.set)
-    try:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(readable.wait(), timeout_s)
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 def end_process(process: subprocess.Popen[bytes], timeout_s: float = 5.0) -> bool:
@@ -470,13 +461,7 @@ def wait_until_gone(identities: list[ProcessIdentity], timeout_s: float) -> list
     """Block until the processes (not necessarily children) have ended; those that have not in time are returned."""
     deadline = time.monotonic() + timeout_s
     for identity in identities:
-        try:
-            descriptor = os.pidfd_open(identity.pid)
-        except OSError:
-            continue
-        try:
-            if identity.alive():
+        with identity.opened() as descriptor:
+            if descriptor is not None:
                 select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        finally:
-            os.close(descriptor)
     return [identity for identity in identities if identity.alive()]

@@ -186,7 +186,6 @@ def guest_row(guest: GuestRecord) -> dict[str, Any]:
 
 def trial_row(trial: TrialRecord, histograms: Mapping[str, Histogram]) -> dict[str, Any]:
     """A trial's columns; 0.1 ms where its figures are usual.
-
     Raises RowError: these, or its histograms, could not be read.
     """
     told = vars(trial) | {"flags": [dataclasses.asdict(flag) for flag in trial.flags]}

@@ -1,4 +1,4 @@
-"""A kernel for guests, and its modules."""
+"""The kernel that virtual machines boot, and its modules: the distribution's own, extracted and never installed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from virtgauge.host.process import output_of, text_of
 from virtgauge.provision.cache import Facts, ProvisionError, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
-
-# The kernel that virtual machines boot: the distribution's own, downloaded and extracted, never installed.
 
 META_PACKAGES = {
     "kernel": ("linux-image-{architecture}", "linux-image-virtual"),
@@ -184,7 +182,8 @@ def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
     Raises ModuleError: one of them is missing, or they depend on each other in a circle.
     """
     files = {module_name(path): path for path in sorted(folder.rglob("*.ko*"))}
-    built_in = _built_in(folder)
+    listed = (text_of(folder / "modules.builtin") or "").splitlines()
+    built_in = {canonical(Path(line).stem) for line in listed if line}
     ordered: list[Path] = []
 
     def visit(name: str, wanted_by: tuple[str, ...]) -> None:
@@ -215,8 +214,3 @@ def canonical(name: str) -> str:
 def module_name(path: Path) -> str:
     """The same by its file, ``NAME.ko`` or compressed."""
     return canonical(path.name.partition(".ko")[0])
-
-
-def _built_in(folder: Path) -> set[str]:
-    lines = (text_of(folder / "modules.builtin") or "").splitlines()
-    return {canonical(Path(line).stem) for line in lines if line}

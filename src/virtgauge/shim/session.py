@@ -26,7 +26,6 @@ ENVIRONMENT_VARIABLE = "VIRTGAUGE_SHIM"
 
 def find_library() -> Path:
     """Find the shim: ``$VIRTGAUGE_SHIM``, then the one inside the installed package.
-
     Raises UnavailableError: neither exists, or the machine's C library is not glibc or is older than the shim asks for.
     """
     path = find_native("libhptime_preload.so", ENVIRONMENT_VARIABLE, "the shim", "a built shim", "shim")
