@@ -112,7 +112,6 @@ class Salvage:
 
     @property
     def left(self) -> str:
-        """In words."""
         if self.manifest is None:
             return "what was run cannot be read, so nothing can be kept"
         return f"{self.trials} of {self.trials + len(self.unsound)} trials can still be read"
@@ -198,11 +197,8 @@ def _examine(db: sqlite3.Connection, found: Salvage, take: Callable[[TrialRecord
         db.execute("SELECT 1 FROM summaries LIMIT 0")
         for _ in each("summaries", check_statistics):
             pass
-    found.unsound = {fault.row for fault in found.faults if fault.table == "summaries" and fault.row is not None}
-    histograms: defaultdict[int, set[str]] = defaultdict(set)
-    for number, one in each("histograms", lambda row: (row["measure"], read_histogram(row))):
-        histograms[number].add(one[0])
-    found.unsound |= {fault.row for fault in found.faults if fault.table == "histograms" and fault.row is not None}
+    with_histograms = {number for number, _ in each("histograms", read_histogram)}
+    found.unsound = _at_fault(found.faults, "summaries", "histograms")
     seen: set[tuple[str, int]] = set()
     numbers = set()
     for number, trial in each("trials", read_trial):
@@ -218,8 +214,8 @@ def _examine(db: sqlite3.Connection, found: Salvage, take: Callable[[TrialRecord
         elif number not in found.unsound:
             found.trials += 1
             take(trial)
-    found.unsound |= {fault.row for fault in found.faults if fault.table == "trials" and fault.row is not None}
-    if stray := histograms.keys() - numbers - found.unsound:
+    found.unsound |= _at_fault(found.faults, "trials")
+    if stray := with_histograms - numbers - found.unsound:
         found.faults.append(Fault("histograms", min(stray), "belongs to no trial"))
     if not found.faults:
         try:
@@ -228,6 +224,10 @@ def _examine(db: sqlite3.Connection, found: Salvage, take: Callable[[TrialRecord
             told = [str(error)]
         if told != ["ok"]:
             found.faults.append(Fault("?", None, told[0]))
+
+
+def _at_fault(faults: list[Fault], *tables: str) -> set[int]:
+    return {fault.row for fault in faults if fault.table in tables and fault.row is not None}
 
 
 def _rows(db: sqlite3.Connection, table: str, faults: list[Fault]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -115,9 +115,6 @@ class ReadOnlyLedger(Ledger):
             opened.pop_all()
         return ledger
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None or isinstance(error, (*MADE_OF_ROWS, DamagedError)):
@@ -199,9 +196,7 @@ def _access(folder: Path) -> str:
 class HostLedger(ReadOnlyLedger):
     """A fleet's ledger with one host's trials and guests only."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
-        super().__init__(folder, connection)
-        self._host: HostRecord | None = None
+    _host: HostRecord | None = None
 
     @classmethod
     def of(cls, folder: Path, name: str) -> Self:

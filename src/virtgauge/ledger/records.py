@@ -143,7 +143,6 @@ class HostRecord:
         return self.index * BLOCKS_PER_HOST
 
     def owns(self, block: int) -> bool:
-        """Whether a block was measured on it."""
         return block // BLOCKS_PER_HOST == self.index
 
 

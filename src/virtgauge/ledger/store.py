@@ -24,7 +24,7 @@ import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -139,7 +139,6 @@ class Ledger:
 
     @property
     def path(self) -> Path:
-        """The database's file."""
         return self.folder / LEDGER_NAME
 
     @classmethod
@@ -218,7 +217,7 @@ class Ledger:
     def close(self) -> None:
         self._db.close()
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
