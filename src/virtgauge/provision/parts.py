@@ -1,8 +1,7 @@
 """What can be provisioned, by name: each part is looked for, and fetched or built where it is missing.
 
-The native programs and the pages' drawing library, which a wheel brings.
-
-A checkout builds them by the scripts in its folder ``setup``.
+The native programs and the pages' drawing library are brought by a wheel; a checkout builds them by the scripts in its
+folder ``setup``.
 """
 
 from __future__ import annotations
@@ -30,18 +29,22 @@ from virtgauge.provision.registries import OBJECT_STORE, RUNSC
 from virtgauge.provision.tools import end_running, run_logged, start_log
 
 _PACKAGE = Path(virtgauge.__file__).parent
-FOLDER = _PACKAGE / "native"  # Where they are in either
+FOLDER = _PACKAGE / "native"  # Where these are in either
 
-PROGRAMS = {
-    "agent": ("virtgauge-agent",),
-    "sensorstore": ("sensorstore",),
-    "flushes": ("virtgauge-flushes", "libvirtgauge_flushes.so"),
-    "bandwidth": ("bandwidth", "bandwidth-dynamic"),
-    "shim": ("libhptime_preload.so",),
-    "uml_registers": ("libuml_registers.so",),
-    "page": ("vega-embed.js",),
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "agent": ("the agent", "virtgauge-agent"),
+    "sensorstore": ("the load generator for databases", "sensorstore"),
+    "flushes": ("the flush laboratory", "virtgauge-flushes", "libvirtgauge_flushes.so"),
+    "bandwidth": ("the bandwidth estimator", "bandwidth", "bandwidth-dynamic"),
+    "shim": ("the shim for unmodified programs", "libhptime_preload.so"),
+    "uml_registers": ("the registers of User Mode Linux", "libuml_registers.so"),
+    "page": ("the drawing library of reports", "vega-embed.js"),
 }
-"""Files by the part that brings them."""
+"""By the part: its title, and the files that it brings."""
+
+
+def _files(part: str) -> list[Path]:
+    return [FOLDER / name for name in PROGRAMS[part][1:]]
 
 
 def is_checkout() -> bool:
@@ -52,7 +55,7 @@ def is_checkout() -> bool:
 
 def is_built(part: str) -> bool:
     """Whether all files of a part are there."""
-    return all((FOLDER / name).is_file() for name in PROGRAMS[part])
+    return all(file.is_file() for file in _files(part))
 
 
 def provision_programs(part: str, progress: Progress) -> Outcome:
@@ -71,12 +74,11 @@ def provision_programs(part: str, progress: Progress) -> Outcome:
         run_logged([sys.executable, script], log=part)
     except ProvisionError as error:
         return Outcome(part, State.SKIPPED, error.message, error.remedy)
-    return Outcome(part, State.OK if _stamps(part) == before else State.MADE, ", ".join(PROGRAMS[part]))
+    return Outcome(part, State.OK if _stamps(part) == before else State.MADE, ", ".join(PROGRAMS[part][1:]))
 
 
 def _stamps(part: str) -> list[tuple[int, int] | None]:
-    files = (FOLDER / name for name in PROGRAMS[part])
-    return [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None for file in files]
+    return [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None for file in _files(part)]
 
 
 class Lane(enum.Enum):
@@ -108,22 +110,16 @@ class Part:
         return self.name in ("linker", "agent", "runc", "crun", "bubblewrap")
 
 
-def _built(name: str, title: str) -> Part:
+def _built(name: str) -> Part:
     build, after = functools.partial(provision_programs, name), ("linker",) if is_checkout() else ()
-    return Part(name, title, Lane.BUILD, functools.partial(is_built, name), build, after)
+    return Part(name, PROGRAMS[name][0], Lane.BUILD, functools.partial(is_built, name), build, after)
 
 
 PARTS: dict[str, Part] = {
     part.name: part
     for part in (
         *(Part(name, need.title, Lane.INSTALL, need.present) for name, need in NEEDS.items()),
-        _built("agent", "the agent"),
-        _built("sensorstore", "the load generator for databases"),
-        _built("flushes", "the flush laboratory"),
-        _built("bandwidth", "the bandwidth estimator"),
-        _built("shim", "the shim for unmodified programs"),
-        _built("uml_registers", "the registers of User Mode Linux"),
-        _built("page", "the drawing library of reports"),
+        *map(_built, PROGRAMS),
         Part("kernel", "a guest kernel", Lane.FETCH, find_kernel, provision_kernel),
         Part(
             *("kernel-rt", "a real-time guest kernel (PREEMPT_RT)", Lane.FETCH),
@@ -141,7 +137,7 @@ PARTS: dict[str, Part] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "packages": ("qemu", "uml", "qemu-img", "runc", "bubblewrap", "openvswitch"),
     "guests": ("packages", "kernel", "gvisor", "ganesha", "image", "duckdb"),
-    "native": ("agent", "sensorstore", "flushes", "bandwidth", "shim", "uml_registers", "page"),
+    "native": tuple(PROGRAMS),
     "databases": (*OF_DATABASES, DUCKDB.name, *(product.name for product in SERVERS)),
     "testing": ("guests", "native", "c++", "iperf3", "sshd", "libvirt-schemas", "qemu-user", "ovmf", "chromium"),
     "libvirt": ("libvirt-headers", "libvirtd", "libvirt-qemu", "libvirt-lxc"),
@@ -168,8 +164,6 @@ def named(words: Iterable[str]) -> list[Part]:
             raise UsageError(f"there is no part {word!r} to provide{hint}", "virtgauge provision --list")
     return list(found.values())
 
-
-# Provides several parts side by side: packages, downloads and builds wait for different things.
 
 _AT_ONCE = {Lane.INSTALL: 1, Lane.FETCH: 2, Lane.BUILD: 2}
 """Two builds: each waits for downloads at its beginning, and for single threads at its end."""
