@@ -70,13 +70,10 @@ def forget_unused(folder: Path, pattern: str, most: int) -> None:
 
     Another run may have found a file, and not yet opened it: what was used within an hour stays.
     """
-    used = {path: found.st_mtime for path in folder.glob(pattern) if (found := _stat(path)) is not None}
+    used: dict[Path, float] = {}
+    for path in folder.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):  # another run has removed it
+            used[path] = path.stat().st_mtime
     for path in sorted(used, key=used.__getitem__)[:-most]:
         if time.time() - used[path] > _LEFT_ALONE_S:
             path.unlink(missing_ok=True)
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    with contextlib.suppress(FileNotFoundError):  # another run has removed it
-        return path.stat()
-    return None

@@ -51,7 +51,6 @@ class Packet:
     payload: bytes = b""  # bytes of the stream; none in an acknowledgement alone
 
     def encode(self) -> bytes:
-        """As it goes over the line."""
         content = _HEADER.pack(self.kind, len(self.payload), self.position, self.acknowledged) + self.payload
         content += _CHECKSUM.pack(zlib.crc32(content))
         return MARK + _SPECIAL.sub(lambda special: bytes((_ESCAPE, special[0][0] ^ _FLIP)), content)
@@ -159,7 +158,6 @@ class SerialLink:
         return len(self._pending)
 
     def take_output(self) -> bytes:
-        """What is to be sent over the line now."""
         output = bytes(self._output)
         self._output.clear()
         return output

@@ -44,7 +44,6 @@ class Design:
     requirements: tuple[BoundRequirement, ...] = ()  # what the platforms must do
 
     def is_for(self, cell: Cell, arm: ArmRecord) -> bool:
-        """Whether a cell is measured on an arm."""
         name = arm.name.removesuffix(AA_SUFFIX) if arm.role == "aa" else arm.name
         return self._is_for(cell, name, aa=arm.role == "aa", emulated=arm.emulated)
 

@@ -244,7 +244,6 @@ async def run_trial(
             return await measure
 
     async def measured() -> Measurement:
-        """The takes that count, as one measurement."""
         sliced = None if limits.patience_s == 0 else suite.sliced(cell, testbed, on_progress)
         if sliced is None:
             return await takes.whole(lambda: bounded(suite.measure(cell, testbed, on_progress)))

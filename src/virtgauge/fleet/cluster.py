@@ -139,7 +139,6 @@ class Cluster:
         self._numbers = itertools.count()
 
     async def close(self) -> None:
-        """Leave the cluster."""
         await self._client.close()
 
     async def present(self, worker: str) -> bool:

@@ -169,7 +169,6 @@ class PackedTrial:
 
     @classmethod
     def read(cls, ledger: Ledger, record: TrialRecord) -> Self:
-        """From the worker's ledger."""
         number = record.trial_id
         return cls(
             record,

@@ -195,7 +195,6 @@ async def _work(data: bytes) -> Answer:
 
 
 async def _enlist(request: Enlistment) -> Enrolment:
-    """Who this worker is, and what of the plan it can measure."""
     plan = parse_plan(request.plan_text, PLAN_SOURCE)
     design = check_plan(plan, PLAN_SOURCE)
     display = Notices()

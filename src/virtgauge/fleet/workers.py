@@ -170,7 +170,6 @@ def _credentials(files: TlsFiles) -> bytes:
 
 
 async def _relay(host: FleetHost, lines: AsyncIterable[bytes], display: ProgressDisplay) -> None:
-    """What a worker says, until it ends."""
     async for line in lines:
         text = printable(line.decode(errors="replace").rstrip())
         if text:
@@ -348,7 +347,6 @@ async def _connected(worker: Any, words: str) -> None:
 
 
 def _say(words: str) -> None:
-    """To whoever still listens."""
     with contextlib.suppress(OSError):
         print(words, file=sys.stderr, flush=True)
 

@@ -100,7 +100,6 @@ class Workplace:
             return cls(assignment, plan, design, ledger, runner, known, platforms, display, stack.pop_all(), told)
 
     def serves(self, assignment: Assignment) -> bool:
-        """Whether an assignment is of the same run and host."""
         of = operator.attrgetter("token", "first_block", "plan_text", "arms")
         return bool(of(self.origin) == of(assignment))
 

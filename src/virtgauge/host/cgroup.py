@@ -267,7 +267,6 @@ class Cgroup:
             write_existing(folder / knob, value)
 
     def present(self) -> bool:
-        """Whether it is there in any hierarchy."""
         return bool(self._all())
 
     def _all(self) -> list[Path]:

@@ -161,7 +161,6 @@ def find_program(name: str) -> Path | None:
 
 
 def _pid_namespace() -> str:
-    """The number of this process's namespace of pids."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
@@ -290,20 +289,18 @@ class KernelThreads:
 
     def __init__(self) -> None:
         self.visible = kernel_threads_visible()  # Whether their CPU time can be read at all
-        self._seen = dict(_kernel_threads_ns())
+        self._seen = _kernel_threads_ns()
         self._total_ns = 0
 
     def cpu_ns(self) -> int:
         """What they have used since the first look at them; what one that has ended used after the last is lost."""
-        now = dict(_kernel_threads_ns())
-        more = {pid: used - self._seen.get(pid, 0) for pid, used in now.items()}
-        self._total_ns += sum(ns for pid, ns in more.items() if ns > 0 and not _is_a_guests(pid))
+        now = _kernel_threads_ns()
+        for pid, used in now.items():
+            more = used - self._seen.get(pid, 0)
+            if more > 0 and f"/{CGROUP_PARENT}/" not in (text_of(Path(f"/proc/{pid}/cgroup")) or ""):
+                self._total_ns += more
         self._seen = now
         return self._total_ns
-
-
-def _is_a_guests(thread: int) -> bool:
-    return f"/{CGROUP_PARENT}/" in (text_of(Path(f"/proc/{thread}/cgroup")) or "")
 
 
 def kernel_threads_visible() -> bool:
@@ -311,10 +308,9 @@ def kernel_threads_visible() -> bool:
     return is_kernel_thread(KTHREADD) and cpu_clock_ns(KTHREADD) is not None
 
 
-def _kernel_threads_ns() -> Iterator[tuple[int, int]]:
-    for pid in all_pids():
-        if is_kernel_thread(pid) and (used := cpu_clock_ns(pid)) is not None:
-            yield pid, used
+def _kernel_threads_ns() -> dict[int, int]:
+    threads = filter(is_kernel_thread, all_pids())
+    return {pid: used for pid in threads if (used := cpu_clock_ns(pid)) is not None}
 
 
 def cpu_clock_ns(pid: int) -> int | None:

@@ -61,7 +61,6 @@ def _carried_out(check: Check, machine: Machine) -> Found:
 
 
 def _sysctl(name: str, key: str, right: str, why: str, source: str) -> Check:
-    """One setting of sysctl, which has to have one value."""
     read = says(f"proc/sys/{key.replace('.', '/')}", lambda said: said == right)
     return Check(name, read, f"{right}: {why}", f"sysctl -w {key}={right}", source)
 

@@ -71,7 +71,6 @@ class StateFolder:
         return _DIGITS[number // 36 % 36] + _DIGITS[number % 36]
 
     def new_tag(self) -> str:
-        """A tag for a new scope, with four random digits."""
         return "vg" + self.mark + "".join(secrets.choice(_DIGITS) for _ in range(4))
 
     def has_marked(self, tag: str) -> bool:

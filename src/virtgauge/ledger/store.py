@@ -246,7 +246,6 @@ class Ledger:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction."""
         if self._together:  # what is around it commits
             yield
             return

@@ -72,11 +72,9 @@ class ShimReport:
     spin_ns: int
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return dataclasses.asdict(self) | {"served_in_all": sum(self.served.values())}
 
     def lines(self, program: str) -> Iterator[str]:
-        """What a person reads."""
         if not self.itself and self.returncode < 0:
             name = signal.Signals(-self.returncode).name
             yield f"no report came back from {program}: {name} ended it before it could write one"
