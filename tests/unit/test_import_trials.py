@@ -17,7 +17,7 @@ from virtgauge.exchange import Format
 from virtgauge.exchange.imports.foreign_trial import histogram_of_bins
 from virtgauge.exchange.imports.latencies import LATENCIES
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
-from virtgauge.ledger import raw_values
+from virtgauge.ledger import files
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.table import ResultTable
@@ -124,7 +124,7 @@ def test_a_block_that_is_taken_is_refused_and_another_condition_is_another_cell(
 def test_raw_values_of_a_trial_that_never_ended_are_not_taken_for_an_imported_ones(run, tmp_path):
     with Ledger.open(run) as ledger:
         left = ledger.samples_path(len(ledger.trials()) + 1)
-    raw_values.write(left, {"reservoir": np.arange(3)})  # and then it was killed
+    files.write_raw_values(left, {"reservoir": np.arange(3)})  # and then it was killed
     import_into(run, read_repetitions("fio", [fio_file(tmp_path / "more.json", 777)]), ImportedArm("host"), {})
     with Ledger.open(run) as ledger:
         assert ledger.series(ledger.trials()[-1].trial_id) == []

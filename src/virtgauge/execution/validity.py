@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from virtgauge.host.load import TICK_NS, CpuLoad
+from virtgauge.host.load import IN_TICKS, TICK_NS, CpuLoad
 from virtgauge.ledger.records import Flag
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.suites.base import Elapsed
@@ -84,8 +84,14 @@ class MachineUsage:
 
 
 def foreign_floor_ns(load: CpuLoad) -> float:
-    """CPU time of others that is not told from none; counted in ticks, one, or three standard deviations of them."""
-    return max(TICK_NS, 3 * load.busy_noise_ns) if load.in_ticks else _EXACT_FLOOR_NS
+    """CPU time of others that is not told from none; counted in ticks, one, or three standard deviations of them.
+
+    A tick is charged to what runs when it comes, all of it or nothing: n ticks, each of which finds a CPU busy with
+    probability p, count np(1 − p) ≤ n/4 in variance.
+    """
+    if load.method != IN_TICKS:
+        return _EXACT_FLOOR_NS
+    return max(TICK_NS, 3 * math.sqrt(load.capacity_ns / TICK_NS / 4) * TICK_NS)
 
 
 def machine_flags(usage: MachineUsage, limits: ValidityLimits, *, of_slice: bool = False) -> list[Flag]:

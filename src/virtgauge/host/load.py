@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 import os
 import time
 from collections.abc import Collection, Mapping
@@ -96,20 +95,6 @@ class CpuLoad:
     def capacity_ns(self) -> int:
         """CPU time that existed: elapsed × CPUs."""
         return self.elapsed_ns * self.cpus
-
-    @property
-    def in_ticks(self) -> bool:
-        """Whether the busy time is a count of ticks and not exact."""
-        return self.method == IN_TICKS
-
-    @property
-    def busy_noise_ns(self) -> float:
-        """Standard deviation of the busy time at most; 0 where it is counted exactly.
-
-        A tick is charged to what runs when it comes, all of it or nothing: n ticks, each of which finds a CPU busy with
-        probability p, count np(1 − p) ≤ n/4 in variance.
-        """
-        return math.sqrt(self.capacity_ns / TICK_NS / 4) * TICK_NS if self.in_ticks else 0.0
 
     def foreign_ns(self, own_ns: int) -> int:
         """Busy time that is not ours; never negative (the two counters are not read at the same instant)."""

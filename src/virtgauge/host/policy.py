@@ -84,9 +84,8 @@ class Policy:
                 raise UsageError(f"{field} is {bound}", "give a bound of at least 1, or leave it out")
 
     def given(self) -> tuple[str, ...]:
-        nothing = Policy()
-        names = (field.name for field in dataclasses.fields(self))
-        return tuple(name for name in names if getattr(self, name) != getattr(nothing, name))
+        fields = dataclasses.fields(self)
+        return tuple(field.name for field in fields if getattr(self, field.name) != field.default)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virtgauge.errors import UsageError, VirtgaugeError, printable
-from virtgauge.ledger import files, raw_values
+from virtgauge.ledger import files
 from virtgauge.ledger.damage import (
     APPLICATION_ID,
     MADE_OF_ROWS,
@@ -336,7 +336,7 @@ class Ledger:
         trial_id = int(newest) + 1 if number is None else number
         if kept:
             try:
-                raw_values.write(self.samples_path(trial_id), kept)
+                files.write_raw_values(self.samples_path(trial_id), kept)
             except OSError as error:
                 raise LedgerWriteError(self.folder, error) from error
         with self._writing():
@@ -448,7 +448,7 @@ class Ledger:
         path = self.samples_path(trial_id)
         if not os.path.lexists(path):
             return {}
-        found = raw_values.read(path)
+        found = files.read_raw_values(path)
         asked = f"SELECT json_extract(accounting, '$.{PROMISE}') FROM trials WHERE trial_id = ?"
         promised = next((json.loads(text) for (text,) in self.rows(asked, (trial_id,)) if text is not None), None)
         if promised is not None and promised != {series: values.size for series, values in found.items()}:
