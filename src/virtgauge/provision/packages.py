@@ -269,8 +269,8 @@ NEEDS = {
     "libvirt-lxc": Need("libvirt's LXC driver", _has_libvirt_driver("lxc"), ("libvirt-daemon-driver-lxc",)),
     "chromium": Need("Chromium", _on_path("chromium", "chromium-browser"), ("chromium",)),
 }
-OF_DATABASES = ("postgresql", "mariadb", "java", "maven")  # What database servers and their drivers are installed with
 """By the part's name."""
+OF_DATABASES = ("postgresql", "mariadb", "java", "maven")  # What database servers and their drivers are installed with
 
 
 def provision_packages(progress: Progress, names: Iterable[str]) -> list[Outcome]:
@@ -292,31 +292,23 @@ def provision_packages(progress: Progress, names: Iterable[str]) -> list[Outcome
         except ProvisionError as error:
             return [Outcome(_STEP, State.SKIPPED, f"{error.message}; missing: {titles}", error.remedy)]
         lacking = [need for need in lacking if not need.present()]  # another set-up may have held the lock
-        try:
-            _install(apt, lacking)
-        except ToolError:  # a package that this distribution lacks shall not keep the others away
-            return [_install_one(apt, need) for need in lacking]
-        except ProvisionError as error:
-            return [Outcome(_STEP, State.SKIPPED, f"{titles}: {error.message}", error.remedy)]
-        return [_found(need) for need in lacking] or [Outcome(_STEP, State.OK, titles)]
+        return _install(apt, lacking) if lacking else [Outcome(_STEP, State.OK, titles)]
 
 
 def _packages(needs: Sequence[Need]) -> list[str]:
     return list(dict.fromkeys(package for need in needs for package in need.packages))
 
 
-def _install(apt: Apt, needs: Sequence[Need]) -> None:
-    services = tuple(service for need in needs for service in need.services)
-    if packages := _packages(needs):
-        apt.install(packages, services)
-
-
-def _install_one(apt: Apt, need: Need) -> Outcome:
+def _install(apt: Apt, needs: Sequence[Need]) -> list[Outcome]:
     try:
-        _install(apt, [need])
+        apt.install(_packages(needs), tuple(service for need in needs for service in need.services))
     except ProvisionError as error:
-        return Outcome(_STEP, State.SKIPPED, f"{need.title}: {error.message}", error.remedy)
-    return _found(need)
+        # a package that this distribution lacks shall not keep the others away
+        if isinstance(error, ToolError) and len(needs) > 1:
+            return [outcome for need in needs for outcome in _install(apt, [need])]
+        titles = ", ".join(need.title for need in needs)
+        return [Outcome(_STEP, State.SKIPPED, f"{titles}: {error.message}", error.remedy)]
+    return [_found(need) for need in needs]
 
 
 def _found(need: Need) -> Outcome:
