@@ -92,5 +92,8 @@ class ProgressDisplay:
     def show(self, event: ProgressEvent) -> None:
         """Called in order, from the event loop; must not block."""
 
+    def notice(self, text: str, *, warning: bool = True) -> None:
+        self.show(Notice(text, warning))
+
     def close(self) -> None:
         """No further event will come."""

@@ -18,7 +18,7 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, unwritable
 from virtgauge.execution.fitting import Fitted, fitted
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing
-from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.runner import Runner
 from virtgauge.execution.together import shares_of_cpus
 from virtgauge.host.fingerprint import fingerprint
@@ -89,9 +89,9 @@ def start_run(
         for arm in arms:
             if not arm.record.usable and arm.record.role != "aa":
                 fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
-                display.show(Notice(f"skipped {arm.record.name}: {arm.record.reason}{fix}"))
+                display.notice(f"skipped {arm.record.name}: {arm.record.reason}{fix}")
         for words in design.undecidable():
-            display.show(Notice(words))
+            display.notice(words)
         await warn_of_surroundings(plan, design, arms, display)
         whole = Fitted(plan)
         fit = whole if minutes is None else fitted(plan, source, [arm.record for arm in arms], minutes)
@@ -102,7 +102,7 @@ def start_run(
         with begun(folder, manifest, f"virtgauge {__version__}") as ledger:
             for words in fit.left_out:
                 ledger.add_event("remark", f"left out to fit {minutes:g} minutes: {words}")
-                display.show(Notice(f"left out to fit {minutes:g} minutes: {words}"))
+                display.notice(f"left out to fit {minutes:g} minutes: {words}")
             if plan.repetitions_per_guest > 1:
                 ledger.add_event(DOUBT, f"Up to {plan.repetitions_per_guest} repetitions share a guest: {_SHARED}.")
             if doubt:
@@ -137,7 +137,7 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
                 if not arm.record.usable:
                     text = f"{arm.record.name} can no longer be used: {arm.record.reason}"
                     ledger.add_event("arm-lost", text)
-                    display.show(Notice(text))
+                    display.notice(text)
             _at_the_same_time(plan, manifest.arms)
             ledger.add_event("resumed", f"virtgauge {__version__}")
             return await _execute(plan, design, arms, agent, ledger, display, carried)
@@ -210,15 +210,13 @@ async def warn_of_surroundings(plan: Plan, design: Design, arms: Sequence[Arm], 
     if all(arm.platform.simulated for arm in arms):
         return
     for words in design.missing_prerequisites():
-        display.show(Notice(f"skipped: {words}"))
+        display.notice(f"skipped: {words}")
     ambient = await ambient_load()
     if ambient.share > plan.validity.foreign_load:
         busiest = f", most of it by {', '.join(ambient.busiest)}" if ambient.busiest else ""
-        display.show(
-            Notice(
-                f"this machine is not idle: {ambient.share:.0%} of its CPU time is in use{busiest}; "
-                f"trials with more than {plan.validity.foreign_load:.0%} foreign load are invalid and repeated"
-            )
+        display.notice(
+            f"this machine is not idle: {ambient.share:.0%} of its CPU time is in use{busiest}; "
+            f"trials with more than {plan.validity.foreign_load:.0%} foreign load are invalid and repeated"
         )
 
 
@@ -236,9 +234,9 @@ async def _execute(
         with Scope() as scope:
             for platform in used:
                 for words in await platform.begin(scope, agent):
-                    display.show(Notice(words, warning=False))
+                    display.notice(words, warning=False)
             for words in (words for arm in arms if arm.record.usable for words in design.to_do(arm)):
-                display.show(Notice(words, warning=False))
+                display.notice(words, warning=False)
             runner = Runner(
                 plan=plan,
                 design=design,
@@ -256,7 +254,7 @@ async def _execute(
     finally:
         for words in (words for platform in used for words in platform.remarks()):
             ledger.add_event("remark", words)
-            display.show(Notice(words))
+            display.notice(words)
     doubt = _unequal_turns(plan, [arm.record for arm in arms if arm.record.usable], ledger)
     if doubt and all(event.detail != doubt for event in ledger.events()):
         ledger.add_event(DOUBT, doubt)
@@ -290,7 +288,7 @@ def _compare_host(manifest: Manifest, agent: AgentBinary, ledger: Ledger, *, acc
 def report_reclaimed(display: ProgressDisplay) -> None:
     """Remove what dead runs left on this machine, and say so."""
     for line in reclaim_dead():
-        display.show(Notice(f"reclaimed what an earlier run left: {line}", warning=False))
+        display.notice(f"reclaimed what an earlier run left: {line}", warning=False)
 
 
 def machine_to_ourselves() -> contextlib.AbstractContextManager[None]:

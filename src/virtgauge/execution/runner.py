@@ -21,7 +21,6 @@ from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import (
     GuestStarting,
-    Notice,
     ProgressDisplay,
     RunEnded,
     RunStarted,
@@ -155,17 +154,17 @@ class Runner:
                 looked, before, (claims, never) = look, never, self._open_after(look, budget.repetitions)
                 if never and not before:
                     text = _counted("conclusion", "left out of further repetitions", _listed(never))
-                    self.display.show(Notice(f"{text}: none within the budget would decide them", warning=False))
+                    self.display.notice(f"{text}: none within the budget would decide them", warning=False)
             if not (left or claims):
                 what = f"requirement and {'other ' if never else ''}conclusion" if budget.claims else "requirement"
-                self.display.show(Notice(f"every {what} is decided after {block} repetitions", warning=False))
+                self.display.notice(f"every {what} is decided after {block} repetitions", warning=False)
                 return
             still_open, said = [one for one in left if one.open], said_open(left, claims)
             if not (still_open or claims):
-                self.display.show(Notice(f"{said}: no further repetition would decide the rest"))
+                self.display.notice(f"{said}: no further repetition would decide the rest")
                 return
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
-                self.display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {said}"))
+                self.display.notice(f"the budget of {budget.minutes:g} minutes is spent: {said}")
                 return
             required = needed_for(still_open, requirements, arms)
             concluded = needed_for_claims(claims, self.ledger)
@@ -175,7 +174,7 @@ class Runner:
             self._total += sum(key not in self._progress.known for key in keys)
             if any(map(self._pending, added)) and told != (told := said):
                 text = f"{said}: repetitions {block + 1} to at most {budget.repetitions} follow"
-                self.display.show(Notice(text, warning=False))
+                self.display.notice(text, warning=False)
             for turn in turns(added, self._each):
                 self._expect(turn)
             self.ledger.add_event(SCHEDULED, f"{self._total} trials")
@@ -184,7 +183,7 @@ class Runner:
         claims = open_claims(self.ledger, budget.repetitions)[0] if budget.claims else {}
         if left or claims:
             text = f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, claims)}"
-            self.display.show(Notice(text))
+            self.display.notice(text)
 
     def _open_after(self, look: int, most: int) -> tuple[Names, Names]:
         """What was open at a look, and what stays so: a run that goes on sees what that look saw, and spends none."""
@@ -322,7 +321,7 @@ class Runner:
                 check_json("facts", told)
         except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError, RowError) as error:
             self._launch_failures[batch.arm] += 1
-            self.display.show(Notice(f"{batch.arm}: the guest did not come up: {error}"))
+            self.display.notice(f"{batch.arm}: the guest did not come up: {error}")
             add_guest(ready_ns=None, facts={}, error=str(error) or repr(error))
             return None
         self._launch_failures[batch.arm] = 0
@@ -389,7 +388,7 @@ class Runner:
         if (text, "remark") not in self._told:
             self._told.add((text, "remark"))
             self.ledger.add_event(kind, text)
-            self.display.show(Notice(text, warning=warning))
+            self.display.notice(text, warning=warning)
 
     def _refuse(self, batch: Batch) -> None:
         """Record what this user cannot have, before anything is started for it."""
@@ -410,7 +409,7 @@ class Runner:
             if self.plan.at_the_same_time:
                 self.ledger.add_event(DOUBT, f"{text}: from then on the others had no neighbour on its CPUs.")
             self._clock.given_up(batch.arm)
-            self.display.show(Notice(text))
+            self.display.notice(text)
 
     async def _measure(
         self, batch: Batch, pending: Sequence[Cell], testbed: Testbed, guest_id: int, watch: Stopwatch

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from virtgauge.decisions.verdicts import needed_for, undecided
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.prepare import Design
-from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded
+from virtgauge.execution.progress import GuestStarting, RunEnded, RunStarted, TrialEnded
 from virtgauge.execution.runner import said_open
 from virtgauge.execution.schedule import Batch
 from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
@@ -159,7 +159,8 @@ class Coordinator:
             for words in await self._cluster.leave(self._token, self._workers):
                 self._tell("remark", words)
         except WorkerLostError as error:
-            self._notice(f"workers keep what they measured until `virtgauge clean --fleets` there: {error.message}")
+            text = f"workers keep what they measured until `virtgauge clean --fleets` there: {error.message}"
+            self._display.notice(text, warning=False)
         finally:
             self._ledger.add_event(COMPLETED, "")
         return True
@@ -215,22 +216,22 @@ class Coordinator:
                 return False
             left = undecided(requirements, self._ledger)
             if not left:
-                self._notice(f"every requirement is decided after {repetition} repetitions on each host")
+                text = f"every requirement is decided after {repetition} repetitions on each host"
+                self._display.notice(text, warning=False)
                 return True
             said, still_open = said_open(left, {}), [one for one in left if one.open]
             if not still_open:
-                self._notice(f"{said}: no further repetition would decide the rest", warning=True)
+                self._display.notice(f"{said}: no further repetition would decide the rest")
                 return True
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
-                self._notice(f"the budget of {budget.minutes:g} minutes is spent: {said}", warning=True)
+                self._display.notice(f"the budget of {budget.minutes:g} minutes is spent: {said}")
                 return True
             if self._absent:
-                self._notice(f"{said}: nothing is added while a host is set aside", warning=True)
+                self._display.notice(f"{said}: nothing is added while a host is set aside")
                 return False
             if repetition == first:
-                self._notice(
-                    f"{said}: repetitions {repetition + 1} to at most {budget.repetitions} follow on each host"
-                )
+                text = f"{said}: repetitions {repetition + 1} to at most {budget.repetitions} follow on each host"
+                self._display.notice(text, warning=False)
             needed = needed_for(still_open, requirements, self._ledger.manifest().arms)
             added = {
                 host.name: [*placed_batches(self._plan, self._design, host, self._arms, [repetition], needed)]
@@ -243,13 +244,8 @@ class Coordinator:
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
             await self._drive_all(added)
         if self._done == self._total and (left := undecided(requirements, self._ledger)):
-            self._notice(
-                f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, {})}", warning=True
-            )
+            self._display.notice(f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, {})}")
         return True
-
-    def _notice(self, text: str, *, warning: bool = False) -> None:
-        self._display.show(Notice(text, warning=warning))
 
     def _is_open(self, placed: Placed) -> bool:
         return self._progress.done(placed) < len(placed.batch.cells)
@@ -276,7 +272,7 @@ class Coordinator:
         self._display.show(GuestStarting(f"{batch.arm} on {host.name}", repetition))
         answer = await self._answer(host, placed)
         for words in answer.notices:
-            self._display.show(Notice(f"host {host.name}: {words}"))
+            self._display.notice(f"host {host.name}: {words}")
         new = self._merger.merge(batch, answer)
         self._seconds[host.name].append(time.monotonic() - began)
         done = [self._progress.add(trial.key, trial.attempt, trial.status) for trial in new]
@@ -361,7 +357,7 @@ class Coordinator:
 
     def _tell(self, kind: str, text: str, *, warning: bool = True) -> None:
         self._ledger.add_event(kind, text)
-        self._display.show(Notice(text, warning=warning))
+        self._display.notice(text, warning=warning)
 
     def _remaining_s(self) -> float | None:
         """Of the slowest host, if batches go on taking what they took; hosts work side by side."""

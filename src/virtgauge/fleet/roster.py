@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from virtgauge import __version__
 from virtgauge.errors import UnavailableError, VirtgaugeError
-from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import changed_facts
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
 from virtgauge.fleet.messages import (
@@ -201,7 +201,7 @@ class HostEnrolment:
 
         enrolment = await self._waited_for(host, asked)
         for words in enrolment.notices:
-            self.display.show(Notice(f"host {host.name}: {words}"))
+            self.display.notice(f"host {host.name}: {words}")
         return enrolment
 
     async def rejoined(self, host: FleetHost) -> None:
@@ -233,6 +233,6 @@ class HostEnrolment:
                     f"on that host: virtgauge fleet worker --scheduler … --name {host.worker}",
                 )
             if reason not in told:
-                self.display.show(Notice(f"waiting for host {host.name}: {reason}", warning=False))
+                self.display.notice(f"waiting for host {host.name}: {reason}", warning=False)
                 told.add(reason)
             await asyncio.sleep(_LOOK_S)

@@ -14,7 +14,7 @@ from virtgauge import __version__
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ourselves
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
@@ -102,7 +102,7 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
                 await enrolment.enrol(settings[host.name])
             except FAILURES_OF_A_HOST as error:
                 ledger.add_event("host-set-aside", str(error))
-                display.show(Notice(f"host {host.name} is set aside: {error}"))
+                display.notice(f"host {host.name} is set aside: {error}")
                 return None
             return host
 
@@ -132,7 +132,7 @@ def _token(manifest: Manifest) -> str:
 async def _cluster(fleet: FleetSection, display: ProgressDisplay) -> AsyncIterator[Cluster]:
     """The plan's cluster, and the workers that it starts; both end with it."""
     if fleet.start is Start.CLUSTER:
-        async with existing_cluster(fleet, lambda words: display.show(Notice(words, warning=False))) as cluster:
+        async with existing_cluster(fleet, lambda words: display.notice(words, warning=False)) as cluster:
             yield cluster
         return
     files = TlsFiles.temporary()
@@ -177,7 +177,7 @@ def _host_records(
                 )
             if arm.role != "aa":
                 fix = f" (to enable it: {here.fix})" if here.fix else ""
-                display.show(Notice(f"host {name}: skipped {arm.name}: {reason}{fix}"))
+                display.notice(f"host {name}: skipped {arm.name}: {reason}{fix}")
         machine = dataclasses.asdict(enrolment.signature.machine)
         records.append(HostRecord(name, index, enrolment.fingerprint, machine, tuple(usable)))
     return tuple(records)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, printable, tell
-from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import LOCK_NAME
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import HEARTBEAT_S, SLOT, TlsFiles, configure
@@ -173,7 +173,7 @@ async def _relay(host: FleetHost, lines: AsyncIterable[bytes], display: Progress
     async for line in lines:
         text = printable(line.decode(errors="replace").rstrip())
         if text:
-            display.show(Notice(f"host {host.name}: {text}", warning=False))
+            display.notice(f"host {host.name}: {text}", warning=False)
 
 
 CONNECT_S = 300.0  # How long a worker tries to reach its scheduler

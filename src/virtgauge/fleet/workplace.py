@@ -92,7 +92,7 @@ class Workplace:
             platforms = list({id(arm.platform): arm.platform for arm in arms}.values())
             for platform in platforms:
                 for words in await platform.begin(scope, agent):
-                    display.show(Notice(words, warning=False))
+                    display.notice(words, warning=False)
             runner = Runner(
                 plan=plan, design=design, arms=arms, ledger=ledger, scope=scope, agent=agent, display=display
             )
