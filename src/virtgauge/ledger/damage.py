@@ -18,22 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.errors import VirtgaugeError, printable
+from virtgauge.ledger import rows
 from virtgauge.ledger.records import EventRecord, GuestRecord, Manifest, TrialRecord
-from virtgauge.ledger.rows import (
-    LONGEST_FLAGS,
-    LONGEST_JSON,
-    LONGEST_NAME,
-    LONGEST_TEXT,
-    MOST_TRIALS,
-    RowError,
-    check_statistics,
-    read_event,
-    read_guest,
-    read_histogram,
-    read_manifest,
-    read_trial,
-)
-from virtgauge.ledger.statistics import MOST_BINS
 
 APPLICATION_ID = 0x76677567  # In the header of ledgers; 0 in those of before it was written
 MADE_OF_ROWS = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
@@ -42,19 +28,6 @@ _KEYS = {"manifest": "id", "guests": "guest_id", "events": "rowid"}  # Else the 
 _FORMER = "statistics"  # A table of earlier runs, whose statistics were others; nothing reads it
 # Bytes of a ledger up to which a command begins with a check of every row, and of every page: a tenth of a second each.
 _READ_WHOLE, _PAGES_CHECKED = 2 * 2**20, 64 * 2**20
-_BOUNDS = (  # For ledgers of any size: a microsecond a trial
-    (
-        "trials",
-        f"typeof(trial_id) = 'integer' AND trial_id BETWEEN 1 AND {MOST_TRIALS} AND block BETWEEN 0 AND {2**31 - 1} "
-        f"AND attempt BETWEEN 0 AND {2**31 - 1} AND elapsed_ns BETWEEN 0 AND {2**62} AND length(key) <= {LONGEST_NAME} "
-        f"AND length(result) <= {LONGEST_JSON} AND length(accounting) <= {LONGEST_JSON} "
-        f"AND length(factors) <= {LONGEST_NAME} AND length(flags) <= {LONGEST_FLAGS} AND length(status) < 64 "
-        f"AND max(length(suite), length(probe), length(arm), length(platform)) <= {LONGEST_NAME} "
-        f"AND length(started_at) < 64 AND suite NOT GLOB '*[^a-z]*' AND ifnull(length(error), 0) <= {LONGEST_TEXT}",
-    ),
-    ("guests", f"length(facts) <= {LONGEST_JSON}"),
-    ("histograms", f"typeof(bins) = 'blob' AND length(bins) < {16 * MOST_BINS}"),
-)
 _NO_FIGURE = "a number that no figure can be"
 _ACCOUNT = {  # All else in an account is a number or null
     "method": "text",
@@ -140,8 +113,8 @@ def check_schema(db: sqlite3.Connection, path: Path, schema: Mapping[str, tuple[
 
 def columns_of(db: sqlite3.Connection, table: str) -> tuple[Any, ...]:
     """Of every column name, type, whether it may be null, place in the key, and whether it is computed."""
-    rows = db.execute(f"PRAGMA table_xinfo({table})").fetchall()
-    return tuple((name, kind, missing, key, hidden) for _, name, kind, missing, _, key, hidden in map(tuple, rows))
+    found = db.execute(f"PRAGMA table_xinfo({table})").fetchall()
+    return tuple((name, kind, missing, key, hidden) for _, name, kind, missing, _, key, hidden in map(tuple, found))
 
 
 def is_suspect(db: sqlite3.Connection, size: int) -> bool:
@@ -151,7 +124,7 @@ def is_suspect(db: sqlite3.Connection, size: int) -> bool:
     if size <= _PAGES_CHECKED and db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
         return True
     return any(
-        db.execute(f"SELECT 1 FROM {table} WHERE NOT ({bounds}) LIMIT 1").fetchone() for table, bounds in _BOUNDS
+        db.execute(f"SELECT 1 FROM {table} WHERE NOT ({bounds}) LIMIT 1").fetchone() for table, bounds in rows.BOUNDS
     )
 
 
@@ -183,25 +156,25 @@ def _examine(db: sqlite3.Connection, found: Salvage, take: Callable[[TrialRecord
                 return
             try:
                 yield key, read(row)
-            except RowError as error:
+            except rows.RowError as error:
                 found.faults.append(Fault(table, key, str(error)))
 
-    for _, manifest in each("manifest", read_manifest):
+    for _, manifest in each("manifest", rows.read_manifest):
         found.manifest = manifest
     if found.manifest is None and not found.faults:
         found.faults.append(Fault("manifest", None, "has no row"))
     arms = {arm.name for arm in found.manifest.arms} if found.manifest else set()
-    found.guests = [guest for _, guest in each("guests", read_guest)]
-    found.events = [event for _, event in each("events", read_event)]
+    found.guests = [guest for _, guest in each("guests", rows.read_guest)]
+    found.events = [event for _, event in each("events", rows.read_event)]
     with contextlib.suppress(sqlite3.OperationalError):  # there is no such table
         db.execute("SELECT 1 FROM summaries LIMIT 0")
-        for _ in each("summaries", check_statistics):
+        for _ in each("summaries", rows.check_statistics):
             pass
-    with_histograms = {number for number, _ in each("histograms", read_histogram)}
+    with_histograms = {number for number, _ in each("histograms", rows.read_histogram)}
     found.unsound = _at_fault(found.faults, "summaries", "histograms")
     seen: set[tuple[str, int]] = set()
     numbers = set()
-    for number, trial in each("trials", read_trial):
+    for number, trial in each("trials", rows.read_trial):
         problem = None
         if trial.arm not in arms and arms:
             problem = f"arm {ascii(trial.arm)[:60]} is none of the manifest's"
@@ -295,12 +268,12 @@ def odd_one(db: sqlite3.Connection) -> Fault | None:
                 if kind == _NO_FIGURE or _is_no_account(path, kind):
                     return Fault(table, number, f"{path} is {kind}")
             groups[group].append((number, forms))
-        for rows in groups.values():
-            for path in sorted({path for _, forms in rows for path in forms}):
+        for alike in groups.values():
+            for path in sorted({path for _, forms in alike for path in forms}):
                 parent = path.rpartition(".")[0]
                 own = [
                     (number, forms.get(path, "missing"))
-                    for number, forms in rows
+                    for number, forms in alike
                     if forms.get(parent, "an object") == "an object"
                 ]
                 kinds = Counter(kind for _, kind in own).most_common()

@@ -37,6 +37,19 @@ _LARGEST_INTEGER = 2**62
 _LARGEST_REAL = 1e30
 _LONGEST_NS = 9e15  # In picoseconds still an integer of 64 bits
 _YEARS = range(1970, 2201)
+BOUNDS = (  # The same in SQL, by table, for ledgers of any size: a microsecond a trial
+    (
+        "trials",
+        f"typeof(trial_id) = 'integer' AND trial_id BETWEEN 1 AND {MOST_TRIALS} AND block BETWEEN 0 AND {2**31 - 1} "
+        f"AND attempt BETWEEN 0 AND {2**31 - 1} AND elapsed_ns BETWEEN 0 AND {2**62} AND length(key) <= {LONGEST_NAME} "
+        f"AND length(result) <= {LONGEST_JSON} AND length(accounting) <= {LONGEST_JSON} "
+        f"AND length(factors) <= {LONGEST_NAME} AND length(flags) <= {LONGEST_FLAGS} AND length(status) < 64 "
+        f"AND max(length(suite), length(probe), length(arm), length(platform)) <= {LONGEST_NAME} "
+        f"AND length(started_at) < 64 AND suite NOT GLOB '*[^a-z]*' AND ifnull(length(error), 0) <= {LONGEST_TEXT}",
+    ),
+    ("guests", f"length(facts) <= {LONGEST_JSON}"),
+    ("histograms", f"typeof(bins) = 'blob' AND length(bins) < {16 * MOST_BINS}"),
+)
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _SUITE = re.compile("[a-z]{1,60}")  # In an archive it names a folder

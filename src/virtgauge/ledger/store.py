@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virtgauge.errors import UsageError, VirtgaugeError, printable
-from virtgauge.ledger import files
+from virtgauge.ledger import files, rows
 from virtgauge.ledger.damage import (
     APPLICATION_ID,
     MADE_OF_ROWS,
@@ -42,18 +42,6 @@ from virtgauge.ledger.damage import (
     odd_one,
 )
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, Histogram, Manifest, TrialRecord
-from virtgauge.ledger.rows import (
-    PROMISE,
-    RowError,
-    guest_row,
-    read_event,
-    read_guest,
-    read_histogram,
-    read_histograms,
-    read_manifest,
-    read_trial,
-    trial_row,
-)
 from virtgauge.ledger.statistics import STATISTICS, pack, statistics_of
 
 SCHEMA_VERSION = 1
@@ -123,7 +111,7 @@ class UnfitError(VirtgaugeError):
 def _fitting(what: str) -> Iterator[None]:
     try:
         yield
-    except RowError as error:
+    except rows.RowError as error:
         raise UnfitError(f"{what} cannot be recorded: {error}") from error
 
 
@@ -274,7 +262,7 @@ class Ledger:
 
     def put_event(self, event: EventRecord) -> None:
         with _fitting("an event"):
-            read_event(vars(event))
+            rows.read_event(vars(event))
         with self._writing():
             self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (event.at, event.kind, event.detail))
 
@@ -303,7 +291,7 @@ class Ledger:
     def put_guest(self, guest: GuestRecord) -> int:
         """Record a guest under its number, or the next one where that is 0; returns the number."""
         with _fitting(f"a guest of {guest.arm[:40]}"):
-            told = guest_row(guest) | {"guest_id": guest.guest_id or None}
+            told = rows.guest_row(guest) | {"guest_id": guest.guest_id or None}
         with self._writing():
             cursor = self._db.execute("INSERT INTO guests VALUES (?,?,?,?,?,?,?,?)", list(told.values()))
         assert cursor.lastrowid is not None
@@ -328,10 +316,10 @@ class Ledger:
         """
         kept = {series: values for series, values in (samples or {}).items() if len(values)}
         if kept:
-            promised = {PROMISE: {series: len(values) for series, values in kept.items()}}
+            promised = {rows.PROMISE: {series: len(values) for series, values in kept.items()}}
             trial = dataclasses.replace(trial, accounting=trial.accounting | promised)
         with _fitting(f"the trial {trial.key[:200]}"):
-            told = trial_row(trial, histograms or {})
+            told = rows.trial_row(trial, histograms or {})
         (newest,) = self._db.execute("SELECT coalesce(max(trial_id), 0) FROM trials").fetchone()
         trial_id = int(newest) + 1 if number is None else number
         if kept:
@@ -374,19 +362,19 @@ class Ledger:
         return cursor.execute(sql, parameters)
 
     def manifest(self) -> Manifest:
-        return read_manifest(self._db.execute("SELECT * FROM manifest").fetchone())
+        return rows.read_manifest(self._db.execute("SELECT * FROM manifest").fetchone())
 
     def trials(self, after: int = 0, at_most: int = -1) -> list[TrialRecord]:
         """All trials, valid or not, in the order in which they ended; or those after a number, or the first so many."""
         asked = "SELECT * FROM trials WHERE trial_id > ? AND block BETWEEN ? AND ? ORDER BY trial_id LIMIT ?"
-        return [read_trial(dict(row)) for row in self._db.execute(asked, (after, *self.blocks, at_most))]
+        return [rows.read_trial(dict(row)) for row in self._db.execute(asked, (after, *self.blocks, at_most))]
 
     def guests(self) -> list[GuestRecord]:
         asked = "SELECT * FROM guests WHERE block BETWEEN ? AND ? ORDER BY guest_id"
-        return [read_guest(dict(row)) for row in self._db.execute(asked, self.blocks)]
+        return [rows.read_guest(dict(row)) for row in self._db.execute(asked, self.blocks)]
 
     def events(self) -> list[EventRecord]:
-        return [read_event(dict(row)) for row in self._db.execute("SELECT * FROM events ORDER BY rowid")]
+        return [rows.read_event(dict(row)) for row in self._db.execute("SELECT * FROM events ORDER BY rowid")]
 
     def histogram(self, trial_id: int, measure: str) -> Histogram:
         """One trial's histogram; KeyError when it has none of that measure."""
@@ -397,18 +385,18 @@ class Ledger:
     def histograms(self, trial_ids: Iterable[int], measure: str) -> Iterator[tuple[int, Histogram]]:
         """The histograms of these trials, those that have one, as they come."""
         # By key: the trials of a cell are spread over the whole run.
-        rows = self._db.execute(
+        found = self._db.execute(
             "SELECT * FROM histograms WHERE measure = ? AND trial_id IN (SELECT value FROM json_each(?)) "
             "ORDER BY trial_id",
             (measure, json.dumps(sorted(trial_ids))),
         )
-        while some := [dict(row) for row in rows.fetchmany(_HISTOGRAMS_AT_ONCE)]:
-            yield from zip((row["trial_id"] for row in some), read_histograms(some), strict=True)
+        while some := [dict(row) for row in found.fetchmany(_HISTOGRAMS_AT_ONCE)]:
+            yield from zip((row["trial_id"] for row in some), rows.read_histograms(some), strict=True)
 
     def histograms_of(self, trial_id: int) -> dict[str, Histogram]:
         """All histograms of one trial, by measure."""
-        rows = self._db.execute("SELECT * FROM histograms WHERE trial_id = ?", (trial_id,))
-        return {row["measure"]: read_histogram(dict(row)) for row in rows}
+        found = self._db.execute("SELECT * FROM histograms WHERE trial_id = ?", (trial_id,))
+        return {row["measure"]: rows.read_histogram(dict(row)) for row in found}
 
     def samples_path(self, trial_id: int) -> Path:
         return self.folder / "samples" / f"{trial_id:07d}.parquet"
@@ -417,8 +405,8 @@ class Ledger:
         """The trials whose rows promise raw values that are not there; rows of older runs promise none."""
         # JSON is read only where the name stands at all: a million rows take seconds.
         asked = (
-            f"""SELECT trial_id FROM trials WHERE CASE WHEN instr(accounting, '"{PROMISE}"') """
-            f"THEN json_type(accounting, '$.{PROMISE}') NOT NULL END AND block BETWEEN ? AND ?"
+            f"""SELECT trial_id FROM trials WHERE CASE WHEN instr(accounting, '"{rows.PROMISE}"') """
+            f"THEN json_type(accounting, '$.{rows.PROMISE}') NOT NULL END AND block BETWEEN ? AND ?"
         )
         there: set[str] = set()
         with contextlib.suppress(OSError):
@@ -449,7 +437,7 @@ class Ledger:
         if not os.path.lexists(path):
             return {}
         found = files.read_raw_values(path)
-        asked = f"SELECT json_extract(accounting, '$.{PROMISE}') FROM trials WHERE trial_id = ?"
+        asked = f"SELECT json_extract(accounting, '$.{rows.PROMISE}') FROM trials WHERE trial_id = ?"
         promised = next((json.loads(text) for (text,) in self.rows(asked, (trial_id,)) if text is not None), None)
         if promised is not None and promised != {series: values.size for series, values in found.items()}:
             raise DamagedError(path, "", "it does not hold as many raw values as its trial's row says")
