@@ -19,14 +19,7 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.decisions.open_claims import Names, needed_for_claims, open_claims
 from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
 from virtgauge.execution.prepare import Arm, Design
-from virtgauge.execution.progress import (
-    GuestStarting,
-    ProgressDisplay,
-    RunEnded,
-    RunStarted,
-    TrialEnded,
-    TrialProgress,
-)
+from virtgauge.execution.progress import GuestStarting, ProgressDisplay, RunEnded, RunStarted, TrialEnded, TrialProgress
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
 from virtgauge.execution.schedule import Batch, schedule, schedule_block, together, turns
 from virtgauge.execution.together import AtTheSameTime, Gate, shares_of_cpus

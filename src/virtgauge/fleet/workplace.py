@@ -15,13 +15,7 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
-from virtgauge.execution.run import (
-    OccupiedError,
-    machine_to_ourselves,
-    manifest_of,
-    report_reclaimed,
-    run_to_ourselves,
-)
+from virtgauge.execution.run import OccupiedError, machine_to_ourselves, manifest_of, report_reclaimed, run_to_ourselves
 from virtgauge.execution.runner import Runner
 from virtgauge.execution.schedule import Batch, schedule_block
 from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
