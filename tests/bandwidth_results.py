@@ -18,7 +18,7 @@ from synthetic import STARTED, arm_record, hdr_bins, manifest
 
 from virtgauge.analysis.comparison import Difference
 from virtgauge.claims.verdicts import ClaimCheck
-from virtgauge.ledger.records import ArmRecord, Flag, Histogram, TrialRecord, TrialStatus
+from virtgauge.ledger.records import ArmRecord, Flag, GuestRecord, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report import Report
 from virtgauge.specs.blocks import Finding, Value
@@ -151,7 +151,7 @@ def bandwidth_ledger(
     for block in range(blocks):
         for arm in (arm for arm in arms if arm.record.usable):
             guest = {"arm": arm.record.name, "platform": arm.record.kind, "block": block, "launched_at": STARTED}
-            ledger.add_guest(**guest, ready_ns=40_000_000, facts={"kernel": {"release": "6.1.0-44-amd64"}})
+            ledger.put_guest(GuestRecord(**guest, ready_ns=40_000_000, facts={"kernel": {"release": "6.1.0-44-amd64"}}))
             cells = {tuple(factors.values()): factors for design in designs for factors in design.cells()}
             for factors in cells.values():
                 reason = (refused or {}).get(arm.record.name)

@@ -18,7 +18,7 @@ from synthetic import STARTED, arm_record, hdr_bins, manifest
 
 from virtgauge.analysis.isolation import Claim, entitled_cpus
 from virtgauge.host.policy import weight_for_share
-from virtgauge.ledger.records import ArmRecord, Flag, TrialRecord, TrialStatus
+from virtgauge.ledger.records import ArmRecord, Flag, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.specs.isolation_formatting import Resource, resource_of
 
@@ -160,7 +160,7 @@ def isolation_ledger(
         for arm in (arm for arm in arms if arm.record.usable):
             guest = {"arm": arm.record.name, "platform": arm.record.kind, "block": block, "launched_at": STARTED}
             facts = {"kernel": {"release": "6.1.0-44-amd64"}, "cpu": {"count": HOST_CORES}}
-            ledger.add_guest(**guest, ready_ns=40_000_000, facts=facts)
+            ledger.put_guest(GuestRecord(**guest, ready_ns=40_000_000, facts=facts))
             cells = {tuple(factors.values()): factors for design in designs for factors in design.cells()}
             for factors in cells.values():
                 reason = refused(arm.record.name, factors)

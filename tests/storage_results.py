@@ -15,7 +15,7 @@ import numpy as np
 from synthetic import STARTED, arm_record, hdr_bins, manifest
 
 from virtgauge.analysis.storage import flush_limit_per_s
-from virtgauge.ledger.records import ArmRecord, Flag, TrialRecord, TrialStatus
+from virtgauge.ledger.records import ArmRecord, Flag, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 
 VALUES = 1000
@@ -131,13 +131,15 @@ def storage_ledger(
     for block in range(blocks):
         for arm in (arm for arm in arms if arm.record.usable):
             facts = {"kernel": {"release": "6.1.0-44-amd64"}, "cpu": {"count": 2}}
-            ledger.add_guest(
-                arm=arm.record.name,
-                platform=arm.record.kind,
-                block=block,
-                launched_at=STARTED,
-                ready_ns=40_000_000,
-                facts=facts,
+            ledger.put_guest(
+                GuestRecord(
+                    arm=arm.record.name,
+                    platform=arm.record.kind,
+                    block=block,
+                    launched_at=STARTED,
+                    ready_ns=40_000_000,
+                    facts=facts,
+                )
             )
             for design in designs:
                 writer.write(arm, design, block)

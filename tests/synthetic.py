@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.ledger.records import ArmRecord, Flag, Histogram, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.records import ArmRecord, Flag, GuestRecord, Histogram, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 
 STARTED = "2025-03-01T10:00:00.000+00:00"
@@ -200,13 +200,15 @@ def synthetic_ledger(
     for block in range(blocks):
         for arm in (arm for arm in arms if arm.record.usable):
             ready = None if arm.ready_ns is None else int(arm.ready_ns * rng.lognormal(0, 0.05))
-            guest = ledger.add_guest(
-                arm=arm.record.name,
-                platform=arm.record.kind,
-                block=block,
-                launched_at=STARTED,
-                ready_ns=ready,
-                facts={"kernel": {"release": "6.1.0-44-amd64"}, "clocksource": {"current": "tsc"}},
+            guest = ledger.put_guest(
+                GuestRecord(
+                    arm=arm.record.name,
+                    platform=arm.record.kind,
+                    block=block,
+                    launched_at=STARTED,
+                    ready_ns=ready,
+                    facts={"kernel": {"release": "6.1.0-44-amd64"}, "clocksource": {"current": "tsc"}},
+                )
             )
             for probe, factors in design:
                 attempts = 2 if rng.random() < invalid_share else 1

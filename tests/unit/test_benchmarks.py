@@ -40,7 +40,10 @@ def event(second, kind):
 
 
 def guest(number, launched, ready):
-    return GuestRecord(number, "host", "host", 0, at(launched), None if ready is None else int(ready * 1e9), {}, None)
+    ready_ns = None if ready is None else int(ready * 1e9)
+    return GuestRecord(
+        guest_id=number, arm="host", platform="host", block=0, launched_at=at(launched), ready_ns=ready_ns, facts={}
+    )
 
 
 def trial(number, guest_id, started, elapsed, loop=None):

@@ -21,7 +21,7 @@ from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.ledger import files, read_only, store
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
-from virtgauge.ledger.records import Flag, Histogram, TrialStatus
+from virtgauge.ledger.records import Flag, GuestRecord, Histogram, TrialStatus
 from virtgauge.ledger.rows import RowError
 from virtgauge.ledger.statistics import pack
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, LedgerWriteError, UnfitError
@@ -137,14 +137,16 @@ def test_the_same_attempt_is_never_recorded_twice(ledger):
 
 
 def test_guests_and_events_come_back(ledger):
-    number = ledger.add_guest(
-        arm="host",
-        platform="host",
-        block=3,
-        launched_at="2026-01-01T00:00:00+00:00",
-        ready_ns=7,
-        facts={"a": [1]},
-        error=None,
+    number = ledger.put_guest(
+        GuestRecord(
+            arm="host",
+            platform="host",
+            block=3,
+            launched_at="2026-01-01T00:00:00+00:00",
+            ready_ns=7,
+            facts={"a": [1]},
+            error=None,
+        )
     )
     ledger.add_event("started", "now")
     (guest,) = ledger.guests()

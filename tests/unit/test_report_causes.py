@@ -8,7 +8,7 @@ from shown import tables
 from virtgauge import report
 from virtgauge.analysis.comparison import compare
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import TrialStatus
+from virtgauge.ledger.records import GuestRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import DURATION
@@ -255,8 +255,10 @@ def test_the_summary_recommends_nothing_that_was_not_shown():
 def test_an_arms_refusals_are_those_of_its_trials(tmp_path):
     ledger = Ledger.create(tmp_path / "run", synthetic.manifest([HOST]))
     facts = HEALTHY | {"idle": IDLE}
-    ledger.add_guest(
-        arm="host", platform="host", block=0, launched_at="2026-01-01T00:00:00+00:00", ready_ns=1, facts=facts
+    ledger.put_guest(
+        GuestRecord(
+            arm="host", platform="host", block=0, launched_at="2026-01-01T00:00:00+00:00", ready_ns=1, facts=facts
+        )
     )
     rng = np.random.default_rng(1)
     levels = dict(sleep()[1])

@@ -24,7 +24,7 @@ from synthetic import (
 
 from virtgauge import report
 from virtgauge.analysis.comparison import Comparison, Judgement
-from virtgauge.ledger.records import Flag, TrialStatus
+from virtgauge.ledger.records import Flag, GuestRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report.model import Report
 from virtgauge.specs.blocks import Chart, Text, Value
@@ -227,14 +227,16 @@ def test_a_run_without_trials_says_so(tmp_path: Path) -> None:
 def test_a_run_with_failures_only_gives_the_reason(tmp_path: Path) -> None:
     host = arm_record("host", "host", "Host", "reference")
     ledger = Ledger.create(tmp_path / "run", manifest([host]))
-    ledger.add_guest(
-        arm="host",
-        platform="host",
-        block=0,
-        launched_at="2026-01-01T00:00:00+00:00",
-        ready_ns=None,
-        facts={},
-        error="no agent answered",
+    ledger.put_guest(
+        GuestRecord(
+            arm="host",
+            platform="host",
+            block=0,
+            launched_at="2026-01-01T00:00:00+00:00",
+            ready_ns=None,
+            facts={},
+            error="no agent answered",
+        )
     )
     ledger.add_trial(
         trial(host, "timer_cost", CLOCK, 0, status=TrialStatus.FAILED, error="the guest was lost", result={})

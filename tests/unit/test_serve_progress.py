@@ -7,7 +7,7 @@ from served_runs import HOST, TIMERS, under_way
 from suites.simulated_runs import execute, plan_of, simulated
 from synthetic import manifest, synthetic_ledger, trial
 
-from virtgauge.ledger.records import SCHEDULED, Flag, TrialStatus
+from virtgauge.ledger.records import SCHEDULED, Flag, GuestRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.serve.live import RunWatch
 from virtgauge.serve.overview import Overviews, State
@@ -114,9 +114,9 @@ def test_the_guest_under_way_is_named(run):
     with under_way(run.folder):
         seen = watch(run.folder)
         guest = {"arm": "host", "platform": "host", "block": 1, "launched_at": "2025-03-01T10:00:00.000+00:00"}
-        run.add_guest(**guest, ready_ns=1, facts={})
+        run.put_guest(GuestRecord(**guest, ready_ns=1, facts={}))
         assert seen.look().now == "Host, repetition 2 of 5: measuring; guest started at 2025-03-01 10:00:00 UTC"
-        run.add_guest(**guest, ready_ns=None, facts={}, error="no memory")
+        run.put_guest(GuestRecord(**guest, ready_ns=None, facts={}, error="no memory"))
         assert "did not come up" in seen.look().now
 
 

@@ -25,7 +25,7 @@ from virtgauge.execution.schedule import Batch, schedule, schedule_block, togeth
 from virtgauge.execution.together import AtTheSameTime, Gate, shares_of_cpus
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
-from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, TrialRecord, TrialStatus
+from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.rows import RowError, check_json
 from virtgauge.ledger.store import Ledger, UnfitError, utc_now
 from virtgauge.plan.model import Plan
@@ -301,10 +301,8 @@ class Runner:
     async def _set_up(self, batch: Batch, stage: Stage) -> tuple[Testbed, int] | None:
         """A fresh testbed and the number of its first guest in the ledger; None when it did not come up."""
         self.display.show(GuestStarting(batch.arm, batch.block))
-        record, at = self._arms[batch.arm].record, utc_now()
-        add_guest = functools.partial(
-            self.ledger.add_guest, arm=batch.arm, platform=record.kind, block=batch.block, launched_at=at
-        )
+        kind, at = self._arms[batch.arm].record.kind, utc_now()
+        launch = GuestRecord(arm=batch.arm, platform=kind, block=batch.block, launched_at=at, ready_ns=None, facts={})
         try:
             testbed = await self.design.suites[batch.cells[0].key].set_up(batch.testbed, stage)
             facts = await testbed.guest.channel.facts()
@@ -315,7 +313,7 @@ class Runner:
         except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError, RowError) as error:
             self._launch_failures[batch.arm] += 1
             self.display.notice(f"{batch.arm}: the guest did not come up: {error}")
-            add_guest(ready_ns=None, facts={}, error=str(error) or repr(error))
+            self.ledger.put_guest(dataclasses.replace(launch, error=str(error) or repr(error)))
             return None
         self._launch_failures[batch.arm] = 0
         for told in (facts, *beside):
@@ -328,7 +326,7 @@ class Runner:
             if not (stage.platform.simulated or (confined and set(confined) <= set(stage.cpus))):
                 doubt = f"{batch.arm}: that it stays on CPUs of its own could not be read back"
                 self._remark(doubt, warning=True, kind=DOUBT)
-        return testbed, add_guest(ready_ns=testbed.ready_ns, facts=facts)
+        return testbed, self.ledger.put_guest(dataclasses.replace(launch, ready_ns=testbed.ready_ns, facts=facts))
 
     def _note_emulation(self, arm: str, facts: dict[str, Any]) -> None:
         """Mark every arm of a platform of which only its guests can tell that it is emulated."""

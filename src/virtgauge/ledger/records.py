@@ -37,18 +37,18 @@ class Histogram(Distribution):
     unit: str  # of the values (``ps`` for the timing suite)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GuestRecord:
     """One launched guest (or a failed launch, with ``error``)."""
 
-    guest_id: int
+    guest_id: int = 0  # row number in the ledger; 0 where it has none yet
     arm: str
     platform: str
     block: int
     launched_at: str  # ISO 8601, UTC
     ready_ns: int | None
     facts: dict[str, Any]
-    error: str | None
+    error: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -274,20 +274,6 @@ class Ledger:
         with self._writing():
             self._db.execute("UPDATE manifest SET value = ?", (json.dumps(dataclasses.asdict(changed)),))
 
-    def add_guest(
-        self,
-        *,
-        arm: str,
-        platform: str,
-        block: int,
-        launched_at: str,
-        ready_ns: int | None,
-        facts: Mapping[str, Any],
-        error: str | None = None,
-    ) -> int:
-        """Record a launched guest, or a launch that failed; returns its number."""
-        return self.put_guest(GuestRecord(0, arm, platform, block, launched_at, ready_ns, dict(facts), error))
-
     def put_guest(self, guest: GuestRecord) -> int:
         """Record a guest under its number, or the next one where that is 0; returns the number."""
         with _fitting(f"a guest of {guest.arm[:40]}"):
