@@ -216,14 +216,12 @@ class Cgroup:
     def kill_all(self, timeout_s: float = 5.0) -> bool:
         """Kill every process in the group; True once none is left (zombies excluded), False at the time-out."""
         deadline = time.monotonic() + timeout_s
-        while True:
-            remaining = [pid for pid in self.pids() if pid != os.getpid()]
-            if not remaining:
-                return True
+        while remaining := [pid for pid in self.pids() if pid != os.getpid()]:
             if time.monotonic() > deadline:
                 return False
             self._kill_once(remaining)
             time.sleep(_POLL_S)
+        return True
 
     def remove(self) -> bool:
         """Remove the group, those below it, and parents that it leaves empty; True when nothing remains.
@@ -373,11 +371,9 @@ def _read_account(account: int) -> int | None:
 def _make_group(folder: Path) -> None:
     """Make a folder and its parents, against another run that removes the common parent at the same time."""
     for _ in range(20):
-        try:
+        with contextlib.suppress(FileNotFoundError):
             folder.mkdir(parents=True, exist_ok=True)
             return
-        except FileNotFoundError:
-            continue
     raise OSError(errno.EAGAIN, "its parent keeps disappearing")
 
 

@@ -48,11 +48,9 @@ class CgroupPolicy:
         """Set what the policy asks for, and read it back; what an earlier one set beyond that is lifted.
         Raises PolicyError: the kernel refuses, or has no such controller.
 
-        Args:
-            policy: a reservation is left to the weights of all guests together (see
-                :func:`~virtgauge.host.policy.weight_for_share`): control groups have none.
-            device: ``major:minor`` of the guest's disk, for its bounds.
-            within: the CPUs that the guest is confined to already; None is all.
+        A reservation is left to the weights of all guests together (:func:`~virtgauge.host.policy.weight_for_share`):
+        control groups have none.  ``device`` is ``major:minor`` of the guest's disk, for its bounds; ``within`` are the
+        CPUs that the guest is confined to already, None is all.
         """
         bounds = policy.disk.given()
         if bounds and device is None:

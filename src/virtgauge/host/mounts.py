@@ -182,15 +182,13 @@ def unmount_disk_image(folder: Path) -> None:
     stays for as long as the program does.
     """
     deadline = time.monotonic() + _UNMOUNT_S
-    while True:
+    while time.monotonic() < deadline:
         try:
             unmount(folder)
             return
         except OSError as error:
             if error.errno != errno.EBUSY:
                 return  # EINVAL: not mounted; ENOENT: no such folder
-        if time.monotonic() >= deadline:
-            break
         time.sleep(_PAUSE_S)
     with contextlib.suppress(OSError):
         unmount(folder, DETACH)

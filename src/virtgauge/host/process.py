@@ -379,17 +379,11 @@ def tree_cpu_ns(root: int) -> int | None:
     gone.
     """
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    total, seen = 0, False
-    for pid in tree_pids(root):
-        used = cpu_clock_ns(pid)
-        if used is None:
-            continue
-        total += used
-        fields = stat_fields(pid)
-        if fields is not None:
-            total += (int(fields[13]) + int(fields[14])) * tick_ns
-        seen = seen or pid == root
-    return total if seen else None
+    used = {pid: ns for pid in tree_pids(root) if (ns := cpu_clock_ns(pid)) is not None}
+    if root not in used:
+        return None
+    of_children = [fields[13:15] for pid in used if (fields := stat_fields(pid)) is not None]
+    return sum(used.values()) + sum(int(ticks) for one in of_children for ticks in one) * tick_ns
 
 
 def die_with_parent(parent_pid: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies
-from virtgauge.host.process import cpu_list, isolated_cpus
+from virtgauge.host.process import cpu_list, isolated_cpus, text_of
 from virtgauge.host.rights import lacking
 
 CPU = "sys/devices/system/cpu"
@@ -87,12 +87,8 @@ Reader = Callable[[Machine], Found]
 def timer_advance(root: Path = Path("/")) -> bool | None:
     """Whether KVM starts timers early, as its module says; None where it does not."""
     # Older kernels have a number of nanoseconds, 0 for never and −1 for as many as KVM finds best.
-    for name in ("lapic_timer_advance", "lapic_timer_advance_ns"):
-        try:
-            return (root / KVM / name).read_text().strip() not in ("N", "0")
-        except OSError:
-            continue
-    return None
+    said = text_of(root / KVM / "lapic_timer_advance") or text_of(root / KVM / "lapic_timer_advance_ns")
+    return None if said is None else said not in ("N", "0")
 
 
 def listed(cpus: Iterable[int]) -> str:
