@@ -211,11 +211,11 @@ async def warn_of_surroundings(plan: Plan, design: Design, arms: Sequence[Arm], 
         return
     for words in design.missing_prerequisites():
         display.notice(f"skipped: {words}")
-    ambient = await ambient_load()
-    if ambient.share > plan.validity.foreign_load:
-        busiest = f", most of it by {', '.join(ambient.busiest)}" if ambient.busiest else ""
+    share, busiest = await ambient_load()
+    if share > plan.validity.foreign_load:
+        most = f", most of it by {', '.join(busiest)}" if busiest else ""
         display.notice(
-            f"this machine is not idle: {ambient.share:.0%} of its CPU time is in use{busiest}; "
+            f"this machine is not idle: {share:.0%} of its CPU time is in use{most}; "
             f"trials with more than {plan.validity.foreign_load:.0%} foreign load are invalid and repeated"
         )
 

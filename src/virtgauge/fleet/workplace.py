@@ -13,7 +13,7 @@ from typing import Self
 
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
-from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
+from virtgauge.execution.prepare import Arm, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
 from virtgauge.execution.run import OccupiedError, machine_to_ourselves, manifest_of, report_reclaimed, run_to_ourselves
 from virtgauge.execution.runner import Runner
@@ -53,9 +53,6 @@ class Workplace:
     """What a worker has open for a run: the machine's lock, a ledger, a scope, platforms that have begun."""
 
     origin: Assignment  # the first
-    plan: Plan
-    design: Design
-    ledger: Ledger
     runner: Runner
     arms: Mapping[str, ArmRecord]
     platforms: Sequence[Platform]
@@ -91,7 +88,7 @@ class Workplace:
                 plan=plan, design=design, arms=arms, ledger=ledger, scope=scope, agent=agent, display=display
             )
             known, told = {arm.record.name: arm.record for arm in arms}, len(ledger.events())
-            return cls(assignment, plan, design, ledger, runner, known, platforms, display, stack.pop_all(), told)
+            return cls(assignment, runner, known, platforms, display, stack.pop_all(), told)
 
     def serves(self, assignment: Assignment) -> bool:
         of = operator.attrgetter("token", "first_block", "plan_text", "arms")
@@ -103,25 +100,23 @@ class Workplace:
         """
         batch = self._batch(assignment)
         known = [(key, attempt, TrialStatus(status)) for key, attempt, status in assignment.known]
-        trials = await self.runner.run_one(batch, known, remote)
+        trials, ledger = await self.runner.run_one(batch, known, remote), self.runner.ledger
         return BatchAnswer(
             signature=signature,
-            trials=tuple(PackedTrial.read(self.ledger, trial) for trial in trials),
-            guests=tuple(guest for guest in self.ledger.guests() if _is_of(guest, batch, trials)),
+            trials=tuple(PackedTrial.read(ledger, trial) for trial in trials),
+            guests=tuple(guest for guest in ledger.guests() if _is_of(guest, batch, trials)),
             notices=tuple(self.display.taken()),
             events=tuple(self._new_events()),
-            emulated=tuple(arm.name for arm in self.ledger.manifest().arms if arm.emulated),
+            emulated=tuple(arm.name for arm in ledger.manifest().arms if arm.emulated),
         )
 
     def _batch(self, assignment: Assignment) -> Batch:
-        assert self.plan.seed is not None
-        for batch in schedule_block(
-            self.plan.seed,
-            assignment.block,
-            assignment.arms,
-            self.design.cells,
-            lambda cell, arm: self.design.is_for(cell, self.arms[arm]),
-        ):
+        seed, design = self.runner.plan.seed, self.runner.design
+        assert seed is not None
+        batches = schedule_block(
+            seed, assignment.block, assignment.arms, design.cells, lambda cell, arm: design.is_for(cell, self.arms[arm])
+        )
+        for batch in batches:
             if (batch.testbed, batch.arm) == (assignment.testbed, assignment.arm):
                 wanted = tuple(cell for cell in batch.cells if batch.trial_key(cell) in assignment.keys)
                 if len(wanted) == len(assignment.keys):
@@ -132,7 +127,7 @@ class Workplace:
         )
 
     def _new_events(self) -> list[tuple[str, str]]:
-        events = self.ledger.events()[self.events_told :]
+        events = self.runner.ledger.events()[self.events_told :]
         self.events_told += len(events)
         return [(event.kind, event.detail) for event in events]
 

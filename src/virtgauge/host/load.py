@@ -166,23 +166,17 @@ class WatchedMachine:
         await asyncio.sleep(seconds)
 
 
-@dataclasses.dataclass(frozen=True)
-class AmbientLoad:
-    """CPU time used by everybody but this process."""
-
-    share: float  # of the whole machine's, 0 to 1
-    busiest: tuple[str, ...]  # names and pids of the processes that used most of it, most first; at most three
-
-
-async def ambient_load(seconds: float = 1.0) -> AmbientLoad:
-    """Watch the machine for so long."""
+async def ambient_load(seconds: float = 1.0) -> tuple[float, list[str]]:
+    """Watch the machine for so long: the share of its CPU time that everybody but this process used (0 to 1), and names
+    and pids of the processes that used most of it, most first; at most three.
+    """
     before, ticks_before = CpuSnapshot.take(), _ticks()
     await asyncio.sleep(seconds)
     load, ticks_after = load_between(before, CpuSnapshot.take()), _ticks()
     used = {pid: ticks - ticks_before.get(pid, ticks) for pid, ticks in ticks_after.items() if pid != os.getpid()}
     busiest = sorted((pid for pid in used if used[pid] > 0), key=lambda pid: -used[pid])[:3]
     share = load.busy_ns / load.capacity_ns if load.capacity_ns else 0.0
-    return AmbientLoad(share=share, busiest=tuple(f"{process_name(pid) or 'ended'} ({pid})" for pid in busiest))
+    return share, [f"{process_name(pid) or 'ended'} ({pid})" for pid in busiest]
 
 
 def _ticks() -> dict[int, int]:

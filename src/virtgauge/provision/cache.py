@@ -6,7 +6,6 @@ Everything below :func:`cache_root` can be deleted at any time; the next set-up 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -32,14 +31,6 @@ Facts = Mapping[str, str]  # What a manifest says of a folder for people: ``vers
 
 class ProvisionError(VirtgaugeError):
     """A product could not be had: why, and what would help.  Its remedy fits on one line."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Manifest:
-    """What a folder of the cache holds: facts for people, and each file's size and SHA-256 by relative path."""
-
-    facts: Facts
-    files: Mapping[str, tuple[int, str]]
 
 
 @contextlib.contextmanager
@@ -89,34 +80,20 @@ def staged(final: Path, facts: dict[str, str]) -> Iterator[Path]:
                 shutil.rmtree(leftover)
 
 
-def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder of the cache; None when it is missing or unreadable."""
-    try:
-        value = json.loads((folder / MANIFEST_NAME).read_bytes())
-        files = {str(path): (int(size), str(digest)) for path, (size, digest) in value["files"].items()}
-        return Manifest(facts=dict(value["facts"]), files=files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def damage(folder: Path, *, thorough: bool) -> str | None:
-    """What is wrong with a folder that was :func:`staged`, in one line; None when nothing is.
+def whole_facts(folder: Path, *, thorough: bool) -> Facts | None:
+    """What the manifest of a folder that was :func:`staged` says, where its files are as they were made; else None.
 
     A thorough look compares every file's SHA-256, else only that the files are there in their sizes.
     """
-    manifest = read_manifest(folder)
-    if manifest is None:
-        return "its manifest is missing or unreadable"
-    for relative, (size, digest) in manifest.files.items():
-        path = folder / relative
-        try:
-            if path.stat().st_size != size:
-                return f"{relative} has another size than when it was made"
-        except OSError:
-            return f"{relative} is missing"
-        if thorough and sha256_of(path) != digest:
-            return f"{relative} has another content than when it was made"
-    return None
+    try:
+        manifest = json.loads((folder / MANIFEST_NAME).read_bytes())
+        for relative, (size, digest) in manifest["files"].items():
+            path = folder / relative
+            if path.stat().st_size != size or (thorough and sha256_of(path) != digest):
+                return None
+        return dict(manifest["facts"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def provided(
@@ -147,16 +124,16 @@ def whole_folder(
 ) -> tuple[Path, Facts] | None:
     """Of a product's folders, one for each version, the last made that is whole and wanted, and its facts; else None.
 
-    Thorough as :func:`damage` has it; what is damaged is removed then.  What an image brings is looked at last.
+    Thorough as :func:`whole_facts` has it; what is damaged is removed then.  What an image brings is looked at last.
     """
     found: tuple[Path, Facts] | None = None
     folders = [path for path in (cache_root() / product).glob("[!.]*") if path.is_dir()]
     brought = [path for path in [BROUGHT / product / "current"] if path.is_dir() and not thorough]
     for folder in [*sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True), *brought]:
-        manifest = read_manifest(folder)
-        if manifest is not None and damage(folder, thorough=thorough) is None:
-            if found is None and (wanted is None or wanted(manifest.facts)):
-                found = folder, manifest.facts
+        facts = whole_facts(folder, thorough=thorough)
+        if facts is not None:
+            if found is None and (wanted is None or wanted(facts)):
+                found = folder, facts
         elif thorough:
             shutil.rmtree(folder)
     return found
