@@ -435,16 +435,12 @@ async def wait_for_end(identity: ProcessIdentity, timeout_s: float) -> bool:
     return not identity.alive()
 
 
-def end_process(process: subprocess.Popen[bytes], timeout_s: float = 5.0) -> bool:
-    """SIGKILL a child and reap it, blocking for at most ``timeout_s``; True when it is gone."""
-    if process.poll() is not None:
-        return True
-    process.kill()
-    try:
-        process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+def end_process(process: subprocess.Popen[bytes], timeout_s: float = 5.0) -> None:
+    """SIGKILL a child and reap it, blocking for at most ``timeout_s``."""
+    if process.poll() is None:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_s)
 
 
 def wait_until_gone(identities: list[ProcessIdentity], timeout_s: float) -> list[ProcessIdentity]:

@@ -327,17 +327,14 @@ class Ledger:
                     self._db.execute(f"INSERT INTO summaries VALUES ({','.join('?' * len(row))})", row)
         return trial_id
 
-    def discard_unfinished_samples(self) -> int:
-        """Remove sample files of trials that never reached the ledger; returns how many."""
+    def discard_unfinished_samples(self) -> None:
+        """Remove sample files of trials that never reached the ledger."""
         known = {trial_id for (trial_id,) in self._db.execute("SELECT trial_id FROM trials")}
-        removed = 0
         (self.folder / "samples").mkdir(exist_ok=True)  # a copy may lack an empty folder
         for path in (self.folder / "samples").iterdir():
             if path.suffix == ".partial" or (path.stem.isdigit() and int(path.stem) not in known):
                 with contextlib.suppress(IsADirectoryError):  # somebody else's
                     path.unlink()
-                    removed += 1
-        return removed
 
     # -- reading -----------------------------------------------------------------------------------------
 
