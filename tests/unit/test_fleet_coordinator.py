@@ -399,16 +399,16 @@ def test_a_host_that_something_else_measures_on_is_no_tester_until_it_is_free(tm
     folder = tmp_path / "run"
     plan = across(wait_s=1, losses=0)
     with in_process(cluster):
-        held = work.Assistant.open
+        really = work.PeerServer.listen
         asked = []
 
         async def busy_once(*given, **named):
             asked.append(given)
             if len(asked) == 1:
                 raise OccupiedError("another run is measuring", None)
-            return await held(*given, **named)
+            return await really(*given, **named)
 
-        with mock.patch.object(work.Assistant, "open", busy_once):
+        with mock.patch.object(work.PeerServer, "listen", busy_once):
             assert fleet_run.start_fleet(plan, "test", folder, Recorder())
     assert len(asked) == 3
     assert_each_once(folder)

@@ -335,14 +335,14 @@ async def test_nobody_else_takes_the_machine_on_which_a_tester_is_waited_for():
 
 
 async def test_a_stop_is_heard_while_what_was_open_before_is_given_back(monkeypatch):
-    closing, cluster, really = asyncio.Event(), FakeCluster(), work.Assistant.close
+    closing, cluster, really = asyncio.Event(), FakeCluster(), work.PeerServer.close
 
-    async def close(assistant):
+    async def close(server):
         closing.set()
         await asyncio.sleep(0.2)
-        await really(assistant)
+        await really(server)
 
-    monkeypatch.setattr(work.Assistant, "close", close)
+    monkeypatch.setattr(work.PeerServer, "close", close)
     with in_process(cluster):
         await asked(cluster, ASSISTANCE)
         waiting = asyncio.ensure_future(asked(cluster, assignment()))

@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import os
 import ssl
-from typing import Self
 
 from virtgauge import __version__
 from virtgauge.agent.binary import find_agent
@@ -45,34 +44,6 @@ from virtgauge.platforms.remote import PeerServer, RemoteHost, RemoteHostLostErr
 
 class StartedAnewError(VirtgaugeError):
     """The machine is in another boot than was enrolled."""
-
-
-@dataclasses.dataclass
-class Assistant:
-    """The machine's lock, a scope, and a server of peers."""
-
-    server: PeerServer
-    opened: contextlib.ExitStack
-
-    @classmethod
-    async def open(cls, address: str, context: ssl.SSLContext) -> Self:
-        """Listen for requests.
-        Raises OccupiedError: something else measures on this machine; OSError: nobody can listen at that address.
-        """
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(machine_to_ourselves())
-            reclaim_dead()
-            scope = stack.enter_context(Scope())
-            server = PeerServer(scope, find_agent(), _IDLE_S, _close_soon)
-            await server.listen(address, context)
-            return cls(server, stack.pop_all())
-
-    async def close(self) -> None:
-        """End all peers, and give the machine back."""
-        try:
-            await asyncio.shield(self.server.close())
-        finally:
-            self.opened.close()
 
 
 _IDLE_S = 30.0  # After so long without a batch the machine is free for others again
@@ -156,7 +127,7 @@ async def close() -> None:
     if place is not None and (remarks := place.close()):
         _state.remarks.setdefault(place.origin.token, []).extend(remarks)
     if assistant is not None:
-        await assistant.close()
+        await assistant.aclose()
 
 
 def _signature() -> Signature:
@@ -189,7 +160,7 @@ async def _work(data: bytes) -> Answer:
         case Enlistment():
             return await _enlist(request)
         case Assistance():
-            return await _assist(request)
+            return await _assist()
         case Assignment():
             return await _measure(request)
 
@@ -221,15 +192,21 @@ async def _measure(assignment: Assignment) -> BatchAnswer:
         _state.leaving = asyncio.get_running_loop().call_later(_IDLE_S, _close_soon)
 
 
-async def _assist(request: Assistance) -> Assisting:
-    """Be ready to launch testers for the guests on another host."""
+async def _assist() -> Assisting:
+    """Be ready to launch testers for the guests on another host: with the machine's lock, a scope, and a server."""
     await close()
     address, context, _ = _own_end()
     try:
-        _state.assistant = await Assistant.open(address, context)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(machine_to_ourselves())
+            reclaim_dead()
+            server = PeerServer(stack.enter_context(Scope()), find_agent(), _IDLE_S, _close_soon)
+            await server.listen(address, context)
+            stack.push_async_callback(lambda: asyncio.shield(server.close()))
+            _state.assistant = stack.pop_all()
     except OSError as error:
         raise VirtgaugeError(f"no tester can be asked for at {address}: {error}") from error
-    server, cpus = _state.assistant.server, tuple(sorted(os.sched_getaffinity(0)))
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
     return Assisting(_signature(), server.address, server.port, server.secret, cpus)
 
 
@@ -254,7 +231,7 @@ class _State:
     current: asyncio.Task[Answer] | None = None
     asked: bytes = b""  # the request of the one that is under way
     token: str = ""  # the run for which it is, or for which something is open
-    assistant: Assistant | None = None
+    assistant: contextlib.AsyncExitStack | None = None  # what is open for testers
     leaving: asyncio.TimerHandle | None = None
     closing: asyncio.Task[None] | None = None
     remarks: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # of platforms, by run
