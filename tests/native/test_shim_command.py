@@ -181,7 +181,7 @@ def test_a_go_program_with_c_in_it_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "main.go").write_text(source)
     settings = {"CGO_ENABLED": "1", "GO111MODULE": "off", "GOFLAGS": "-p=1"}
     subprocess.run(["go", "build", "-o", "mixed", "main.go"], cwd=tmp_path, env=CLEAN | settings, check=True)
-    (warning,) = find_target(str(tmp_path / "mixed")).warnings
+    (warning,) = find_target(str(tmp_path / "mixed"))[1]
     assert "is written in Go, whose runtime reads the clock and sleeps by itself" in warning
     run = by_command(tmp_path, "--", tmp_path / "mixed")
     assert run.status == 0
@@ -191,10 +191,10 @@ def test_a_go_program_with_c_in_it_is_warned_of(tmp_path: Path) -> None:
 def test_a_program_with_rights_of_its_own_is_refused(programs: Path, tmp_path: Path) -> None:
     copy = tmp_path / "privileged"
     shutil.copy(programs / "semantics", copy)
-    assert find_target(str(copy)).warnings == ()
+    assert find_target(str(copy))[1] == []
     # Where the owner runs it, the bit gives nothing, and the loader listens.
     copy.chmod(0o4755)
-    assert find_target(str(copy)).warnings == ()
+    assert find_target(str(copy))[1] == []
     if os.getuid() == 0:
         os.chown(copy, 65534, 0)
         copy.chmod(0o4755)
@@ -214,8 +214,8 @@ def test_a_program_with_rights_of_its_own_is_refused(programs: Path, tmp_path: P
 
 
 def test_a_script_is_judged_by_its_interpreter(programs: Path, tmp_path: Path) -> None:
-    assert find_target(str(executable(tmp_path / "good", b"#!/bin/sh -e\n"))).warnings == ()
-    assert find_target(str(executable(tmp_path / "env", b"#!/usr/bin/env bash\n"))).warnings == ()
+    assert find_target(str(executable(tmp_path / "good", b"#!/bin/sh -e\n")))[1] == []
+    assert find_target(str(executable(tmp_path / "env", b"#!/usr/bin/env bash\n")))[1] == []
     with pytest.raises(UsageError, match="its interpreter /no/such does not exist"):
         find_target(str(executable(tmp_path / "bad", b"#!/no/such\n")))
     with pytest.raises(UnavailableError, match="is linked statically"):

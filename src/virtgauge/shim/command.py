@@ -53,21 +53,21 @@ def shim(
     from virtgauge.shim.session import end_as, find_library, run_under_shim
     from virtgauge.shim.target import find_target
 
-    target = find_target(command[0])
+    path, warnings = find_target(command[0])
     library = find_library()
     if not quiet:
-        for warning in target.warnings:
+        for warning in warnings:
             print(f"virtgauge shim: warning: {warning}", file=sys.stderr, flush=True)
     if json_path is not None and (json_path.is_dir() or not json_path.resolve().parent.is_dir()):
         raise UsageError(f"--json {json_path}: it is a folder, or its folder does not exist", "name a file in a folder")
     try:
-        report = run_under_shim(library, command, target.path, rule.value)
+        report = run_under_shim(library, command, path, rule.value)
     except OSError as error:
-        raise UsageError(f"{target.path}: cannot be started: {error.strerror}") from error
+        raise UsageError(f"{path}: cannot be started: {error.strerror}") from error
     if not quiet:
         for line in report.lines(command[0]):
             print(f"virtgauge shim: {line}", file=sys.stderr, flush=True)
     if json_path is not None:
-        described = {"command": command, "rule": rule.value, "warnings": list(target.warnings)} | report.as_dict()
+        described = {"command": command, "rule": rule.value, "warnings": warnings} | report.as_dict()
         json_path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     end_as(report.returncode)

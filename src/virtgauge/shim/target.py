@@ -5,7 +5,6 @@ The ELF fields are those of the System V ABI; Go marks its programs with a secti
 
 from __future__ import annotations
 
-import dataclasses
 import mmap
 import os
 import platform
@@ -28,21 +27,13 @@ _DEEPEST_SCRIPT = 4  # as in the kernel (BINPRM_MAX_RECURSION is one more)
 _CAPABILITIES = "security.capability"
 
 
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """A program that can be run under the shim."""
-
-    path: Path
-    warnings: tuple[str, ...] = ()  # what of it the shim does not reach
-
-
-def find_target(program: str) -> Target:
-    """Find a program as a shell would, and look whether the shim can reach it.
+def find_target(program: str) -> tuple[Path, list[str]]:
+    """Find a program as a shell would, and look whether the shim can reach it; its path, and what is not reached.
     Raises UsageError: there is no such program, or the file cannot be executed; UnavailableError: it can be executed,
     but a preloaded library would not be loaded or not be called.
     """
     path = _located(program)
-    return Target(path, tuple(_examined(path, 0)))
+    return path, _examined(path, 0)
 
 
 def _located(program: str) -> Path:
