@@ -408,7 +408,7 @@ def _arm(name: str, role: str, platform: Platform, availability: Availability) -
         virtual=platform.is_virtual or platform.simulated,
         functional=platform.functional,
     )
-    return Arm(record=record, platform=platform)
+    return Arm(record, platform)
 
 
 FIRST_FIGURES = "first-figures"  # Below the run's folder

@@ -93,8 +93,7 @@ def start_run(
         for words in design.undecidable():
             display.notice(words)
         await warn_of_surroundings(plan, design, arms, display)
-        whole = Fitted(plan)
-        fit = whole if minutes is None else fitted(plan, source, [arm.record for arm in arms], minutes)
+        fit = Fitted(plan) if minutes is None else fitted(plan, source, [arm.record for arm in arms], minutes)
         kept = {section.name for section in fit.plan.platform}
         arms = [arm for arm in arms if arm.record.name.removesuffix(AA_SUFFIX) in kept]
         doubt = _at_the_same_time(fit.plan, [arm.record for arm in arms])
@@ -107,7 +106,7 @@ def start_run(
                 ledger.add_event(DOUBT, f"Up to {plan.repetitions_per_guest} repetitions share a guest: {_SHARED}.")
             if doubt:
                 ledger.add_event(DOUBT, doubt)
-            own = design if fit is whole else check_plan(fit.plan, source)
+            own = design if minutes is None else check_plan(fit.plan, source)
             return await _execute(fit.plan, own, arms, agent, ledger, display, ())
 
     with machine_to_ourselves():

@@ -203,12 +203,10 @@ class Runner:
     async def run_one(
         self, batch: Batch, known: Iterable[tuple[str, int, TrialStatus]] = (), remote: RemoteHost | None = None
     ) -> list[TrialRecord]:
-        """Measure what is missing of one batch, whichever somebody else chooses.
+        """Measure what is missing of a batch that somebody else chooses; all of its trials in this ledger.
 
-        ``known``: key, attempt and status of trials that another ledger has.
-        ``remote``: the other machine on which its testers are; None where they are here.
-
-        Returns all of the batch's trials in this ledger, earlier attempts among them.
+        ``known``: key, attempt and status of trials that another ledger has; ``remote``: the other machine on which its
+        testers are, None where they are here.
         Raises RemoteHostLostError: that machine does not answer any more; what had finished is in the ledger.
         """
         self._remote = remote

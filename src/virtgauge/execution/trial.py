@@ -128,9 +128,8 @@ class Takes:
     ) -> tuple[Flag, ...]:
         """Keep slices until there are enough, or patience ends.
 
-        ``measure`` takes a slice of so many seconds; None: of all that is wanted.
-
-        Returns what the machine did to the trial: fatal where too little could be kept.
+        ``measure`` takes a slice of so many seconds; None: of all that is wanted.  Returns what the machine did to the
+        trial: fatal where too little could be kept.
         """
         seconds = _FIRST_SLICE_S
         while True:

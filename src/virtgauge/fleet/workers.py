@@ -50,8 +50,7 @@ async def local_workers(
     workers = []
     for host in fleet.hosts:
         own = {STATE_VARIABLE: str(state_root() / f"fleet-{host.name}")} if len(fleet.hosts) > 1 else {}
-        argv = [sys.executable, "-m", "virtgauge.cli", *_command(host, scheduler)]
-        workers.append(_local_worker(host, argv, own, files, display))
+        workers.append(_local_worker(host, scheduler, own, files, display))
     try:
         async with _side_by_side(workers):
             yield
@@ -66,10 +65,10 @@ async def local_workers(
 
 @contextlib.asynccontextmanager
 async def _local_worker(
-    host: FleetHost, argv: list[str], own: Mapping[str, str], files: TlsFiles, display: ProgressDisplay
+    host: FleetHost, scheduler: str, own: Mapping[str, str], files: TlsFiles, display: ProgressDisplay
 ) -> AsyncIterator[None]:
     process = await asyncio.create_subprocess_exec(
-        *argv,
+        *(sys.executable, "-m", "virtgauge.cli", *_command(host, scheduler)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

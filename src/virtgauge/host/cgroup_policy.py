@@ -85,9 +85,7 @@ class CgroupPolicy:
 
     def throttling(self) -> Throttling | None:
         """How often the quota has stopped the group; None where it has none."""
-        folder = self._cgroup.folder("cpu")
-        text = None if folder is None else text_of(folder / "cpu.stat")
-        figures = dict(line.split() for line in (text or "").splitlines())
+        figures = _figures(self._cgroup.folder("cpu"), "cpu.stat")
         if "nr_periods" not in figures:
             return None
         nanoseconds = figures.get("throttled_time") or int(figures.get("throttled_usec", 0)) * 1000
@@ -96,12 +94,8 @@ class CgroupPolicy:
     def out_of_memory_kills(self) -> int | None:
         """Processes of the group that the kernel killed for want of memory; None where it does not tell."""
         folder = self._cgroup.folder("memory")
-        for file in ("memory.oom_control", "memory.events"):
-            with contextlib.suppress(OSError):
-                figures = dict(line.split() for line in (folder / file).read_text().splitlines()) if folder else {}
-                if "oom_kill" in figures:
-                    return int(figures["oom_kill"])
-        return None
+        figures = _figures(folder, "memory.oom_control") | _figures(folder, "memory.events")
+        return int(figures["oom_kill"]) if "oom_kill" in figures else None
 
     def _limited(self, cpus: float) -> dict[str, str]:
         folder = self._entered("cpu")
@@ -185,6 +179,11 @@ class CgroupPolicy:
 
     def _outside(self, folder: Path) -> set[int]:
         return set(self._cgroup.pids()) - members(folder)
+
+
+def _figures(folder: Path | None, file: str) -> dict[str, str]:
+    text = None if folder is None else text_of(folder / file)
+    return dict(line.split() for line in (text or "").splitlines())
 
 
 def _set(path: Path, value: str) -> None:

@@ -340,10 +340,8 @@ def environment_of(pid: int) -> dict[str, str]:
 
 def user_of(pid: int) -> int | None:
     """Who started a process (its real uid); None when it is gone."""
-    with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-        return int(status.partition("\nUid:")[2].split()[0])
-    return None
+    status = text_of(Path(f"/proc/{pid}/status"))
+    return None if status is None else int(status.partition("\nUid:")[2].split()[0])
 
 
 def tree_pids(root: int) -> list[int]:

@@ -193,10 +193,8 @@ def _marked_cgroups() -> list[Path]:
     """One folder of each group that is named as a scope's: one that says whose it is, where there is such."""
     found: dict[str, list[Path]] = {}
     for root in Hierarchies.detect().all_roots():
-        with contextlib.suppress(OSError):
-            for entry in (root / CGROUP_PARENT).iterdir():
-                if TAG_PATTERN.fullmatch(entry.name) and entry.is_dir():
-                    found.setdefault(entry.name, []).append(entry)
+        for folder in _folders(root / CGROUP_PARENT):
+            found.setdefault(folder.name, []).append(folder)
     return [
         max(folders, key=lambda folder: marked_with(folder, STATE_FOLDER_VARIABLE) is not None)
         for folders in found.values()
@@ -259,10 +257,8 @@ def holdings(scope: DeadScope) -> list[str]:
 
 
 def reclaim_folder(folder: Path) -> list[str]:
-    """Remove everything that belongs to one scope except its folder, which the caller may still want to read.
-
-    What it was lent and cannot give back stays in its namespaces; the folder has to stay then, too. Returns what was
-    removed, a line for people each.
+    """Remove everything that belongs to one scope except its folder, which the caller may still want to read, and which
+    has to stay where an interface could not be given back; what was removed, a line for people each.
     """
     return _reclaim(folder.name.lstrip("."), folder)
 
@@ -275,8 +271,8 @@ def is_left_something(folder: Path) -> bool:
 def _reclaim(tag: str, folder: Path | None) -> list[str]:
     if not TAG_PATTERN.fullmatch(tag):
         raise ValueError(f"not the tag of a scope: {tag!r}")
-    lines = []
-    Cgroup(f"{CGROUP_PARENT}/{tag}").release_kernel_threads()
+    lines, group = [], Cgroup(f"{CGROUP_PARENT}/{tag}")
+    group.release_kernel_threads()
     # Another user may have exchanged his folder for a link to one of ours since it was found.
     believed = folder if folder is not None and is_own_file(folder) else None
     # Runtimes first, while their processes live: they undo what they know of (their cgroups, their sockets).
@@ -284,7 +280,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
         lines += _delete_containers(believed)
         lines += destroy_domains(believed)
     lines += destroy_tagged_domains(tag)
-    lines += _kill_processes(tag)
+    lines += _kill_processes(tag, group)
     lines += destroy_tagged_domains(tag)  # that a toolstack which was just killed had begun to make
     if believed is not None:
         lines += put_back_values(believed)
@@ -294,7 +290,10 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
         lines += [f"unmounted {point}" for point in detach_below(folder)]
     if believed is not None:
         lines += give_all_back(believed)  # before the namespaces go, and a virtual interface with them
-    lines += _remove_cgroups(tag)
+    if group.present():
+        lines.append(
+            f"removed the cgroup {group.name}" if group.remove() else f"the cgroup {group.name} is still in use"
+        )
     if folder is not None and is_lent_something(folder):
         lines.append(f"kept its network namespaces and {folder}, for an interface that could not be given back")
     else:
@@ -321,8 +320,7 @@ def _delete_containers(folder: Path) -> list[str]:
     return lines
 
 
-def _kill_processes(tag: str) -> list[str]:
-    group = Cgroup(f"{CGROUP_PARENT}/{tag}")
+def _kill_processes(tag: str, group: Cgroup) -> list[str]:
     killed: dict[int, ProcessIdentity] = {}
     deadline = time.monotonic() + _KILL_S
     # Again until a pass finds none: a process may fork between being listed and being killed.
@@ -346,13 +344,6 @@ def _tagged_pids(tag: str, group: Cgroup) -> list[int]:
             tagged.update(tree_pids(pid))
     tagged.update(group.pids())
     return sorted(tagged - {me})
-
-
-def _remove_cgroups(tag: str) -> list[str]:
-    group = Cgroup(f"{CGROUP_PARENT}/{tag}")
-    if not group.present():
-        return []
-    return [f"removed the cgroup {group.name}" if group.remove() else f"the cgroup {group.name} is still in use"]
 
 
 def _remove_network(tag: str) -> list[str]:

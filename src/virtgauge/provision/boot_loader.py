@@ -74,7 +74,9 @@ def provision_boot_loader(progress: Progress) -> Outcome:
 def _fetch(progress: Progress) -> Facts:
     progress("asking for the packages of the boot loader")
     apt = Apt(progress, _STEP)
-    wanted = _with_libraries(apt)
+    wanted = list(_PACKAGES)
+    for name in wanted:  # grows as it goes, by the libraries that programs need beyond a minimal system
+        wanted += [found for found in apt.dependencies(name) if found.startswith(_LIBRARIES) and found not in wanted]
     versions = [f"{name} {apt.version(name)}" for name in wanted]
     facts = {"packages": ", ".join(versions)}
     final = cache_root() / "boot-loader" / versions[0].replace(" ", "_").replace("/", "_")
@@ -86,14 +88,6 @@ def _fetch(progress: Progress) -> Facts:
         shutil.rmtree(unpacked)
         BootLoader(folder, ()).run("grub-mkimage", "--version")
     return facts
-
-
-def _with_libraries(apt: Apt) -> list[str]:
-    """The packages, and the libraries that their programs need beyond a minimal system."""
-    wanted = list(_PACKAGES)
-    for name in wanted:  # grows as it goes
-        wanted += [found for found in apt.dependencies(name) if found.startswith(_LIBRARIES) and found not in wanted]
-    return wanted
 
 
 def arrange(unpacked: Path, folder: Path) -> None:
