@@ -15,8 +15,7 @@ from virtgauge.errors import UsageError
 from virtgauge.execution import run
 from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts
-from virtgauge.execution.schedule import schedule, together, turns
-from virtgauge.execution.together import Gate, shares_of_cpus
+from virtgauge.execution.schedule import Gate, schedule, shares_of_cpus, together, turns
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.load import PlanError
 from virtgauge.suites import testbed

@@ -20,7 +20,7 @@ from virtgauge.execution.fitting import Fitted, fitted
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing
 from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.runner import Runner
-from virtgauge.execution.together import shares_of_cpus
+from virtgauge.execution.schedule import shares_of_cpus
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead

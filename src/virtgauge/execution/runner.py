@@ -21,8 +21,7 @@ from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import GuestStarting, ProgressDisplay, RunEnded, RunStarted, TrialEnded, TrialProgress
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
-from virtgauge.execution.schedule import Batch, schedule, schedule_block, together, turns
-from virtgauge.execution.together import AtTheSameTime, Gate, shares_of_cpus
+from virtgauge.execution.schedule import AtTheSameTime, Batch, schedule, schedule_block, together, turns
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, GuestRecord, TrialRecord, TrialStatus
@@ -240,11 +239,7 @@ class Runner:
     async def _run_together(self, among: Sequence[Sequence[Batch]]) -> None:
         """Measure turns at the same time, each arm on CPUs of its own, cells in the order of the first."""
         names = [arm.name for arm in self.ledger.manifest().arms if arm.usable]  # also of those that are lost since
-        shared = AtTheSameTime(
-            shares_of_cpus(names, allowed_cores(), among[0][0].block // self._each),
-            Gate(turn[0].arm for turn in among),
-            {(batch.block, cell.key): place for batch in among[0] for place, cell in enumerate(batch.cells)},
-        )
+        shared = AtTheSameTime.of(among, names, allowed_cores(), among[0][0].block // self._each)
         try:
             async with asyncio.TaskGroup() as group:
                 for turn in among:
