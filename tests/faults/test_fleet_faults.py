@@ -103,7 +103,7 @@ def assert_every_trial_once(folder):
         blocks = {*range(10), *range(BLOCKS_PER_HOST, BLOCKS_PER_HOST + 10)}
         assert {trial.block for trial in trials} == blocks
         for trial in trials:
-            assert ledger.histogram(trial.trial_id, trial.probe).n == 20000
+            assert ledger.histograms_of(trial.trial_id)[trial.probe].n == 20000
 
 
 def test_workers_and_coordinator_are_killed_and_nothing_is_lost_or_counted_twice(tmp_path, command, private_state):

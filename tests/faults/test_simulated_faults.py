@@ -79,7 +79,7 @@ def test_clocks_that_disagree_invalidate_but_are_kept(tmp_path):
     assert {t.status for t in drifted} == {TrialStatus.INVALID}
     assert all("clock-drift" in {flag.name for flag in t.flags} for t in drifted)
     with Ledger.open(tmp_path / "run") as ledger:
-        assert all(ledger.histogram(t.trial_id, "timer_cost").n == 2000 for t in drifted)
+        assert all(ledger.histograms_of(t.trial_id)["timer_cost"].n == 2000 for t in drifted)
 
 
 def test_a_platform_whose_guests_never_come_up_is_given_up_and_said_so(tmp_path):

@@ -141,7 +141,7 @@ def test_a_limit_that_was_set_by_hand_is_seen_from_inside_and_one_that_was_not_c
     group = Cgroup(f"virtgauge-test-{os.getpid()}", cpu_limit=hand)
     assert group.create()
     try:
-        group.add(first.process.pid)
+        group.adopt(first.process.pid)
         trials, output = measured(machines, tmp_path, {}, ISOLATION, complete=hand is not None)
     finally:
         group.kill_all()

@@ -31,4 +31,4 @@ def storage_trials(
 def histogram_of(folder: Path, trial: TrialRecord, measure: str) -> Histogram:
     """One of a trial's histograms."""
     with Ledger.open(folder) as ledger:
-        return ledger.histogram(trial.trial_id, measure)
+        return ledger.histograms_of(trial.trial_id)[measure]

@@ -220,7 +220,7 @@ def test_gaps_and_lateness_are_kept_as_histograms(tmp_path, any_program):
     trials = valid(bandwidth_trials(tmp_path / "run", designs=[design], late_us={"system": 60, "hptime": 0.5}))
     with Ledger.open(tmp_path / "run") as ledger:
         for trial in trials:
-            gap, lateness = (ledger.histogram(trial.trial_id, name) for name in ("gap", "lateness"))
+            gap, lateness = (ledger.histograms_of(trial.trial_id)[name] for name in ("gap", "lateness"))
             assert (gap.unit, lateness.unit) == ("permille", "ns")
             middles = [one.values[one.counts.cumsum() >= one.n / 2][0] for one in (gap, lateness)]
             late_ns = {"system": 60e3, "hptime": 500}[trial.factors["timing"]]

@@ -69,8 +69,8 @@ def test_every_guest_has_a_latency_histogram_of_its_own_at_the_throughput(tmp_pa
     forwarding_trials(tmp_path / "run", design={"k": [1]}, latency_us=70.0, latency_sigma=0.2)
     with Ledger.open(tmp_path / "run") as ledger:
         (trial,) = ledger.trials()
-        together = ledger.histogram(trial.trial_id, "latency@100%")
-        each = [ledger.histogram(trial.trial_id, f"latency@100%/guest{index}") for index in range(3)]
+        together = ledger.histograms_of(trial.trial_id)["latency@100%"]
+        each = [ledger.histograms_of(trial.trial_id)[f"latency@100%/guest{index}"] for index in range(3)]
     assert together.n == sum(one.n for one in each)
     assert each[0].n == pytest.approx(0.99 * together.n, rel=0.001)
     assert together.mean / 1000 == pytest.approx(70e3, rel=0.06)

@@ -219,8 +219,8 @@ def record(run: Path) -> str:
         copy.execute("INSERT INTO recorded_plan VALUES (?)", (plan.read_text() if plan.exists() else "",))
         copy.execute("CREATE TABLE recorded_samples (trial_id INTEGER, series TEXT, numbers TEXT)")
         for trial in ledger.trials():
-            for series in ledger.series(trial.trial_id):
-                numbers = ",".join(map(str, ledger.samples(trial.trial_id, series)))
+            for series, values in ledger.samples_of(trial.trial_id).items():
+                numbers = ",".join(map(str, values))
                 copy.execute("INSERT INTO recorded_samples VALUES (?, ?, ?)", (trial.trial_id, series, numbers))
         copy.commit()
     return "\n".join([f"PRAGMA user_version = {version};", *copy.iterdump(), ""])

@@ -153,7 +153,7 @@ def test_an_hdr_log_says_the_quantiles_of_the_report(run, tmp_path):
         trials = ledger.trials()
         assert len(found) == len(trials)
         for one, read in zip(trials, found, strict=True):
-            histogram = ledger.histogram(one.trial_id, one.probe)
+            histogram = ledger.histograms_of(one.trial_id)[one.probe]
             assert read.tag == tag_of(one.arm, Cell(one.suite, one.probe, tuple(one.factors.items())), one.probe)
             assert read.get_total_count() == histogram.n
             for share in (0.25, 0.5, 0.9, 0.99):

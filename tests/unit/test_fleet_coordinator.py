@@ -53,7 +53,7 @@ def assert_every_trial_once(folder, hosts=2):
     assert len(trials) == hosts * TRIALS_OF_A_HOST == len({trial.key for trial in trials})
     with Ledger.open(folder) as ledger:
         for trial in trials:
-            assert ledger.histogram(trial.trial_id, trial.probe).n == 2000
+            assert ledger.histograms_of(trial.trial_id)[trial.probe].n == 2000
             assert len(ledger.samples(trial.trial_id, "reservoir")) == 10
         guests = {guest.guest_id: guest for guest in ledger.guests()}
         assert {(guests[t.guest_id].arm, guests[t.guest_id].block) for t in trials} == {

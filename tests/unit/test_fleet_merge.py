@@ -71,11 +71,11 @@ def test_everything_that_the_worker_kept_of_a_trial_arrives(asked, own_ledger):
         ignored = {"trial_id": 0, "guest_id": None}
         assert dataclasses.replace(trial, **ignored) == dataclasses.replace(packed.record, **ignored)
         for measure in packed.histograms:
-            kept, came = own_ledger.histogram(trial.trial_id, measure), packed.unpacked()[1][measure]
+            kept, came = own_ledger.histograms_of(trial.trial_id)[measure], packed.unpacked()[1][measure]
             assert np.array_equal(kept.values, came.values)
             assert np.array_equal(kept.counts, came.counts)
             assert (kept.minimum, kept.maximum, kept.mean) == (came.minimum, came.maximum, came.mean)
-        assert own_ledger.series(trial.trial_id) == list(packed.samples)
+        assert list(own_ledger.samples_of(trial.trial_id)) == list(packed.samples)
         assert own_ledger.samples(trial.trial_id, "reservoir").tobytes() == packed.samples["reservoir"]
 
 

@@ -127,7 +127,7 @@ def test_raw_values_of_a_trial_that_never_ended_are_not_taken_for_an_imported_on
     files.write_raw_values(left, {"reservoir": np.arange(3)})  # and then it was killed
     import_into(run, read_repetitions("fio", [fio_file(tmp_path / "more.json", 777)]), ImportedArm("host"), {})
     with Ledger.open(run) as ledger:
-        assert ledger.series(ledger.trials()[-1].trial_id) == []
+        assert ledger.samples_of(ledger.trials()[-1].trial_id) == {}
 
 
 def test_what_no_ledger_can_hold_is_refused_before_there_is_a_run(tmp_path):

@@ -72,7 +72,7 @@ def test_a_trial_comes_back_with_histogram_and_samples(ledger):
     (back,) = ledger.trials()
     promised = trial.accounting | {"samples": {"reservoir": 3}}
     assert back == dataclasses.replace(trial, trial_id=number, accounting=promised)
-    histogram = ledger.histogram(number, "timer_cost")
+    histogram = ledger.histograms_of(number)["timer_cost"]
     assert histogram.values.tolist() == HISTOGRAM.values.tolist()
     assert histogram.counts.tolist() == HISTOGRAM.counts.tolist()
     assert (histogram.minimum, histogram.maximum, histogram.mean) == (-5, 4_000_000_123, 12.5)
@@ -125,7 +125,7 @@ def test_one_histogram_among_several_that_is_none_is_refused_as_by_itself(ledger
 def test_a_missing_histogram_is_missing(ledger):
     number = ledger.add_trial(a_trial())
     with pytest.raises(KeyError):
-        ledger.histogram(number, "timer_cost")
+        ledger.histograms_of(number)["timer_cost"]
     assert ledger.samples(number, "reservoir").tolist() == []
 
 
@@ -222,12 +222,12 @@ def test_samples_that_are_no_file_or_too_much_are_refused(ledger):
     path = ledger.samples_path(number)
     os.mkfifo(path)
     with pytest.raises(DamagedError, match="it is no file"):
-        ledger.series(number)
+        ledger.samples_of(number)
     path.unlink()
     series = pyarrow.array(["x" * 2**22]).dictionary_encode()
     parquet.write_table(pyarrow.table({"series": series, "value": [1]}), path, compression="zstd")
     with pytest.raises(DamagedError, match="1 rows of"):
-        ledger.series(number)
+        ledger.samples_of(number)
 
 
 @pytest.mark.parametrize("name", ["ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-journal", "samples"])

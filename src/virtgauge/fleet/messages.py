@@ -176,7 +176,7 @@ class PackedTrial:
                 measure: (found.unit, pack_bins(found), found.minimum, found.maximum, found.mean)
                 for measure, found in ledger.histograms_of(number).items()
             },
-            {series: ledger.samples(number, series).astype("<i8").tobytes() for series in ledger.series(number)},
+            {series: values.astype("<i8").tobytes() for series, values in ledger.samples_of(number).items()},
         )
 
     def unpacked(self) -> tuple[TrialRecord, dict[str, Histogram], dict[str, npt.NDArray[np.int64]]]:

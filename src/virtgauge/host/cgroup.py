@@ -109,13 +109,6 @@ class Cgroup:
                 for name, text in words.items():
                     os.setxattr(folder.parent, _ATTRIBUTE + name, text.encode())
 
-    def add(self, pid: int) -> None:
-        """Move a process into the group (its later children follow).
-        Raises OSError: the group was not created, or the process is gone.
-        """
-        for folder in self._joined():
-            (folder / "cgroup.procs").write_text(str(pid))
-
     def adopt(self, thread: int) -> None:
         """Move a kernel thread into the group, whoever made it: what the thread does is then the group's.
         Raises OSError: the group is not there, or the kernel keeps the thread where it is.

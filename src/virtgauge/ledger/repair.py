@@ -56,9 +56,7 @@ def repair(folder: Path, new: Path) -> Repaired:
                 sound.put_guest(guest)
             for trial in kept:
                 try:
-                    samples = {
-                        series: ledger.samples(trial.trial_id, series) for series in ledger.series(trial.trial_id)
-                    }
+                    samples = ledger.samples_of(trial.trial_id)
                     is_lost = PROMISE in trial.accounting and not samples
                 except (DamagedError, sqlite3.Error):
                     samples, is_lost = {}, True

@@ -359,12 +359,6 @@ class Ledger:
     def events(self) -> list[EventRecord]:
         return [rows.read_event(dict(row)) for row in self._db.execute("SELECT * FROM events ORDER BY rowid")]
 
-    def histogram(self, trial_id: int, measure: str) -> Histogram:
-        """One trial's histogram; KeyError when it has none of that measure."""
-        for found in self.histograms([trial_id], measure):
-            return found[1]
-        raise KeyError((trial_id, measure))
-
     def histograms(self, trial_ids: Iterable[int], measure: str) -> Iterator[tuple[int, Histogram]]:
         """The histograms of these trials, those that have one, as they come."""
         # By key: the trials of a cell are spread over the whole run.
@@ -407,15 +401,12 @@ class Ledger:
             f"Raw values that were recorded are missing, of the trials {named}: {path} and the like cannot be found."
         ]
 
-    def series(self, trial_id: int) -> list[str]:
-        """The names of the series of raw values that a trial kept. Raises DamagedError: its file is none of samples."""
-        return list(self._kept(trial_id))
-
     def samples(self, trial_id: int, series: str) -> npt.NDArray[np.int64]:
         """A trial's raw values; empty when none were kept. Raises DamagedError: its file is none of samples."""
-        return self._kept(trial_id).get(series, np.empty(0, dtype=np.int64))
+        return self.samples_of(trial_id).get(series, np.empty(0, dtype=np.int64))
 
-    def _kept(self, trial_id: int) -> dict[str, npt.NDArray[np.int64]]:
+    def samples_of(self, trial_id: int) -> dict[str, npt.NDArray[np.int64]]:
+        """All of them, by series; likewise."""
         path = self.samples_path(trial_id)
         if not os.path.lexists(path):
             return {}
