@@ -101,12 +101,14 @@ class Workplace:
         batch = self._batch(assignment)
         known = [(key, attempt, TrialStatus(status)) for key, attempt, status in assignment.known]
         trials, ledger = await self.runner.run_one(batch, known, remote), self.runner.ledger
+        events = ledger.events()[self.events_told :]
+        self.events_told += len(events)
         return BatchAnswer(
             signature=signature,
             trials=tuple(PackedTrial.read(ledger, trial) for trial in trials),
             guests=tuple(guest for guest in ledger.guests() if _is_of(guest, batch, trials)),
             notices=tuple(self.display.taken()),
-            events=tuple(self._new_events()),
+            events=tuple((event.kind, event.detail) for event in events),
             emulated=tuple(arm.name for arm in ledger.manifest().arms if arm.emulated),
         )
 
@@ -125,11 +127,6 @@ class Workplace:
             f"the plan has no batch {assignment.testbed!r} of {assignment.arm!r} in block {assignment.block}",
             "install the same version of virtgauge on every host of the fleet",
         )
-
-    def _new_events(self) -> list[tuple[str, str]]:
-        events = self.runner.ledger.events()[self.events_told :]
-        self.events_told += len(events)
-        return [(event.kind, event.detail) for event in events]
 
     def close(self) -> list[str]:
         """Give back everything; what the platforms remark."""

@@ -82,20 +82,18 @@ class Cgroup:
         if not joined:
             self.reason = "no cgroup file system with CPU accounting is mounted"
             return False
-        for folder in joined:
-            try:
-                _make_group(folder)
-            except OSError as error:
-                self.reason = f"cannot make the cgroup {folder}: {error.strerror}"
-                self.remove()
-                return False
-            # Pressure accounting costs time at every context switch; the group is there only to count.
-            with contextlib.suppress(OSError):
-                write_existing(folder / "cgroup.pressure", "0")
+        failure = ""
         try:
+            for folder in joined:
+                failure = f"cannot make the cgroup {folder}"
+                _make_group(folder)
+                # Pressure accounting costs time at every context switch; the group is there only to count.
+                with contextlib.suppress(OSError):
+                    write_existing(folder / "cgroup.pressure", "0")
+            failure = f"the CPU time of {self.name} cannot be limited"
             self._limit_cpu()
         except OSError as error:
-            self.reason = f"the CPU time of {self.name} cannot be limited: {error.strerror}"
+            self.reason = f"{failure}: {error.strerror}"
             self.remove()
             return False
         self.reason = None
