@@ -109,8 +109,7 @@ def start_run(
             own = design if minutes is None else check_plan(fit.plan, source)
             return await _execute(fit.plan, own, arms, agent, ledger, display, ())
 
-    with machine_to_ourselves():
-        report_reclaimed(display)
+    with machine_to_ourselves(display):
         return asyncio.run(interruptible(work(), folder))
 
 
@@ -141,8 +140,7 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
             ledger.add_event("resumed", f"virtgauge {__version__}")
             return await _execute(plan, design, arms, agent, ledger, display, carried)
 
-        with machine_to_ourselves(), run_to_ourselves(folder):
-            report_reclaimed(display)
+        with machine_to_ourselves(display), run_to_ourselves(folder):
             ledger.discard_unfinished_samples()
             return asyncio.run(interruptible(work(), folder))
 
@@ -284,16 +282,18 @@ def _compare_host(manifest: Manifest, agent: AgentBinary, ledger: Ledger, *, acc
     return (Flag("changed-host", text, fatal=False),)
 
 
-def report_reclaimed(display: ProgressDisplay) -> None:
-    """Remove what dead runs left on this machine, and say so."""
-    for line in reclaim_dead():
-        display.notice(f"reclaimed what an earlier run left: {line}", warning=False)
+@contextlib.contextmanager
+def machine_to_ourselves(display: ProgressDisplay | None = None) -> Iterator[None]:
+    """Trials never share a machine: one measuring controller at a time.
 
-
-def machine_to_ourselves() -> contextlib.AbstractContextManager[None]:
-    """Trials never share a machine: one measuring controller at a time."""
+    With a display, what dead runs left on the machine is removed first, and said.
+    """
     refusal = "another virtgauge run is measuring on this machine; two would disturb each other"
-    return _locked(make_state_root() / LOCK_NAME, refusal, STATE_REMEDY)
+    with _locked(make_state_root() / LOCK_NAME, refusal, STATE_REMEDY):
+        if display is not None:
+            for line in reclaim_dead():
+                display.notice(f"reclaimed what an earlier run left: {line}", warning=False)
+        yield
 
 
 def run_to_ourselves(folder: Path) -> contextlib.AbstractContextManager[None]:

@@ -40,9 +40,11 @@ _LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
 class Progress:
     """What the ledger says of the attempts at each trial."""
 
-    def __init__(self, attempts: int) -> None:
+    def __init__(self, attempts: int, trials: Iterable[TrialRecord]) -> None:
         self._attempts = attempts
         self.known: defaultdict[str, dict[int, TrialStatus]] = defaultdict(dict)  # By key and attempt
+        for trial in trials:
+            self.add(trial.key, trial.attempt, trial.status)
 
     def add(self, key: str, attempt: int, status: TrialStatus) -> bool:
         """Take in an attempt; whether no further one is needed now, as it was before."""
@@ -81,23 +83,21 @@ class Runner:
         names = list(self._arms)
         batches = schedule(plan.seed, plan.repetitions, names, self.design.cells, self._is_for, self._each)
         self._batches = list(batches)
-        self._progress = Progress(plan.attempts)
+        trials = self.ledger.trials()
+        self._progress = Progress(plan.attempts, trials)
+        self._newest_block = max((trial.block for trial in trials), default=0)
         self._launch_failures: Counter[str] = Counter()
         self._patience = RunPatience(plan.validity)
         self._told: set[tuple[str, str]] = set()
         self._testbeds_set_up = 0
         self._remote: RemoteHost | None = None
         self._total = sum(len(batch.cells) for batch in self._batches)
-        self._done = 0
+        self._done = sum(map(self._progress.is_done, self._progress.known))
         # Costs of invented machines are no one else's.
         invented = all(arm.platform.simulated for arm in self._arms.values())
         remembered = RememberedCosts(None if invented else costs_file())
         records = {name: arm.record for name, arm in self._arms.items()}
         self._clock = RemainingTime(records, remembered, at_the_same_time=plan.at_the_same_time)
-        self._newest_block = 0
-        for trial in self.ledger.trials():
-            self._done += self._progress.add(trial.key, trial.attempt, trial.status)
-            self._newest_block = max(self._newest_block, trial.block)
         planned = {batch.trial_key(cell) for batch in self._batches for cell in batch.cells}
         self._total += len(self._progress.known.keys() - planned)  # of repetitions that were added before
 

@@ -106,11 +106,6 @@ class Slots:
 class BatchProgress(Progress):
     """What the merged ledger of a fleet says of its batches."""
 
-    def __init__(self, ledger: Ledger, attempts: int) -> None:
-        super().__init__(attempts)
-        for trial in ledger.trials():
-            self.add(trial.key, trial.attempt, trial.status)
-
     def done(self, placed: Placed) -> int:
         """Cells of a batch that need no more."""
         return sum(self.is_done(placed.batch.trial_key(cell)) for cell in placed.batch.cells)
@@ -156,7 +151,8 @@ def fleet_status(ledger: Ledger) -> tuple[list[HostStanding], list[EventRecord],
     plan = parse_plan(manifest.plan_text, f"{ledger.folder}/plan.toml")
     design = check_plan(plan, f"{ledger.folder}/plan.toml")
     arms = {arm.name: arm for arm in manifest.arms}
-    progress, trials, guests = BatchProgress(ledger, plan.attempts), ledger.trials(), ledger.guests()
+    trials, guests = ledger.trials(), ledger.guests()
+    progress = BatchProgress(plan.attempts, trials)
 
     def of(host: HostRecord) -> HostStanding:
         batches = list(placed_batches(plan, design, host, arms))

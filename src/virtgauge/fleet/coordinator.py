@@ -133,7 +133,7 @@ class Coordinator:
         self._workers = [host.worker for host in self._fleet.hosts]
         self._slots = Slots(self._settings)
         self._merger = Merger(ledger)
-        self._progress = BatchProgress(ledger, plan.attempts)
+        self._progress = BatchProgress(plan.attempts, ledger.trials())
         everything = [placed for batches in self._batches.values() for placed in batches]
         self._total = sum(len(placed.batch.cells) for placed in everything)
         self._done = sum(self._progress.done(placed) for placed in everything)

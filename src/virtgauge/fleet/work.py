@@ -18,7 +18,8 @@ from virtgauge import __version__
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import VirtgaugeError, tell
 from virtgauge.execution.prepare import check_plan, probe_arms
-from virtgauge.execution.run import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_surroundings
+from virtgauge.execution.progress import ProgressDisplay
+from virtgauge.execution.run import OccupiedError, machine_to_ourselves, warn_of_surroundings
 from virtgauge.fleet.messages import (
     Answer,
     Assignment,
@@ -36,7 +37,6 @@ from virtgauge.fleet.messages import (
 )
 from virtgauge.fleet.workplace import PLAN_SOURCE, Notices, Workplace, forget
 from virtgauge.host.fingerprint import fingerprint
-from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
 from virtgauge.plan.load import parse_plan
 from virtgauge.platforms.remote import PeerServer, RemoteHost, RemoteHostLostError
@@ -169,8 +169,7 @@ async def _enlist(request: Enlistment) -> Enrolment:
     plan = parse_plan(request.plan_text, PLAN_SOURCE)
     design = check_plan(plan, PLAN_SOURCE)
     display = Notices()
-    with machine_to_ourselves():
-        report_reclaimed(display)
+    with machine_to_ourselves(display):
         arms = await probe_arms(plan, design.platforms)
         await warn_of_surroundings(plan, design, arms, display)
     return Enrolment(_signature(), fingerprint(), tuple(arm.record for arm in arms), tuple(display.taken()))
@@ -198,8 +197,7 @@ async def _assist() -> Assisting:
     address, context, _ = _own_end()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(machine_to_ourselves())
-            reclaim_dead()
+            stack.enter_context(machine_to_ourselves(ProgressDisplay()))
             server = PeerServer(stack.enter_context(Scope()), find_agent(), _IDLE_S, _close_soon)
             await server.listen(address, context)
             stack.push_async_callback(lambda: asyncio.shield(server.close()))

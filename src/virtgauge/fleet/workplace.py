@@ -15,7 +15,7 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.execution.prepare import Arm, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
-from virtgauge.execution.run import OccupiedError, machine_to_ourselves, manifest_of, report_reclaimed, run_to_ourselves
+from virtgauge.execution.run import OccupiedError, machine_to_ourselves, manifest_of, run_to_ourselves
 from virtgauge.execution.runner import Runner
 from virtgauge.execution.schedule import Batch, schedule_block
 from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
@@ -71,8 +71,7 @@ class Workplace:
         agent = find_agent()
         display = Notices()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(machine_to_ourselves())
-            report_reclaimed(display)
+            stack.enter_context(machine_to_ourselves(display))
             arms = [arm for arm in await probe_arms(plan, design.platforms) if arm.record.name in assignment.arms]
             if lost := [arm.record for arm in arms if not arm.record.usable]:
                 raise UnavailableError(f"{lost[0].name} can no longer be used: {lost[0].reason}", lost[0].fix)
