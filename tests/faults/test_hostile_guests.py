@@ -205,7 +205,7 @@ FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u2
 
 def spread(folder):
     """Put the text, as no agent can any more, wherever a ledger has text of a guest."""
-    with Ledger.open(folder) as ledger, ledger._writing():
+    with Ledger.open(folder) as ledger, ledger.together():
         ledger._db.execute("UPDATE trials SET error = ? WHERE error IS NOT NULL", (STEERING,))
         ledger._db.execute("UPDATE events SET detail = ? WHERE kind = 'started'", (STEERING,))
         for place in ("run_id", "plan_name", "tool_version", "arms[0].label", "fingerprint.identity.cpu_model"):

@@ -233,27 +233,21 @@ class Ledger:
             raise DamagedError(self.path, first.where, first.problem + more, found.left)
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        if self._together:  # what is around it commits
+    def together(self) -> Iterator[None]:
+        """Whatever is added within becomes durable at once, or not at all; within another such block, when that ends.
+        Raises LedgerWriteError: the disk is full, or gone; nothing of it was recorded.
+        """
+        if self._together:
             yield
             return
+        self._together = True
         try:
             with self._db:
                 yield
         except (OSError, sqlite3.OperationalError) as error:
             raise LedgerWriteError(self.folder, error) from error
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Whatever is added within becomes durable at once, or not at all.
-        Raises LedgerWriteError: the disk is full, or gone; nothing of it was recorded.
-        """
-        with self._writing():
-            self._together = True
-            try:
-                yield
-            finally:
-                self._together = False
+        finally:
+            self._together = False
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -263,7 +257,7 @@ class Ledger:
     def put_event(self, event: EventRecord) -> None:
         with _fitting("an event"):
             rows.read_event(vars(event))
-        with self._writing():
+        with self.together():
             self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (event.at, event.kind, event.detail))
 
     def put_arm(self, arm: ArmRecord) -> None:
@@ -271,14 +265,14 @@ class Ledger:
         manifest = self.manifest()
         arms = {kept.name: kept for kept in (*manifest.arms, arm)}
         changed = dataclasses.replace(manifest, arms=tuple(arms.values()))
-        with self._writing():
+        with self.together():
             self._db.execute("UPDATE manifest SET value = ?", (json.dumps(dataclasses.asdict(changed)),))
 
     def put_guest(self, guest: GuestRecord) -> int:
         """Record a guest under its number, or the next one where that is 0; returns the number."""
         with _fitting(f"a guest of {guest.arm[:40]}"):
             told = rows.guest_row(guest) | {"guest_id": guest.guest_id or None}
-        with self._writing():
+        with self.together():
             cursor = self._db.execute("INSERT INTO guests VALUES (?,?,?,?,?,?,?,?)", list(told.values()))
         assert cursor.lastrowid is not None
         return cursor.lastrowid
@@ -313,7 +307,7 @@ class Ledger:
                 files.write_raw_values(self.samples_path(trial_id), kept)
             except OSError as error:
                 raise LedgerWriteError(self.folder, error) from error
-        with self._writing():
+        with self.together():
             row = list((told | {"trial_id": trial_id}).values())
             self._db.execute(f"INSERT INTO trials VALUES ({','.join('?' * len(row))})", row)
             for measure, histogram in (histograms or {}).items():
