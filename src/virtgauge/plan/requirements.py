@@ -11,23 +11,15 @@ import tomllib
 from importlib import resources
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from virtgauge.errors import UsageError, nearest
-from virtgauge.forms import Section
+from virtgauge.forms import Section, written_as
 
 Level = Annotated[str, Field(coerce_numbers_to_str=True)]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
-_TIME = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h|d)", re.ASCII)
-
-
-def _is_time(text: str) -> str:
-    if text and (not (found := _TIME.fullmatch(text)) or not float(found[1])):
-        raise ValueError("give a number above 0 and s, min, h or d, as in 24 h")
-    return text
-
-
-Time = Annotated[str, AfterValidator(_is_time)]
+_TIME = r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(s|min|h|d)"
+Time = Annotated[str, written_as(f"|(?=.*[1-9]){_TIME}", "give a number above 0 and s, min, h or d, as in 24 h")]
 
 
 class Requirement(Section):
@@ -89,7 +81,7 @@ class Requirement(Section):
     @property
     def over_s(self) -> float | None:
         """Seconds that it is required over; None of one on each repetition."""
-        found = _TIME.fullmatch(self.during or self.per)
+        found = re.fullmatch(_TIME, self.during or self.per)
         return None if found is None else float(found[1]) * _SECONDS[found[2]]
 
     @property
