@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.host.mounts import mounts
-from virtgauge.host.process import KTHREADD, cpu_clock_ns, is_kernel_thread, kernel_threads_visible
+from virtgauge.host.process import KTHREADD, cpu_clock_ns, is_kernel_thread, kernel_threads_visible, text_of
 
 QUOTA_PERIOD_US = 100_000  # In which a quota of CPU time is used up and given anew
 LEAST_QUOTA_US = 1_000  # the kernel's
@@ -189,15 +189,9 @@ class Cgroup:
         folder = self.folder("cpu")
         if folder is None:
             return None
-        try:
-            if "cpu" in self.hierarchies.v1:
-                quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-                period = (folder / "cpu.cfs_period_us").read_text().strip()
-            else:
-                quota, period = (folder / "cpu.max").read_text().split()
-        except (OSError, ValueError):
-            return None
-        return None if quota in ("max", "-1") else int(quota) / int(period)
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if "cpu" in self.hierarchies.v1 else ("cpu.max",)
+        told = " ".join(text_of(folder / file) or "" for file in files).split()
+        return int(told[0]) / int(told[1]) if len(told) == 2 and told[0] not in ("max", "-1") else None
 
     def pids(self) -> list[int]:
         """Pids in the group and the groups below it, over all hierarchies; of processes, not of kernel threads."""

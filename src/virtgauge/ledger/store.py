@@ -417,24 +417,22 @@ def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     Raises DamagedError: it is no ledger's; UsageError: it is one of another version; VirtgaugeError: somebody else has
     it for too long.
     """
-    try:
-        for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
-            db.execute(f"PRAGMA {setting}")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version in (0, SCHEMA_VERSION):  # else it may have other tables
-            check_schema(db, path, _columns())
-    except sqlite3.Error as error:
-        db.close()
-        raise _refused(path, error, f"it is no ledger: {error}") from error
-    except DamagedError:
-        db.close()
-        raise
-    if version != SCHEMA_VERSION:
-        db.close()
-        raise UsageError(
-            f"{path} has ledger version {version}; this virtgauge reads version {SCHEMA_VERSION}",
-            "use the virtgauge that wrote it",
-        )
+    with contextlib.ExitStack() as refusal:
+        refusal.callback(db.close)
+        try:
+            for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
+                db.execute(f"PRAGMA {setting}")
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version in (0, SCHEMA_VERSION):  # else it may have other tables
+                check_schema(db, path, _columns())
+        except sqlite3.Error as error:
+            raise _refused(path, error, f"it is no ledger: {error}") from error
+        if version != SCHEMA_VERSION:
+            raise UsageError(
+                f"{path} has ledger version {version}; this virtgauge reads version {SCHEMA_VERSION}",
+                "use the virtgauge that wrote it",
+            )
+        refusal.pop_all()
     db.row_factory = sqlite3.Row
     return db
 
