@@ -65,7 +65,7 @@ def lingering(function, before, after, name, place="LINGER"):
     return call
 
 def batch(place, assignment, *_):
-    return assignment.host, assignment.block % 100_000, assignment.arm
+    return ("north", "south")[assignment.first_block // 100_000], assignment.block % 100_000, assignment.arm
 
 workplace.Workplace.measure = lingering(workplace.Workplace.measure, "measures", "measured", batch, "LINGER_BATCH")
 work._enlist = lingering(work._enlist, "enlists", "enlisted", lambda request: ())

@@ -294,7 +294,7 @@ ASSISTANCE = Assistance(TOKEN, BOOT)
 def assignment(token=TOKEN):
     """The first batch of a host."""
     text = fleet_plan("north").to_toml()
-    return Assignment(token, "north", 0, text, ("a", "b"), 0, "", "a", (), (), boot_id=BOOT)
+    return Assignment(token, 0, text, ("a", "b"), 0, "", "a", (), (), boot_id=BOOT)
 
 
 async def asked(cluster, request, worker="north"):

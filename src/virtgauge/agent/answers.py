@@ -125,8 +125,7 @@ class Awaited:
     def _take_samples(self, series: str, values: bytes) -> None:
         self._sample_bytes += len(values)
         if len(values) % 8 or self._sample_bytes > _KEPT_SAMPLES:
-            found = f"samples of {len(values)} bytes ({self._sample_bytes} in all)"
-            raise ProtocolError(f"{found} are not acceptable")
+            raise ProtocolError(f"samples of {len(values)} bytes ({self._sample_bytes} in all) are not acceptable")
         if not self._abandoned:
             self._samples.setdefault(series[:100], []).append(values)
 

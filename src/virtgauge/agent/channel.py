@@ -67,11 +67,10 @@ class Channel:
         try:
             async with asyncio.timeout(timeout_s):
                 await channel._shake_hands(expected_sha256, [str(root) for root in roots])
-        except TimeoutError:
+        except BaseException as error:
             await channel.close()
-            raise HandshakeError(f"no agent answered within {timeout_s:g} s") from None
-        except BaseException:
-            await channel.close()
+            if isinstance(error, TimeoutError):
+                raise HandshakeError(f"no agent answered within {timeout_s:g} s") from None
             raise
         channel._receiver = asyncio.create_task(channel._receive())
         return channel

@@ -322,7 +322,6 @@ class Coordinator:
     async def _assignment(self, record: HostRecord, placed: Placed) -> Assignment:
         return Assignment(
             token=self._token,
-            host=record.name,
             first_block=record.first_block,
             plan_text=self._plan_text,
             arms=record.arms,

@@ -72,7 +72,7 @@ def _sign(path: Path) -> str | None:
     return (text_of(path) or "").lower() or None
 
 
-FORMAT = 5  # Of all messages here; raised when one changes
+FORMAT = 6  # Of all messages here; raised when one changes
 
 
 class ForeignMessageError(VirtgaugeError):
@@ -113,7 +113,6 @@ class Assignment:
     """One batch for one host."""
 
     token: str  # of the fleet's run, 16 hexadecimal digits; the worker keeps what it measured under it
-    host: str  # what the plan calls the host
     first_block: int  # of the host
     plan_text: str  # complete, with the seed
     arms: tuple[str, ...]  # those of this host's schedule

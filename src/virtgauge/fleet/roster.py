@@ -18,7 +18,6 @@ from virtgauge.fleet.messages import (
     BatchAnswer,
     Enlistment,
     Enrolment,
-    ForeignMessageError,
     MachineIdentity,
     Refusal,
     Request,
@@ -109,10 +108,6 @@ class Roster:
 
 
 _LOOK_S = 1.0
-
-FAILURES_OF_A_HOST = (UnavailableError, DistrustError, ForeignMessageError)
-"""What keeps one host from taking part, and none of the others."""
-
 
 _Answer = TypeVar("_Answer", Enrolment, Assisting, BatchAnswer)
 _Found = TypeVar("_Found")

@@ -19,8 +19,8 @@ from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ou
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
 from virtgauge.fleet.coordinator import Coordinator
-from virtgauge.fleet.messages import Enrolment
-from virtgauge.fleet.roster import FAILURES_OF_A_HOST, HostEnrolment
+from virtgauge.fleet.messages import Enrolment, ForeignMessageError
+from virtgauge.fleet.roster import DistrustError, HostEnrolment
 from virtgauge.fleet.workers import local_workers, ssh_workers
 from virtgauge.ledger.records import ONE_MACHINE, TESTER, ArmRecord, HostRecord, Manifest
 from virtgauge.ledger.store import Ledger
@@ -100,7 +100,7 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
         async def returning(host: HostRecord, enrolment: HostEnrolment) -> HostRecord | None:
             try:
                 await enrolment.enrol(settings[host.name])
-            except FAILURES_OF_A_HOST as error:
+            except (UnavailableError, DistrustError, ForeignMessageError) as error:  # of this host alone
                 ledger.add_event("host-set-aside", str(error))
                 display.notice(f"host {host.name} is set aside: {error}")
                 return None
