@@ -90,8 +90,9 @@ class Cgroup:
                 # Pressure accounting costs time at every context switch; the group is there only to count.
                 with contextlib.suppress(OSError):
                     write_existing(folder / "cgroup.pressure", "0")
-            failure = f"the CPU time of {self.name} cannot be limited"
-            self._limit_cpu()
+            if self.cpu_limit is not None:
+                failure = f"the CPU time of {self.name} cannot be limited"
+                self._limit_cpu(self.cpu_limit)
         except OSError as error:
             self.reason = f"{failure}: {error.strerror}"
             self.remove()
@@ -239,14 +240,11 @@ class Cgroup:
             return list(dict.fromkeys([*(root / self.name for root in roots), *limited]))
         return [self.hierarchies.v2 / self.name] if self.hierarchies.v2 else []
 
-    def _limit_cpu(self) -> None:
-        if self.cpu_limit is None:
-            return
-        folder = self.folder("cpu")
-        if folder is None:
+    def _limit_cpu(self, cpus: float) -> None:
+        if (folder := self.folder("cpu")) is None:
             raise OSError(errno.ENOENT, "no cgroup file system is mounted")
         self.hand_down("cpu")
-        for knob, value in self.quota(self.cpu_limit).items():
+        for knob, value in self.quota(cpus).items():
             write_existing(folder / knob, value)
 
     def present(self) -> bool:

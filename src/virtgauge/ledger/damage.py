@@ -94,9 +94,7 @@ def check_schema(db: sqlite3.Connection, path: Path, schema: Mapping[str, tuple[
     """Raise DamagedError where a ledger's tables are others than these, by name their columns as SQLite tells them."""
     try:
         (application,) = db.execute("PRAGMA application_id").fetchone()
-        found = {
-            (kind, name) for kind, name in db.execute("SELECT type, name FROM sqlite_master WHERE sql IS NOT NULL")
-        }
+        found = {*db.execute("SELECT type, name FROM sqlite_master WHERE sql IS NOT NULL")}
         if application not in (0, APPLICATION_ID):
             raise DamagedError(path, "", f"it belongs to another program (application id {application})")
         for kind, name in sorted(found):

@@ -454,9 +454,8 @@ def _columns() -> dict[str, tuple[Any, ...]]:
     """Of each table of a new ledger its columns."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(f"{_SCHEMA}; {_STATISTICS_TABLE}")
-        return {
-            name: columns_of(db, name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
+        tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {name: columns_of(db, name) for (name,) in tables}
 
 
 def require_files(folder: Path) -> None:
