@@ -132,9 +132,8 @@ class HostStanding:
     """One host."""
 
     name: str
-    # done, total: cells of its batches that need no more, of all
-    done: int
-    total: int
+    done: int  # cells of its batches that need no more
+    total: int  # cells of its batches
     valid: int
     not_valid: int
     failed_guests: int

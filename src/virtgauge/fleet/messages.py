@@ -99,10 +99,9 @@ class Tester:
     """Where the tester of a batch is launched."""
 
     host: str  # what the plan calls it
-    # address, port, secret: of its server of peers
-    address: str
-    port: int
-    secret: str
+    address: str  # of its server of peers
+    port: int  # likewise
+    secret: str  # likewise
     cpus: tuple[int, ...]  # of that machine
     # names of interfaces that are cabled to each other: of the guests' host, and of the tester's
     cables: tuple[tuple[str, str], ...]
@@ -116,10 +115,9 @@ class Assignment:
     first_block: int  # of the host
     plan_text: str  # complete, with the seed
     arms: tuple[str, ...]  # those of this host's schedule
-    # block, testbed, arm: which batch of the schedule
-    block: int
-    testbed: str
-    arm: str
+    block: int  # of the batch in the schedule
+    testbed: str  # likewise
+    arm: str  # likewise
     keys: tuple[str, ...]  # of the trials that are wanted of that batch
     known: tuple[tuple[str, int, str], ...]  # key, attempt and status of the batch's trials that are merged already
     tester: Tester | None = None  # on another host; None where it is on this one
@@ -151,10 +149,9 @@ class Assisting:
     """A worker's answer to a request for assistance: peers can be launched there."""
 
     signature: Signature
-    # address, port, secret: of its server of peers
-    address: str
-    port: int
-    secret: str
+    address: str  # of its server of peers
+    port: int  # likewise
+    secret: str  # likewise
     cpus: tuple[int, ...]  # of its machine
 
 

@@ -89,9 +89,8 @@ class Loan:
     """An interface, where it is and where it belongs, and how it was."""
 
     name: str
-    # the files that keep two namespaces alive: that which it is lent to, and that which it belongs to
-    lab: str
-    home: str
+    lab: str  # the file that keeps alive the namespace that it is lent to
+    home: str  # the same of the namespace that it belongs to
     up: bool
     features: tuple[tuple[int, int], ...]  # as :func:`features_of` has them
 

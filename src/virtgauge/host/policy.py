@@ -24,12 +24,10 @@ LEAST_CPU_LIMIT = 0.01  # In whole CPUs: the kernel accepts no quota below 1 ms 
 class DiskLimits:
     """Upper bounds for a guest's disk; None is no bound."""
 
-    # read_bps, write_bps: bytes a second
-    read_bps: int | None = None
-    write_bps: int | None = None
-    # read_iops, write_iops: operations a second
-    read_iops: int | None = None
-    write_iops: int | None = None
+    read_bps: int | None = None  # bytes a second
+    write_bps: int | None = None  # bytes a second
+    read_iops: int | None = None  # operations a second
+    write_iops: int | None = None  # operations a second
 
     @property
     def bps(self) -> int | None:

@@ -57,9 +57,8 @@ class TrialRecord:
 
     trial_id: int  # row number in the ledger
     key: str  # the same for every attempt at the same cell of the design
-    # suite, probe: what was measured (``timing``, ``timer_cost``)
-    suite: str
-    probe: str
+    suite: str  # that was measured (``timing``)
+    probe: str  # of the suite (``timer_cost``)
     arm: str  # the plan's name of the platform (``host``, ``host-aa``, ``gvisor`` …)
     platform: str  # kind (``host``, ``oci``, ``qemu``, ``simulated``)
     block: int  # number of the independent repetition, from 0; arms of one block are pairs

@@ -66,10 +66,9 @@ class ShimReport:
     reasons: tuple[str, ...]  # why processes were not served, without repetition
     served: dict[str, int]  # calls that hptime answered, by entry point, over all processes
     passed: dict[str, int]  # calls that went to the C library, likewise
-    # sleeps, interrupted, spin_ns: sleeps served, those that a signal ended, and the time spun, ns
-    sleeps: int
-    interrupted: int
-    spin_ns: int
+    sleeps: int  # served
+    interrupted: int  # sleeps that a signal ended
+    spin_ns: int  # time spun
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"served_in_all": sum(self.served.values())}
