@@ -35,8 +35,7 @@ class Placed:
 
     batch: Batch
     host: str  # that the batch is measured on, and whose trials it brings
-    # of the plan, that says which other host its tester is on; None where that is this one
-    pair: FleetPair | None = None
+    pair: FleetPair | None = None  # of the plan: which other host its tester is on; None where that is this one
 
     @property
     def slots(self) -> tuple[str, ...]:

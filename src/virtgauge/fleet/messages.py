@@ -103,8 +103,7 @@ class Tester:
     port: int  # likewise
     secret: str  # likewise
     cpus: tuple[int, ...]  # of that machine
-    # names of interfaces that are cabled to each other: of the guests' host, and of the tester's
-    cables: tuple[tuple[str, str], ...]
+    cables: tuple[tuple[str, str], ...]  # interfaces, cabled to each other, of the guests' host and of the tester's
 
 
 @dataclasses.dataclass(frozen=True)

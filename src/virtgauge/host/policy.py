@@ -49,14 +49,12 @@ class Policy:
     Raises UsageError: a value that cannot be; the message names field, value and remedy.
     """
 
-    # CPU time of all its processes and vCPUs together, in whole CPUs (0.5 is half of one)
-    cpu_limit: float | None = None
+    cpu_limit: float | None = None  # CPU time of all its processes and vCPUs, in whole CPUs (0.5 is half of one)
     reservation: float | None = None  # CPU time that it gets against any neighbour, in whole CPUs
     weight: int | None = None  # its part of what is shared, 1 … 10 000; 100 is the default
     cores: tuple[int, ...] | None = None  # the host's CPUs that it may run on
     disk: DiskLimits = DiskLimits()
-    # the CPUs of the machine that it is for; None is this one
-    available: dataclasses.InitVar[tuple[int, ...] | None] = None
+    available: dataclasses.InitVar[tuple[int, ...] | None] = None  # the CPUs of its machine; None is this one
 
     def __post_init__(self, available: tuple[int, ...] | None) -> None:
         present = sorted(os.sched_getaffinity(0) if available is None else available)

@@ -133,8 +133,7 @@ class HostRecord:
     name: str  # as in the plan
     index: int  # from 0; says which blocks are the host's
     fingerprint: dict[str, Any]  # as of a single host's run
-    # what tells it from every other machine: machine ID, boot ID, and product UUID where it has one
-    machine: dict[str, str | None]
+    machine: dict[str, str | None]  # what tells it from all others: machine ID, boot ID, product UUID where it has one
     arms: tuple[str, ...]  # names of those that can be used there
 
     @property

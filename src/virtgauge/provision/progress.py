@@ -30,8 +30,7 @@ class Outcome:
     step: str
     state: State
     detail: str  # what is there, or the reason why it is not; one line
-    # the command (or step) that would help; None when nothing is wrong or nothing is known to help
-    fix: str | None = None
+    fix: str | None = None  # the command (or step) that would help; None where nothing is wrong, or known to help
     elapsed_s: float | None = None  # how long it took; None where nobody measured it
 
     def line(self) -> str:
