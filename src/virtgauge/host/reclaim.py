@@ -271,7 +271,8 @@ def is_left_something(folder: Path) -> bool:
 def _reclaim(tag: str, folder: Path | None) -> list[str]:
     if not TAG_PATTERN.fullmatch(tag):
         raise ValueError(f"not the tag of a scope: {tag!r}")
-    lines, group = [], Cgroup(f"{CGROUP_PARENT}/{tag}")
+    lines: list[str] = []
+    group = Cgroup(f"{CGROUP_PARENT}/{tag}")
     group.release_kernel_threads()
     # Another user may have exchanged his folder for a link to one of ours since it was found.
     believed = folder if folder is not None and is_own_file(folder) else None
