@@ -100,8 +100,8 @@ class Tester:
 
     host: str  # what the plan calls it
     address: str  # of its server of peers
-    port: int  # likewise
-    secret: str  # likewise
+    port: int  # of that server
+    secret: str  # that it wants to be told
     cpus: tuple[int, ...]  # of that machine
     cables: tuple[tuple[str, str], ...]  # interfaces, cabled to each other, of the guests' host and of the tester's
 
@@ -115,8 +115,8 @@ class Assignment:
     plan_text: str  # complete, with the seed
     arms: tuple[str, ...]  # those of this host's schedule
     block: int  # of the batch in the schedule
-    testbed: str  # likewise
-    arm: str  # likewise
+    testbed: str  # of the batch
+    arm: str  # of the batch
     keys: tuple[str, ...]  # of the trials that are wanted of that batch
     known: tuple[tuple[str, int, str], ...]  # key, attempt and status of the batch's trials that are merged already
     tester: Tester | None = None  # on another host; None where it is on this one
@@ -149,8 +149,8 @@ class Assisting:
 
     signature: Signature
     address: str  # of its server of peers
-    port: int  # likewise
-    secret: str  # likewise
+    port: int  # of that server
+    secret: str  # that it wants to be told
     cpus: tuple[int, ...]  # of its machine
 
 

@@ -67,8 +67,9 @@ async def local_workers(
 async def _local_worker(
     host: FleetHost, scheduler: str, own: Mapping[str, str], files: TlsFiles, display: ProgressDisplay
 ) -> AsyncIterator[None]:
+    argv = [sys.executable, "-m", "virtgauge.cli", *_command(host, scheduler)]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "virtgauge.cli", *_command(host, scheduler)),
+        *argv,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -109,7 +109,7 @@ class Cgroup:
                     os.setxattr(folder.parent, _ATTRIBUTE + name, text.encode())
 
     def adopt(self, thread: int) -> None:
-        """Move a kernel thread into the group, whoever made it: what the thread does is then the group's.
+        """Move a kernel thread, or a process, into the group, whoever made it: what it does is then the group's.
         Raises OSError: the group is not there, or the kernel keeps the thread where it is.
         """
         roots = [self.hierarchies.v1[name] for name in ("cpu", "cpuacct") if name in self.hierarchies.v1]

@@ -377,11 +377,17 @@ def tree_cpu_ns(root: int) -> int | None:
     gone.
     """
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    used = {pid: ns for pid in tree_pids(root) if (ns := cpu_clock_ns(pid)) is not None}
-    if root not in used:
-        return None
-    of_children = [fields[13:15] for pid in used if (fields := stat_fields(pid)) is not None]
-    return sum(used.values()) + sum(int(ticks) for one in of_children for ticks in one) * tick_ns
+    total, seen = 0, False
+    for pid in tree_pids(root):
+        used = cpu_clock_ns(pid)
+        if used is None:
+            continue
+        total += used
+        fields = stat_fields(pid)
+        if fields is not None:
+            total += (int(fields[13]) + int(fields[14])) * tick_ns
+        seen = seen or pid == root
+    return total if seen else None
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -413,24 +419,34 @@ async def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> i
     """Wait for a child without a thread and without asyncio's child watcher, which would reap it for us. Returns its
     return code; None when it still runs after ``timeout_s``.
     """
-    if process.poll() is None and (identity := ProcessIdentity.of(process.pid)) is not None:
-        await wait_for_end(identity, timeout_s)
+    if process.poll() is None:
+        # By its pidfd alone: of a program with threads the first may be a zombie while others still write.
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            await _readable(descriptor, timeout_s)
+        finally:
+            os.close(descriptor)
     return process.poll()
 
 
 async def wait_for_end(identity: ProcessIdentity, timeout_s: float) -> bool:
     """Wait for a process that need not be a child; False when it still runs after ``timeout_s``."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     with identity.opened() as descriptor:
         if descriptor is None:
             return True
-        loop.add_reader(descriptor, ended.set)  # a pidfd is readable when its process has ended
-        try:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), timeout_s)
-        finally:
-            loop.remove_reader(descriptor)
+        await _readable(descriptor, timeout_s)
     return not identity.alive()
+
+
+async def _readable(descriptor: int, timeout_s: float) -> None:
+    """Wait so long that a descriptor is readable, as a pidfd is when all of its process has ended."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(readable.wait(), timeout_s)
+    finally:
+        loop.remove_reader(descriptor)
 
 
 def end_process(process: subprocess.Popen[bytes], timeout_s: float = 5.0) -> None:

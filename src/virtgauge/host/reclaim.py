@@ -194,7 +194,8 @@ def _marked_cgroups() -> list[Path]:
     found: dict[str, list[Path]] = {}
     for root in Hierarchies.detect().all_roots():
         for folder in _folders(root / CGROUP_PARENT):
-            found.setdefault(folder.name, []).append(folder)
+            if TAG_PATTERN.fullmatch(folder.name):  # a scope's folder has a dot before while it is made, its group none
+                found.setdefault(folder.name, []).append(folder)
     return [
         max(folders, key=lambda folder: marked_with(folder, STATE_FOLDER_VARIABLE) is not None)
         for folders in found.values()
@@ -257,8 +258,10 @@ def holdings(scope: DeadScope) -> list[str]:
 
 
 def reclaim_folder(folder: Path) -> list[str]:
-    """Remove everything that belongs to one scope except its folder, which the caller may still want to read, and which
-    has to stay where an interface could not be given back; what was removed, a line for people each.
+    """Remove everything that belongs to one scope except its folder, which the caller may still want to read.
+
+    What it was lent and cannot give back stays in its namespaces; the folder has to stay then, too.  Returns what was
+    removed, a line for people each.
     """
     return _reclaim(folder.name.lstrip("."), folder)
 

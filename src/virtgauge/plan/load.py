@@ -102,7 +102,7 @@ def _line(location: Sequence[str | int], complaint: Any, model: type[BaseModel] 
         instead = location[-1] == "kind" and isinstance(given, Mapping) and "type" in given
         return f"{where}: missing; " + ("write kind instead of type" if instead else "it must be given")
     if kind in ("tuple_type", "list_type") and not isinstance(given, dict):
-        return f"{where} = {_shown(given)}: write a list: [{json.dumps(given, default=str)}]"
+        return f"{where} = {_shown(given)}: write a list: [{_toml(given)}]"
     message = str(complaint["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if not where:
@@ -125,6 +125,12 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
         return annotation
     found = (model_in(argument) for argument in typing.get_args(annotation))
     return next((one for one in found if one is not None), None)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, str) else str(value)
 
 
 def _shown(value: Any) -> str:

@@ -29,22 +29,22 @@ from virtgauge.provision.registries import OBJECT_STORE, RUNSC
 from virtgauge.provision.tools import end_running, run_logged, start_log
 
 _PACKAGE = Path(virtgauge.__file__).parent
-FOLDER = _PACKAGE / "native"  # Where these are in either
+FOLDER = _PACKAGE / "native"  # Where the native programs are, in a wheel and in a checkout
 
-PROGRAMS: dict[str, tuple[str, ...]] = {
-    "agent": ("the agent", "virtgauge-agent"),
-    "sensorstore": ("the load generator for databases", "sensorstore"),
-    "flushes": ("the flush laboratory", "virtgauge-flushes", "libvirtgauge_flushes.so"),
-    "bandwidth": ("the bandwidth estimator", "bandwidth", "bandwidth-dynamic"),
-    "shim": ("the shim for unmodified programs", "libhptime_preload.so"),
-    "uml_registers": ("the registers of User Mode Linux", "libuml_registers.so"),
-    "page": ("the drawing library of reports", "vega-embed.js"),
+PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "agent": ("the agent", ("virtgauge-agent",)),
+    "sensorstore": ("the load generator for databases", ("sensorstore",)),
+    "flushes": ("the flush laboratory", ("virtgauge-flushes", "libvirtgauge_flushes.so")),
+    "bandwidth": ("the bandwidth estimator", ("bandwidth", "bandwidth-dynamic")),
+    "shim": ("the shim for unmodified programs", ("libhptime_preload.so",)),
+    "uml_registers": ("the registers of User Mode Linux", ("libuml_registers.so",)),
+    "page": ("the drawing library of reports", ("vega-embed.js",)),
 }
 """By the part: its title, and the files that it brings."""
 
 
 def _files(part: str) -> list[Path]:
-    return [FOLDER / name for name in PROGRAMS[part][1:]]
+    return [FOLDER / name for name in PROGRAMS[part][1]]
 
 
 def is_checkout() -> bool:
@@ -74,7 +74,7 @@ def provision_programs(part: str, progress: Progress) -> Outcome:
         run_logged([sys.executable, script], log=part)
     except ProvisionError as error:
         return Outcome(part, State.SKIPPED, error.message, error.remedy)
-    return Outcome(part, State.OK if _stamps(part) == before else State.MADE, ", ".join(PROGRAMS[part][1:]))
+    return Outcome(part, State.OK if _stamps(part) == before else State.MADE, ", ".join(PROGRAMS[part][1]))
 
 
 def _stamps(part: str) -> list[tuple[int, int] | None]:
