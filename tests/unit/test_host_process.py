@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from virtgauge.host.process import (
     end_process,
     environment_of,
     process_name,
+    stat_fields,
     tree_cpu_ns,
     tree_pids,
     user_of,
@@ -123,6 +125,16 @@ def test_a_child_dies_with_its_parent() -> None:
 def test_a_child_whose_parent_is_gone_already_does_not_start() -> None:
     process = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: die_with_parent(2**22 + 1))
     assert process.wait(10) == 127
+
+
+async def test_a_child_has_not_ended_while_one_of_its_threads_works() -> None:
+    """Its first thread is a zombie then, which looks like an end of all."""
+    words = "import threading, time, ctypes; threading.Thread(target=time.sleep, args=(0.15,)).start()"
+    thread_exit = 60 if platform.machine() == "x86_64" else 93
+    process = subprocess.Popen([sys.executable, "-c", f"{words}; ctypes.CDLL(None).syscall({thread_exit}, 0)"])
+    while (stat_fields(process.pid) or ["Z"])[0] != "Z":
+        await asyncio.sleep(0.005)
+    assert await wait_for_exit(process, 10) == 0
 
 
 async def test_waiting_for_an_exit_is_bounded_and_leaves_the_code_to_the_caller() -> None:

@@ -438,6 +438,18 @@ def test_an_empty_cgroup_of_another_state_folder_is_left_alone(private_state: Pa
 
 
 @pytest.mark.usefixtures("root")
+def test_a_cgroup_is_no_scope_s_whose_name_only_ends_as_one(private_state: Path) -> None:
+    """A scope's folder has a dot before its name while it is made; its group never has."""
+    group = Cgroup(f"{CGROUP_PARENT}/.{StateFolder.own().new_tag()}")
+    try:
+        for root in Hierarchies.detect().all_roots():
+            (root / group.name).mkdir(parents=True, exist_ok=True)
+        assert not dead_of(Path(group.name).name)
+    finally:
+        group.remove()
+
+
+@pytest.mark.usefixtures("root")
 def test_a_command_that_another_user_wrote_is_not_executed(private_state: Path, tmp_path: Path) -> None:
     guest = dead_folder(private_state, "vg0000e9") / "g"
     (guest / RUNTIME_STATE).mkdir(parents=True)
