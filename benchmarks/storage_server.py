@@ -132,7 +132,7 @@ def _wait(store: dict[str, Any], process: subprocess.Popen[bytes], within_s: flo
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGTERM)  # sessions are closed: PostgreSQL would wait for them
     try:
         process.wait(_STOP_S)
     except subprocess.TimeoutExpired:

@@ -176,7 +176,7 @@ def step_limit(levels: Sequence[float], before: int, after: int) -> float:
     is taken from the moving ranges of the whole series, by their median, which a few steps do not move (D. J. Wheeler
     & D. S. Chambers 1992, "Understanding Statistical Process Control", 2nd edition, chapter 3).
 
-    ``levels`` are those of all runs in order; the two parts have so many runs before, and after.
+    ``levels`` are those of all runs in order; ``before`` and ``after`` are how many each of the parts has.
     """
     if len(levels) < 3:
         raise ValueError("needs at least three runs")

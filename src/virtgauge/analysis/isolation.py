@@ -43,8 +43,9 @@ def entitled_cpus(claims: Sequence[Claim], capacity: float) -> list[float]:
 
 
 def smallest_setting(points: Sequence[tuple[float, float]], target: float) -> float | None:
-    """The smallest share from which on every measured efficiency reaches the target, by shares and efficiencies.
+    """The smallest share from which on every measured efficiency reaches the target.
 
+    ``points`` are shares with the efficiency at each (for instance the lower end of its interval), in any order.
     Between the last share that misses and the first that does not, the efficiency is taken to change evenly.  No
     statement is made beyond what was measured: where even the smallest share reaches the target, it is the answer; None
     where the largest one misses it, or there is none at all.

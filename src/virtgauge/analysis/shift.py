@@ -125,7 +125,10 @@ def _place(chances: Values, nominal: float) -> tuple[int, float]:
 
 
 def shift_estimate(x: Sequence[float], y: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """By how much y lies above x, in their unit; ``n`` is the size of the smaller sample. Raises as :func:`_finite`."""
+    """By how much y lies above x, in their unit; ``n`` is the size of the smaller sample.
+
+    Raises ValueError: a value that is no finite number.
+    """
     m, n = len(x), len(y)
     if not m or not n:
         return Estimate.missing(unit, "one of the two has no valid repetition")
@@ -137,7 +140,10 @@ def shift_estimate(x: Sequence[float], y: Sequence[float], unit: str, nominal: f
 
 
 def paired_shift_estimate(differences: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """The shift that the differences within each block show, in their unit. Raises as :func:`_finite`."""
+    """The shift that the differences within each block show, in their unit.
+
+    Raises ValueError: a value that is no finite number.
+    """
     n = len(differences)
     if n == 0:
         return Estimate.missing(unit, "no block has a valid trial of both arms")
@@ -164,7 +170,10 @@ def _estimate(
 
 
 def mann_whitney_p(x: Sequence[float], y: Sequence[float]) -> float:
-    """Two-sided p of x and y being of one distribution, exact with ties and without. Raises as :func:`_finite`."""
+    """Two-sided p of x and y being of one distribution, exact with ties and without.
+
+    Raises ValueError: a value that is no finite number.
+    """
     ranks = midranks(np.concatenate([_finite(x), _finite(y)]))
     n, size = ranks.size, min(len(x), len(y))
     own = ranks[: len(x)] if len(x) == size else ranks[len(x) :]
@@ -178,7 +187,7 @@ def mann_whitney_p(x: Sequence[float], y: Sequence[float]) -> float:
 def signed_rank_p(differences: Sequence[float]) -> float:
     """Two-sided p of differences lying symmetrically about 0, exact with ties; zeros are left out.
 
-    Raises as :func:`_finite`.
+    Raises ValueError: a value that is no finite number.
     """
     values = _finite(differences)
     values = values[values != 0]
@@ -187,7 +196,6 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def _finite(values: Sequence[float]) -> Values:
-    """Raises ValueError: a value that is no finite number."""
     found = np.asarray(values, dtype=np.float64)
     if not np.isfinite(found).all():
         raise ValueError("a value that is missing or infinite has no rank")

@@ -1,4 +1,4 @@
-"""Tests of claims on how figures change: over the levels of a factor, from one range to another, along a line."""
+"""Tests of claims on how figures change: over levels, between ranges, along a line; and on which is largest."""
 
 from __future__ import annotations
 

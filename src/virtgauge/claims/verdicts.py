@@ -166,7 +166,8 @@ def agreement_of(
         end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
         as_ratio = is_ratio and point > 0 and end > 0
         known = figures.identical(of, is_ratio=as_ratio)  # where they were not measured the interval alone decides
-        if known and (abs(math.log(point / end)) <= known.seem if as_ratio else abs(point - end) < known.seem):
+        apart = abs(math.log(point / end)) if as_ratio else abs(point - end)
+        if known and (apart <= known.seem if as_ratio else apart < known.seem):
             why = "; identical arms (A/A) may seem to differ by more than the margin"
             return WithinBounds(None, None, why, needed())
     lacking = of is not None and alone is not None and not figures.exact and not all(of.identical)

@@ -35,7 +35,7 @@ from virtgauge.execution.progress import (
 )
 from virtgauge.ledger.records import TrialStatus
 
-_UNBROKEN = 100_000  # Columns of what is no terminal: of whole lines, paths and commands can be cut out
+_UNBROKEN = 100_000  # Columns of what is no terminal: no line is broken, so that paths can be cut out
 WIDE = 120  # Columns from which on a bar names the trial under way
 _BESIDE_BAR, _BESIDE_DESCRIPTION = 50, 64  # Columns for spinner, count and time, besides the bar or what is behind it
 _LONGEST_KIND, _MOST_KINDS = 40, 8

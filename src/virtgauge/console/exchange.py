@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from virtgauge.console.options import makeable_folder, tell_lost_samples, whole_file, writable_file
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, unwritable
 from virtgauge.exchange import Format
 
 if TYPE_CHECKING:
@@ -73,8 +73,13 @@ def write_export(ledger: Ledger, format: Format, out: Path | None, measures: Seq
 
     tell_lost_samples(ledger)
     if out is None:
-        with tempfile.TemporaryFile("r", encoding="utf-8", newline="") as text:  # has no name: a kill leaves none
-            export(ledger, format, Path(f"/proc/self/fd/{text.fileno()}"), measures)
+        remedy = "name a file with --out, or set TMPDIR to a folder with room"
+        try:
+            made = tempfile.TemporaryFile("r", encoding="utf-8", newline="")  # has no name: a kill leaves none
+            export(ledger, format, Path(f"/proc/self/fd/{made.fileno()}"), measures)
+        except OSError as error:
+            raise unwritable(f"no temporary file can be written: {error}", error, remedy) from error
+        with made as text:
             shutil.copyfileobj(text, sys.stdout)
         return
     with whole_file(out) as path:

@@ -250,7 +250,11 @@ def _levels_of(name: str, table: ResultTable, host: str) -> Iterator[Level]:
                         *(name, *facts, manifest.tool_version, arm.name, labels[arm.name], arm.kind, arm.emulated),
                         *(measure.full_name, measure.quantity.unit, cell.probe),
                         *(json.dumps(cell.factors, sort_keys=True), own_settings),
-                        *(found.point, found.low, found.high, found.confidence, found.n),
+                        level=found.point,
+                        low=found.low,
+                        high=found.high,
+                        confidence=found.confidence,
+                        repetitions=found.n,
                     )
 
 

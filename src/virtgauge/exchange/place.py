@@ -66,7 +66,8 @@ class Place:
 
 
 def open_place(location: str, *, endpoint: str | None = None, region: str | None = None) -> Place:
-    """The place that a user names: a folder, or ``s3://bucket/prefix``. Raises UsageError: the address is none.
+    """The place that a user names: a folder, or ``s3://bucket/prefix``.
+    Raises UsageError: the address is none, or of a kind that is not known.
 
     The endpoint is that of an object store that is not Amazon's (``http://127.0.0.1:9000``), by default that of the
     environment (:data:`ENDPOINT_VARIABLES`).  Keys come from the environment, as AWS's own tools take them.

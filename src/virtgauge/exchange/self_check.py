@@ -108,7 +108,8 @@ class SelfCheck(BaseModel, extra="forbid", frozen=True):
 def self_check(table: ResultTable, suites: Iterable[str], left_behind: Sequence[str], ended: str) -> SelfCheck:
     """What a run says of its machine's platforms.
 
-    Of ``suites`` that were not tried, this is said; ``ended`` is how the run ended, where not as it should.
+    Of ``suites`` that were not tried, this is said; ``left_behind`` is what the run has left on the machine, and
+    ``ended`` how it ended, where not as it should.
     """
     manifest, names = table.manifest, _names()
     remarks = [event.detail for event in table.ledger.events() if event.kind == "remark"]

@@ -104,7 +104,11 @@ def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]
         zip(read_marks(table.ledger), zip(*(one.tolist() for one in told), strict=True), strict=True)
     ):
         yield Told(
-            *(mark, cell, trials.arms[arm], block, attempt),
+            mark,
+            cell,
+            trials.arms[arm],
+            block,
+            attempt,
             next((host for host in hosts if host.owns(block)), None),
             Tried(STATUSES[status], *endings.get(mark.number, ((), None))),
             counts,
@@ -122,7 +126,10 @@ def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None, hos
     for one in trials_of(table, chosen_of(table, measures)):
         cell, arm = table.trials.cells[one.cell], arms.get(one.arm)
         row = Row(
-            *(manifest.run_id, manifest.created_at, manifest.plan_name, manifest.tool_version),
+            manifest.run_id,
+            manifest.created_at,
+            manifest.plan_name,
+            manifest.tool_version,
             *(alone if one.host is None else hosts[one.host.name]),
             suite=cell.suite,
             probe=cell.probe,
@@ -190,7 +197,7 @@ def table_of(rows: Sequence[tuple[object, ...]], schema: pa.Schema = SCHEMA) -> 
 
 
 def write_csv(rows: Iterable[Row], out: IO[str]) -> None:
-    """RFC 4180, with a line of names; what is missing is empty, numbers have all digits; see :func:`csv_cell`."""
+    """RFC 4180, with a line of names; what is missing is empty, numbers have all their digits."""
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
     for row in rows:
@@ -198,7 +205,10 @@ def write_csv(rows: Iterable[Row], out: IO[str]) -> None:
 
 
 def csv_cell(value: object) -> object:
-    """What stands in a cell of a CSV file: numbers as they are, texts so that no spreadsheet computes them."""
+    """What stands in a cell of a CSV file: numbers as they are, texts so that no spreadsheet computes them.
+
+    One that a spreadsheet would take for a formula has an apostrophe before it; what does not print is marked.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str):

@@ -80,9 +80,11 @@ class Report:
     left_out: tuple[LeftOut, ...] = ()
 
     def suite(self, name: str) -> SuiteReport:
+        """Raises KeyError: there is none."""
         return {suite.suite: suite for suite in self.suites}[name]
 
     def arm(self, name: str) -> ArmSummary:
+        """Raises KeyError: there is none."""
         return {arm.record.name: arm for arm in self.arms}[name]
 
     @property

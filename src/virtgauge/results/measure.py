@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.results.quantities import DURATION, Quantity
+from virtgauge.results.quantities import DURATION, SHARE, Quantity
 
 if TYPE_CHECKING:
     from virtgauge.results.columns import Cell
@@ -133,8 +133,8 @@ class Measure:
     meaning: str  # in a clause
     probes: frozenset[str]  # of the trials that have it
     source: Source  # where a trial has it, in the base unit
-    # levels of the cell by whose figure, of the same arm and block, this one's is divided; empty where it stands alone
-    relative_to: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # levels of the cell by whose figure, of the same arm and block, its source divides; empty where it stands alone
+    relative_to: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     headline: bool = False  # whether it is among the few by which runs are compared when none is named
     lacking: str = ""  # why a valid trial may have no such figure, and what would help, in a clause
     # whether it is compared with the reference by the difference, because its ratio says little
@@ -142,6 +142,10 @@ class Measure:
     watch: Watch | None = None  # None where a trial watches for no time
     bounded_by: frozenset[str] = frozenset()  # flags of trials whose figure is a lower bound
     below_by: frozenset[str] = frozenset()  # flags of trials without the figure, for it is below all that was tried
+
+    def __post_init__(self) -> None:
+        if self.relative_to and not (isinstance(self.source, Across) and self.quantity is SHARE):
+            raise ValueError(f"{self.name}: a quotient in per cent is a share that its source divides")
 
     @property
     def full_name(self) -> str:

@@ -137,7 +137,8 @@ def _kept(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
 
 
 def _kept_of_rate(table: ResultTable, cell: Cell, arm: str) -> Blocks:
-    base: Blocks = {} if is_alone(cell) else effort(table, unloaded(cell), arm)
+    idle = unloaded(cell)
+    base: Blocks = {} if idle == cell else effort(table, idle, arm)
     return {block: 100 * work / base[block] for block, work in effort(table, cell, arm).items() if base.get(block)}
 
 

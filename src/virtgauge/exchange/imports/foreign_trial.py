@@ -84,7 +84,9 @@ def read_json(path: Path, model: type[Model], remedy: str) -> tuple[Model, Sourc
 
 
 def read_document(path: Path, remedy: str) -> tuple[Any, Source]:
-    """A JSON document; a tool's warnings before its first brace are passed over. Raises UsageError: there is none."""
+    """A JSON document; a tool's warnings before its first brace are passed over.
+    Raises UsageError: it cannot be read, or is not JSON.
+    """
     content, source = read_bytes(path)
     text = content.decode("utf-8", errors="replace")
     start = 0 if text.startswith("{") else text.find("\n{") + 1

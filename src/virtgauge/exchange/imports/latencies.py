@@ -148,7 +148,9 @@ class _Output:
 
 
 def read_cyclictest(path: Path) -> Repetition:
-    """One output: µs, or ns with ``--nsecs``; bins with ``--histogram``. Raises UsageError: it is none."""
+    """One output: µs, or ns with ``--nsecs``; bins with ``--histogram``.
+    Raises UsageError: it is none, or no thread of it woke up once.
+    """
     found, output, levels = _of_rt_tests(path, "cyclictest")
     unit = "ns" if found.resolution_in_ns else "us"
     return output.of([_woken({"thread": number} | levels, one, unit) for number, one in found.thread.items()])
