@@ -129,6 +129,7 @@ class BandwidthSuite(Suite):
         return Measurement(
             result=trial.result(),
             histograms=trial.histograms(),
+            samples={},
             flags=tuple(trial.flags()),
             guest_clocks=answer.clocks,
             controller_elapsed_ns=None,  # it calibrates between the request and its first clock reading

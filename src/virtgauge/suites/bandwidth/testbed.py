@@ -252,8 +252,7 @@ class BandwidthTestbed(Testbed):
         params = {"address": self.address, "port": LISTENER_PORT, "token": token}
         async with running(self.receiver.channel, "bandwidth_listener", params, "the listener") as load:
             yield load
-        if load.silence is not None:
-            self.spoil()
+        self._heed(load)
 
     @contextlib.asynccontextmanager
     async def crossing(self, conditions: Conditions, packet_bytes: int, seed: int) -> AsyncIterator[None]:
@@ -264,6 +263,9 @@ class BandwidthTestbed(Testbed):
         args = ("the cross traffic", conditions.cross_bps, packet_bytes, kind, self.others_cpu, seed)
         async with crossing(channel, *args) as load:
             yield
+        self._heed(load)
+
+    def _heed(self, load: Running) -> None:
         if load.silence is not None:
             self.spoil()
 
