@@ -20,7 +20,7 @@ from platforms.disk_checks import check_an_image_is_the_root, root_image
 from platforms.qemu_releases import RELEASES, qemu_of
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.image.contents import Archive
+from virtgauge.image.contents import archive
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.qemu import platform as qemu
 from virtgauge.platforms.qemu.platform import QemuGuest, QemuPlatform
@@ -178,10 +178,9 @@ async def test_an_own_kernel_initrd_and_words_are_what_boots(private_state: Path
     """The cache's kernel by its path, with words, and an initrd, packed, with a program that the guest then has."""
     cached = find_kernel()
     assert cached is not None
-    program = Archive()
-    program.add("own-program", stat.S_IFREG | 0o755, spec().agent.path.read_bytes())
+    program = archive([("own-program", stat.S_IFREG | 0o755, spec().agent.path.read_bytes())])
     initrd = tmp_path / "initrd.gz"
-    initrd.write_bytes(gzip.compress(program.finish()) + b"\0")
+    initrd.write_bytes(gzip.compress(program) + b"\0")
     settings = QemuPlatform.Settings(
         accelerator="tcg",
         kernel=cached.image,

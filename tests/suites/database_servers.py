@@ -141,7 +141,8 @@ class RunningServer:
     def stop(self) -> None:
         """End it in order."""
         assert self._process is not None
-        self._process.terminate()
+        # PostgreSQL waits for its sessions at a SIGTERM of its first process alone.
+        self._process.send_signal(signal.SIGINT if self.product.name == "postgresql" else signal.SIGTERM)
         self._process.wait(timeout=60)
 
     def processes(self) -> list[int]:

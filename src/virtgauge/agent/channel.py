@@ -67,10 +67,11 @@ class Channel:
         try:
             async with asyncio.timeout(timeout_s):
                 await channel._shake_hands(expected_sha256, [str(root) for root in roots])
-        except BaseException as error:
+        except TimeoutError:
             await channel.close()
-            if isinstance(error, TimeoutError):
-                raise HandshakeError(f"no agent answered within {timeout_s:g} s") from None
+            raise HandshakeError(f"no agent answered within {timeout_s:g} s") from None
+        except BaseException:
+            await channel.close()
             raise
         channel._receiver = asyncio.create_task(channel._receive())
         return channel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import shutil
@@ -73,13 +74,13 @@ def write_export(ledger: Ledger, format: Format, out: Path | None, measures: Seq
 
     tell_lost_samples(ledger)
     if out is None:
-        remedy = "name a file with --out, or set TMPDIR to a folder with room"
-        try:
-            made = tempfile.TemporaryFile("r", encoding="utf-8", newline="")  # has no name: a kill leaves none
-            export(ledger, format, Path(f"/proc/self/fd/{made.fileno()}"), measures)
-        except OSError as error:
-            raise unwritable(f"no temporary file can be written: {error}", error, remedy) from error
-        with made as text:
+        with contextlib.ExitStack() as closing:
+            try:  # it has no name: a kill leaves none
+                text = closing.enter_context(tempfile.TemporaryFile("r", encoding="utf-8", newline=""))
+                export(ledger, format, Path(f"/proc/self/fd/{text.fileno()}"), measures)
+            except OSError as error:
+                remedy = "name a file with --out, or set TMPDIR to a folder with room"
+                raise unwritable(f"no temporary file can be written: {error}", error, remedy) from error
             shutil.copyfileobj(text, sys.stdout)
         return
     with whole_file(out) as path:

@@ -146,16 +146,18 @@ def root_archive(agent: AgentBinary, modules: Iterable[Path], files: Mapping[str
         ("init", stat.S_IFREG | 0o755, agent.path.read_bytes()),
         *((f"modules/{module_name(path)}.ko", stat.S_IFREG | 0o644, module_content(path)) for path in in_order),
         *((name, stat.S_IFREG | 0o600, content) for name, content in sorted(files.items())),
-        ("TRAILER!!!", 0, b""),
     )
-    return b"".join(_archived(inode, *entry) for inode, entry in enumerate(entries, start=1))
+    return archive(entries)
+
+
+def archive(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
+    """A newc archive: of each entry its path (after its folder's), its mode as of ``stat``, and its content."""
+    every = (*entries, ("TRAILER!!!", 0, b""))
+    return b"".join(_archived(inode, *entry) for inode, entry in enumerate(every, start=1))
 
 
 def _archived(inode: int, name: str, mode: int, content: bytes) -> bytes:
-    """An entry of a newc archive: its path without a leading slash (after its folder's), and its mode as of ``stat``.
-
-    It has no times: the same entries are the same bytes.
-    """
+    """An entry, whose path has no leading slash.  It has no times: the same entries are the same bytes."""
     encoded, device = name.encode() + b"\0", _CONSOLE if stat.S_ISCHR(mode) else (0, 0)
     # inode mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
     fields = (inode, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(encoded), 0)

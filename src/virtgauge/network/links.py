@@ -42,7 +42,9 @@ def disable_all(interfaces: Iterable[str]) -> None:
 
 
 def bring_up(route: IPRoute, interfaces: Sequence[str]) -> list[int]:
-    """Have these interfaces up, without offloads; their indices. Raises as :func:`disable_all`, or NetlinkError."""
+    """Have these interfaces up, without offloads; their indices.
+    Raises OSError: there is no such interface; NetlinkError: the kernel refuses.
+    """
     disable_all(interfaces)
     indices = [socket.if_nametoindex(name) for name in interfaces]
     for index in indices:

@@ -201,7 +201,9 @@ class LaunchAttempt:
             raise self.failure("handshake", str(error)) from error
 
     async def configure_network(self, channel: Channel, nics: Sequence[Nic]) -> None:
-        """Have the agent of a guest with a network stack of its own set that up.  Raises LaunchError: it could not."""
+        """Have the agent set up the interfaces of a guest with a network stack of its own, and its forwarding.
+        Raises LaunchError: it could not.
+        """
         if not nics and not self.spec.forwarding:
             return
         interfaces = [nic.request() for nic in nics]

@@ -388,7 +388,8 @@ class Platform(abc.ABC):
 
         Containers are not judged: a sandbox can have a kernel of its own, and a controller within one a masked boot id.
         """
-        told, here, doubt = facts.get("boot_id"), boot_id(), ""
+        told, here = facts.get("boot_id"), boot_id()
+        doubt = ""
         if told and self.is_virtual and told == here:
             doubt = "its guest runs this machine's own kernel, as no virtual machine does: swapped?"
         elif told and self.is_host and told != here:

@@ -360,7 +360,8 @@ class StartedAgent:
 
     async def guest(self, label: str, removal: contextlib.ExitStack) -> LocalGuest:
         """Speak to it.  ``removal`` passes to the guest.  Raises LaunchError: it does not answer."""
-        channel, disks = await self.attempt.open_channel(self.reader, self.writer), self.attempt.spec.disks
+        channel = await self.attempt.open_channel(self.reader, self.writer)
+        disks = self.attempt.spec.disks
         return LocalGuest(
             cgroup=self.cgroup,
             pid=self.process.pid,

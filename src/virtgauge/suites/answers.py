@@ -59,9 +59,11 @@ def decode_histogram(value: Mapping[str, Any]) -> Histogram:
     )
 
 
-CountedHistogram = Annotated[
-    Histogram | None, PlainValidator(lambda value: None if value is None or not value["n"] else decode_histogram(value))
-]
+def _counted(value: Mapping[str, Any] | None) -> Histogram | None:
+    return None if value is None or int(value["n"]) == 0 else decode_histogram(value)
+
+
+CountedHistogram = Annotated[Histogram | None, PlainValidator(_counted)]
 """The same as a field of what is :func:`decoded`; None where nothing was counted."""
 
 

@@ -96,6 +96,8 @@ class Credentials:
                 raise ValueError("another version wrote it")
             found = cls(**value)
             found.context()
+            if _KEY not in found.agent:
+                raise ValueError("the agent's key is missing")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"the credentials {path} cannot be used: {error}", remedy) from error
         if mode & 0o077:

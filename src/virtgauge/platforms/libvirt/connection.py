@@ -47,8 +47,12 @@ def _in_words(what: str, timeout_s: float) -> Iterator[None]:
     except TimeoutError:
         remedy = "check that the hypervisor's host is up"
         raise LibvirtError(f"{what}: no answer within {timeout_s:g} s", remedy) from None
-    except library().libvirtError as error:
-        raise refusal(what, error) from error
+    except LibvirtError:  # in words already
+        raise
+    except Exception as error:
+        if isinstance(error, library().libvirtError):
+            raise refusal(what, error) from error
+        raise
 
 
 async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:

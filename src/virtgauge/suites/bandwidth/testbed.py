@@ -158,7 +158,7 @@ class LinkRecord:
 
     kind: str  # ``tbf`` or ``htb`` alone, or what delays beside it: ``netem``, ``emulator``; ``as-is``: nothing of ours
     burst_bytes: int | None  # of the shaper
-    limit_bytes: int | None
+    limit_bytes: int | None  # of the shaper's queue
     lateness_p99_ns: int | None = None  # how late the emulator let frames go; None where there is none
     overrun: int = 0  # frames that the emulator lost during the estimate because they came faster than it takes them
 

@@ -190,9 +190,12 @@ class IsolationSuite(Suite):
         params, where = cell.params, testbed.spec.where
         benchmark, load = KINDS[params["benchmark"]], KINDS.get(params["load"])
         seed = random.getrandbits(62)  # no part of the design
-        folders, threads = {name: disk.folder for name, disk in testbed.disks.items()}, where.capacity
-        block, folder = params["block"], folders.get(TESTED)
-        work = work_of(settings, benchmark, block=block, threads=threads, folder=folder, seed=seed)
+
+        def asked(name: str, kind: Kind, block: str, seed: int) -> dict[str, Any]:
+            folder = testbed.disks[name].folder if name in testbed.disks else None
+            return work_of(settings, kind, block=block, threads=where.capacity, folder=folder, seed=seed)
+
+        work = asked(TESTED, benchmark, params["block"], seed)
         policies = self._given(params, where)
         applied, looks = await _in_force(testbed, policies, params["on"])
         before = Outside.now(testbed.tested, testbed.loading)
@@ -200,8 +203,7 @@ class IsolationSuite(Suite):
         work |= {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
         its: dict[str, Any] = {}
         if load is not None:
-            block, folder = settings.block_of_load(load.name) or "", folders.get(LOADING)
-            its = work_of(settings, load, block=block, threads=threads, folder=folder, seed=seed + 1)
+            its = asked(LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
             its["intensity_percent"] = params["intensity"]
         async with (
             _explained(testbed, before),
