@@ -120,8 +120,10 @@ def test_a_relation_of_two_trials_is_a_value_of_the_one_that_is_divided(tmp_path
     """What a guest kept is work beside a load over work without it."""
     arm = arm_record("host", "host", "Host", "reference")
     with Ledger.create(tmp_path / "run", manifest([arm])) as ledger:
-        for block in range(3):
-            for load, rate in (("none", 200.0), ("cpu", 50.0 + block)):
+        for block in range(5):
+            # In the last two there is nothing to divide by.
+            alone = {3: {"none": 0.0}, 4: {}}.get(block, {"none": 200.0})
+            for load, rate in (alone | {"cpu": 50.0 + block}).items():
                 levels = {"benchmark": "integer", "load": load, "intensity": "0" if load == "none" else "1"}
                 record = trial(arm, "kernel", levels, block, result={"rate": rate})
                 ledger.add_trial(dataclasses.replace(record, suite="isolation"))
