@@ -186,9 +186,9 @@ def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: f
     known = [one for one in entries if paths.get(one.archive, "") not in {"", *damaged}]
     rows = [row for row in _rows(table, known) if row["unit"] == by_name[row["measure"]].quantity.unit]
     if not rows:
-        for run, why in unread.items():
+        for label, why in unread.items():
             remedy = f"`virtgauge archive add RUN --to {place.name}` writes them anew"
-            raise UsageError(f"{place.name}: levels cannot be read: {run}: {why}", remedy)
+            raise UsageError(f"{place.name}: levels cannot be read: {label}: {why}", remedy)
         raise UsageError(
             f"{place.name}: no run has levels of {', '.join([*by_name][:3])}{' …' if len(by_name) > 3 else ''}",
             "name others with --measure (`virtgauge measures`), or archive the runs again: those of before have none",
