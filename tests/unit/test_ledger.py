@@ -117,9 +117,9 @@ def test_one_histogram_among_several_that_is_none_is_refused_as_by_itself(ledger
         ledger.add_trial(a_trial(block=n), {"timer_cost": HISTOGRAM})
     falling = pack(dataclasses.replace(HISTOGRAM, values=HISTOGRAM.values[::-1]))
     ledger._db.execute(f"UPDATE histograms SET {damage} WHERE trial_id = 2", {"falling": falling})
-    for read in (ledger.histogram, lambda number, name: list(ledger.histograms([1, number], name))):
+    for read in (lambda: ledger.histograms_of(2), lambda: list(ledger.histograms([1, 2], "timer_cost"))):
         with pytest.raises(RowError, match=said):
-            read(2, "timer_cost")
+            read()
 
 
 def test_a_missing_histogram_is_missing(ledger):
