@@ -286,13 +286,13 @@ class _Hosts:
             return messages.pack(messages.Enrolment(signature, self.manifest.fingerprint, self.manifest.arms, ()))
         if data not in self.kept:
             await asyncio.sleep(self.setup["batch_s"] * random.uniform(0.5, 1.5))
-            self.kept[data] = messages.pack(self._measured(request, signature))
+            self.kept[data] = messages.pack(self._measured(request, signature, name))
         return self.kept[data]
 
-    def _measured(self, request: Any, signature: Any) -> Any:
+    def _measured(self, request: Any, signature: Any, host: str) -> Any:
         from virtgauge.fleet.messages import BatchAnswer
 
-        off = datetime.timedelta(seconds=self.setup["offsets_s"][request.host])
+        off = datetime.timedelta(seconds=self.setup["offsets_s"][host])
         moments = (
             datetime.datetime.now(datetime.UTC) + off + datetime.timedelta(milliseconds=n) for n in itertools.count()
         )

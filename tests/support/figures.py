@@ -237,6 +237,7 @@ def restore(recording: str, folder: Path) -> Path:
     """The run's folder again, that can be reported, compared and exported; returns it."""
     import numpy as np
 
+    from virtgauge.ledger.files import write_raw_values
     from virtgauge.ledger.store import LEDGER_NAME, Ledger
 
     folder.mkdir(parents=True)
@@ -252,7 +253,7 @@ def restore(recording: str, folder: Path) -> Path:
         by_trial.setdefault(trial_id, {})[series] = np.array(numbers.split(","), dtype=np.int64)
     with Ledger.open(folder) as ledger:
         for trial_id, own in by_trial.items():
-            ledger._write_samples(trial_id, own)
+            write_raw_values(ledger.samples_path(trial_id), own)
     return folder
 
 
