@@ -167,8 +167,17 @@ def _pooled(samples: Sequence[Mapping[int, float]]) -> tuple[Whole, Whole, Value
 
 def _means(units: Whole, values: Values) -> Values:
     """Of each column the means of each unit's values, by unit."""
-    _, places, counts = np.unique(units, return_inverse=True, return_counts=True)
-    return np.array([np.bincount(places, column) for column in values.T]) / counts
+    places = _places(units)
+    return np.array([np.bincount(places, column) for column in values.T]) / np.bincount(places)
+
+
+def _places(units: Whole) -> Whole:
+    """Of each value the place of its unit among all units, in ascending order."""
+    order = np.argsort(units, kind="stable")  # merges what is in order already: the units of each cell
+    starts, counts = _runs(units[order])
+    places = np.empty_like(order)
+    places[order] = np.repeat(np.arange(starts.size), counts)
+    return places
 
 
 def kruskal_wallis(groups: Sequence[Values], *, blocked: bool = False, exact: bool = False) -> KruskalWallis:
@@ -451,8 +460,7 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
 
 
 def _sums_by_unit(units: Whole, parts: Values) -> Values:
-    _, places = np.unique(units, return_inverse=True)
-    return np.bincount(places, parts).astype(np.float64)
+    return np.bincount(_places(units), parts).astype(np.float64)
 
 
 def _independent_pairs(delta: float, variance: float, smaller: float) -> float:
