@@ -85,9 +85,10 @@ class Side(NamedTuple):
 
 
 def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
-    """Read a run. Raises UsageError: there is none, of another ledger version, or without a valid trial.
+    """Read a run.
 
-    Raises DamagedError: its ledger is not as it was written.
+    Raises UsageError: there is none, of another ledger version, or without a valid trial; DamagedError: its ledger is
+    not as it was written.
     """
     with ReadOnlyLedger.for_command(folder, _LIMIT_S) as ledger:
         table = ResultTable(ledger)
