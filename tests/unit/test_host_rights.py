@@ -14,7 +14,7 @@ from suites.simulated_runs import execute, plan_of, simulated
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.execution.prepare import check_plan
 from virtgauge.host import rights
-from virtgauge.host.rights import AS_ROOT, NETWORK, lacking, missing_rights, refusals
+from virtgauge.host.rights import AS_ROOT, NETWORK, lack_of_rights, lacking, missing_rights
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
@@ -63,7 +63,7 @@ def without(*names: str) -> tuple[str, str, dict[str, tuple[str, str]]]:
 def test_root_lacks_nothing_and_who_gave_a_right_up_lacks_that_one() -> None:
     assert lacking(*NETWORK, "CAP_SYS_NICE", "CAP_DAC_OVERRIDE") == ""
     assert missing_rights() == []
-    assert refusals("the suite bandwidth", *NETWORK) == []
+    assert lack_of_rights("the suite bandwidth", *NETWORK) is None
     network, nice, missing = without("-net_admin")
     assert (network, nice) == (" (this user lacks CAP_NET_ADMIN)", "")
     assert list(missing.values()) == [("this user lacks CAP_NET_ADMIN", AS_ROOT)]

@@ -20,10 +20,10 @@ def lacking(*capabilities: str, status: Path = Path("/proc/self/status")) -> str
     return f" (this user lacks {' and '.join(missing)})" if missing else ""
 
 
-def refusals(what: str, *capabilities: str) -> list[str]:
-    """That a part of a plan cannot be measured by this user, and the remedy; nothing where it can."""
+def lack_of_rights(what: str, *capabilities: str) -> str | None:
+    """That a part of a plan cannot be measured by this user, and the remedy; None where it can."""
     lacks = lacking(*capabilities)
-    return [f"{what}{lacks}: {AS_ROOT}"] if lacks else []
+    return f"{what}{lacks}: {AS_ROOT}" if lacks else None
 
 
 def missing_rights() -> list[tuple[str, str, str]]:

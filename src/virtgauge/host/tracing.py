@@ -17,7 +17,7 @@ from pathlib import Path
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import write_existing
 from virtgauge.host.mounts import mount, mounts
-from virtgauge.host.rights import AS_ROOT, lacking, refusals
+from virtgauge.host.rights import AS_ROOT, lack_of_rights, lacking
 
 _NEEDED = "sched/sched_switch"
 _VECTORS = ("local_timer", "reschedule", "call_function", "call_function_single", "irq_work", "thermal_apic")
@@ -68,7 +68,7 @@ def refused() -> str | None:
     """Why this user cannot trace this machine's kernel, and the remedy; None where he may try."""
     if "\ttracefs\n" not in Path("/proc/filesystems").read_text():
         return "this machine's kernel has no tracefs: boot one that has (CONFIG_FTRACE)"
-    return next(iter(refusals("a trace of this machine's kernel", "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")), None)
+    return lack_of_rights("a trace of this machine's kernel", "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.host.rights import NETWORK, refusals
+from virtgauge.host.rights import NETWORK, lack_of_rights
 from virtgauge.specs.bandwidth_formatting import AS_IS, PRECISE, SYSTEM
 from virtgauge.suites.bandwidth import program
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
@@ -50,7 +50,7 @@ class BandwidthSuite(Suite):
         return lacking if missing is None else [*lacking, f"the bandwidth suite's cells through shim: {missing}"]
 
     def lacking(self, cell: Cell) -> str | None:
-        return None if cell.as_is else next(iter(refusals("the suite bandwidth", *NETWORK)), None)
+        return None if cell.as_is else lack_of_rights("the suite bandwidth", *NETWORK)
 
     def cells(self) -> list[Cell]:
         s = self.settings

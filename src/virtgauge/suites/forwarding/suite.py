@@ -24,7 +24,7 @@ from virtgauge.analysis.forwarding import (
     shows_more_loss,
     wire_frames_per_s,
 )
-from virtgauge.host.rights import NETWORK, refusals
+from virtgauge.host.rights import NETWORK, lack_of_rights
 from virtgauge.ledger.records import Flag
 from virtgauge.platforms.base import Platform
 from virtgauge.suites.answers import added_up
@@ -65,7 +65,7 @@ class ForwardingSuite(Suite):
         return ("openvswitch",) if self.settings.switch == "openvswitch" else ()
 
     def lacking(self, cell: Cell) -> str | None:
-        return next(iter(refusals("the suite forwarding", *NETWORK)), None)
+        return lack_of_rights("the suite forwarding", *NETWORK)
 
     def cells(self) -> list[Cell]:
         names = [*self.settings.shares(), *([WORST] if WORST in self.settings.vectors else [])]

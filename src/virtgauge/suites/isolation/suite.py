@@ -20,7 +20,7 @@ from typing import Any
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.host.load import available_mib
 from virtgauge.host.policy import Applied, Policy, PolicyError
-from virtgauge.host.rights import refusals
+from virtgauge.host.rights import lack_of_rights
 from virtgauge.platforms.base import Guest, Platform
 from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED
 from virtgauge.suites.answers import documented, elapsed_by_clock
@@ -60,8 +60,8 @@ class IsolationSuite(Suite):
     def missing_prerequisites(self) -> list[str]:
         s = self.settings
         ours = not s.policy_set_by_hand and set(s.policies) != {NOTHING}
-        lacking = super().missing_prerequisites()
-        return [*lacking, *(refusals("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else ())]
+        rights = lack_of_rights("the suite isolation: its policies", "CAP_DAC_OVERRIDE") if ours else None
+        return [*super().missing_prerequisites(), *([] if rights is None else [rights])]
 
     def refusal(self, cell: Cell, platform: Platform) -> str | None:
         spec, most = self._testbeds[cell.testbed], platform.most_vcpus

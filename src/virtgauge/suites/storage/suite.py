@@ -20,7 +20,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from virtgauge.host.rights import NETWORK, refusals
+from virtgauge.host.rights import NETWORK, lack_of_rights
 from virtgauge.ledger.records import Flag
 from virtgauge.platforms.local import NO_IMAGE
 from virtgauge.specs.storage_formatting import WRITES
@@ -79,13 +79,13 @@ class StorageSuite(Suite):
         missing = [place for name in self.settings.databases if isinstance(place := found(name), str)]
         passwords = [server.missing_prerequisite() for server in self.settings.server]
         served = ", ".join(name for name in self.settings.databases if not database(name).embedded)
-        lacking = refusals(f"the suite storage: {served}", *NETWORK) if served else []
-        return [*lacking, *missing, *(words for words in passwords if words is not None)]
+        rights = lack_of_rights(f"the suite storage: {served}", *NETWORK) if served else None
+        return [words for words in (rights, *missing, *passwords) if words is not None]
 
     def lacking(self, cell: Cell) -> str | None:
         if cell.as_is or self._testbeds[cell.testbed].database is None:
             return None
-        return next(iter(refusals(f"the suite storage: {cell.factors['database']}", *NETWORK)), None)
+        return lack_of_rights(f"the suite storage: {cell.factors['database']}", *NETWORK)
 
     def cells(self) -> list[Cell]:
         s, cells = self.settings, list[Cell]()
