@@ -36,6 +36,8 @@ pub struct ProgramLoad {
     pid: Pid,
     started_ns: u64,
     ended_early: bool,
+    /// When it is killed, if it has not ended by then.
+    killed_at: Option<Instant>,
 }
 
 /// What a program used.
@@ -90,17 +92,18 @@ impl Load for ProgramLoad {
         };
         let child = command.spawn().map_err(|error| Failure::os(&format!("starting {:?}", argv[0]), &error))?;
         let pid = Pid::from_raw(child.id() as i32);
-        Ok(Self { pid, started_ns: OsClock::Monotonic.now_ns(), ended_early: false })
+        Ok(Self { pid, started_ns: OsClock::Monotonic.now_ns(), ended_early: false, killed_at: None })
     }
 
     fn halt(&mut self) {
         self.ended_early = self.ended();
         let _ = killpg(self.pid, Signal::SIGTERM);
+        // From here, for programs that are halted together are waited for one after another.
+        self.killed_at = Some(Instant::now() + GRACE);
     }
 
     fn finish(self) -> ProgramWork {
-        let deadline = Instant::now() + GRACE;
-        while !self.ended() && Instant::now() < deadline {
+        while !self.ended() && self.killed_at.is_some_and(|time| Instant::now() < time) {
             thread::sleep(LOOK);
         }
         // Whatever is left of the group.
