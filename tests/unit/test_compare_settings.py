@@ -96,6 +96,11 @@ def test_a_section_of_a_later_version_is_left_out_and_a_plan_of_one_is_none() ->
         ("bandwidth", {"estimators": ["kite2", "yaz-original"]}, {"first_gap_us": 10}, {"first_gap_us": 40}, True),
         ("forwarding", {}, {"duration_sum_s": 21}, {"duration_sum_s": 42}, True),
         ("forwarding", {"guests": 2}, {"user_vectors": {"a": [1, 2]}}, {"user_vectors": {"a": [2, 1]}}, True),
+        ("forwarding", {"guests": 2}, {"latency_loads": [50]}, {"latency_loads": [50, 90]}, True),
+        ("forwarding", {"guests": 2}, {"load_curve": [30]}, {}, True),
+        ("forwarding", {"guests": 3, "vectors": ["worst"]}, {"k": [1, 2]}, {"k": [3]}, True),
+        ("forwarding", {"guests": 3}, {"k": [1, 2]}, {"k": [2, 3]}, False),
+        ("isolation", {"benchmarks": ["integer"]}, {"cpus": [0]}, {}, True),
         ("isolation", {"benchmarks": ["integer"]}, {"seconds": 1}, {"seconds": 5}, True),
         (
             "isolation",

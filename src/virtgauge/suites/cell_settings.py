@@ -20,6 +20,9 @@ Settings = Mapping[str, Any]
 
 _SAY_NOTHING = frozenset({"reservoir"})  # Settings that no figure depends on
 
+_NO_LEVELS = frozenset({("isolation", "cpus"), ("forwarding", "latency_loads"), ("forwarding", "load_curve")})
+"""Settings of several values that all concern every cell, while other tuples are levels, which are in a cell's key."""
+
 _OWN_VECTORS = ("k=", "equal", "zipf", "worst")  # Of forwarding, by their names; another is the user's
 _OF_DISKS = ("disk_file_mib", "disk_sequential_kib", "disk_random_kib", "disk_mib")
 
@@ -43,6 +46,7 @@ _CONCERN: Mapping[tuple[str, str], Callable[[str, Mapping[str, str]], bool]] = {
     ("bandwidth", "cross_packet_bytes"): lambda probe, factors: factors.get("cross_mbps") != "0",
     ("bandwidth", "link"): lambda probe, factors: (factors.get("delay_ms"), factors.get("loss")) != ("0", "0"),
     ("forwarding", "zipf_exponent"): lambda probe, factors: factors.get("vector") == "zipf",
+    ("forwarding", "k"): lambda probe, factors: factors.get("vector") == "worst",  # the worst of these
     ("forwarding", "q"): lambda probe, factors: factors.get("vector", "").startswith(("k=", "worst")),
     ("forwarding", "user_vectors"): lambda probe, factors: not factors.get("vector", "").startswith(_OWN_VECTORS),
     # what every design's figures are beside is a rate, which it has unasked, and of whichever measures it first
@@ -97,8 +101,7 @@ def settings_of_cell(section: BaseModel, cell: PlannedCell) -> Settings:
     found = {}
     for name in type(section).model_fields:
         value, concerns = getattr(section, name), _CONCERN.get((cell.suite, name))
-        # A tuple holds levels, which are in the cell's key.
-        told = not isinstance(value, tuple) and name not in _SAY_NOTHING
-        if told and (not concerns or concerns(cell.probe, cell.factors)):
+        is_levels = isinstance(value, tuple) and (cell.suite, name) not in _NO_LEVELS and not concerns
+        if not is_levels and name not in _SAY_NOTHING and (not concerns or concerns(cell.probe, cell.factors)):
             found[name] = value
     return found
