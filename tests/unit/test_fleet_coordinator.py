@@ -197,7 +197,8 @@ def test_a_host_that_never_comes_is_named_with_the_command_that_would_bring_it(t
 
 def test_a_busy_machine_is_waited_for_in_words(tmp_path):
     cluster = FakeCluster()
-    with single.machine_to_ourselves(), pytest.raises(UnavailableError, match="another virtgauge run is measuring"):
+    words = "another virtgauge run is measuring"
+    with single.machine_to_ourselves(ProgressDisplay()), pytest.raises(UnavailableError, match=words):
         execute(fleet_plan("north"), tmp_path / "run", cluster)
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.errors import UsageError
+from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import machine_to_ourselves
 from virtgauge.host import mounts as host_mounts
 from virtgauge.host import reclaim
@@ -509,7 +510,7 @@ def test_a_state_folder_that_another_user_made_is_not_used(
     words = f"{strangers_folder}: cannot be written: it belongs to another user"
     with pytest.raises(UsageError, match=words):
         Scope()
-    with pytest.raises(UsageError, match=words), machine_to_ourselves():
+    with pytest.raises(UsageError, match=words), machine_to_ourselves(ProgressDisplay()):
         pass
     assert list(strangers_folder.iterdir()) == []
 
@@ -526,7 +527,7 @@ def test_a_state_folder_that_others_may_exchange_is_not_used_and_one_in_a_sticky
         with pytest.raises(UsageError, match=words) as caught:
             Scope()
         assert STATE_VARIABLE in (caught.value.remedy or "")
-        with pytest.raises(UsageError, match=words), machine_to_ourselves():
+        with pytest.raises(UsageError, match=words), machine_to_ourselves(ProgressDisplay()):
             pass
     above.chmod(0o755)
     private_state.mkdir(mode=0o700)

@@ -228,7 +228,7 @@ def _provide(parts: list[Part], display: ProgressDisplay, style: ProgressStyle) 
     from virtgauge.provision.parts import provide
 
     if parts:
-        with machine_to_ourselves(), _Notices(display, style) as steps:
+        with machine_to_ourselves(display), _Notices(display, style) as steps:
             provide(parts, steps)
 
 

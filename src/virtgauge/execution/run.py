@@ -283,16 +283,15 @@ def _compare_host(manifest: Manifest, agent: AgentBinary, ledger: Ledger, *, acc
 
 
 @contextlib.contextmanager
-def machine_to_ourselves(display: ProgressDisplay | None = None) -> Iterator[None]:
+def machine_to_ourselves(display: ProgressDisplay) -> Iterator[None]:
     """Trials never share a machine: one measuring controller at a time.
 
-    With a display, what dead runs left on the machine is removed first, and said.
+    What dead runs left on the machine is removed first, and said.
     """
     refusal = "another virtgauge run is measuring on this machine; two would disturb each other"
     with _locked(make_state_root() / LOCK_NAME, refusal, STATE_REMEDY):
-        if display is not None:
-            for line in reclaim_dead():
-                display.notice(f"reclaimed what an earlier run left: {line}", warning=False)
+        for line in reclaim_dead():
+            display.notice(f"reclaimed what an earlier run left: {line}", warning=False)
         yield
 
 

@@ -197,7 +197,7 @@ async def _assist() -> Assisting:
     address, context, _ = _own_end()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(machine_to_ourselves(ProgressDisplay()))  # which reclaims, and tells nobody
+            stack.enter_context(machine_to_ourselves(ProgressDisplay()))  # which tells nobody
             server = PeerServer(stack.enter_context(Scope()), find_agent(), _IDLE_S, _close_soon)
             await server.listen(address, context)
             stack.push_async_callback(lambda: asyncio.shield(server.close()))
