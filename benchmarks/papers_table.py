@@ -55,13 +55,15 @@ def _told_run(run: dict[str, Any]) -> str:
     about, trials = run["run"], {row["trial"]: row["validity"] for row in run["rows"]}
     measured = {row["arm"] for row in run["rows"] if row["validity"] == "valid"}
     repetitions = len({row["block"] for row in run["rows"]})
-    valid = Counter(trials.values())["valid"]
+    counts = Counter(trials.values())
+    unsupported = f", {counts['unsupported']} not supported" if counts["unsupported"] else ""
+    tried = f"{counts['valid']} of {len(trials) - counts['unsupported']} trials valid{unsupported}"
     cpu = about["fingerprint"].get("identity", {})
     arms = ", ".join(arm["label"] for arm in run["arms"] if arm["arm"] in measured and arm["role"] != "aa")
     return (
         f"`{about['plan']}`, {about['created_at'][:10]}, version {about['version']}, "
         f"{cpu.get('cpu_count', '?')} x {cpu.get('cpu_model', 'unknown processor')}: "
-        f"{repetitions} repetitions, {valid} of {len(trials)} trials valid. Measured: {arms}."
+        f"{repetitions} repetitions, {tried}. Measured: {arms}."
     )
 
 

@@ -28,7 +28,9 @@ def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
         (part,) = [one for one in report.build(ledger).replay.parts if one.measured]
     run, content = tmp_path / "run.json", json.loads(document.getvalue())
     usable = content["arms"][0] | {"arm": "left-out", "label": "Usable and never measured", "role": "test"}
-    run.write_text(json.dumps(content | {"arms": [*content["arms"], usable]}), encoding="utf-8")
+    unsupported = content["rows"][0] | {"trial": -1, "validity": "unsupported"}
+    changed = {"arms": [*content["arms"], usable], "rows": [*content["rows"], unsupported]}
+    run.write_text(json.dumps(content | changed), encoding="utf-8")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     monkeypatch.setattr(sys, "argv", ["papers_table.py", str(run)])
 
@@ -42,4 +44,6 @@ def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
     rows = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in page.splitlines() if "**" in line]
     assert Counter(cells[0].partition(" *")[0] for cells in rows if len(cells) == 6) == tested
     assert content["run"]["plan"] in page
+    trials = {row["trial"]: row["validity"] for row in content["rows"]}
+    assert f" {Counter(trials.values())['valid']} of {len(trials)} trials valid, 1 not supported." in page
     assert content["arms"][0]["label"] in page and usable["label"] not in page
