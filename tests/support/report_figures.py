@@ -300,7 +300,7 @@ def _of_blocks(suite: SuiteReport) -> Iterator[Figure]:
         yield from _walk(one.rank, "rank", place)
     context = suite.context
     for arm in context.arms:
-        for name, number in context.table.flags(context.cells, arm.name).items():
+        for name, number in context.table.endings.flags(context.cells, arm.name).items():
             yield Figure(suite.suite, f"flag:{name}", "", arm.name, estimate=number)
         for cell in context.cells:
             tried = context.table.tried(cell, arm.name)
@@ -310,7 +310,7 @@ def _of_blocks(suite: SuiteReport) -> Iterator[Figure]:
                     Place(suite.suite, _cell(cell.text), arm.name),
                 )
                 yield from _walk(len(numbers), "repetitions", place)
-                for name, number in context.table.flags([cell], arm.name).items():
+                for name, number in context.table.endings.flags([cell], arm.name).items():
                     yield from _walk(number, f"flag:{name}", place)
 
 

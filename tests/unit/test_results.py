@@ -63,9 +63,9 @@ def test_the_last_valid_attempt_of_each_block_counts(tmp_path: Path) -> None:
     assert table.values(RATE, CELL, "host") == {0: 30.0, 1: 40.0}
     assert table.numbers(CELL, "host") == {0: 3, 1: 4}
     assert table.estimate(RATE, CELL, "host").n == 2
-    assert table.flags([CELL], "host") == {"steal": 1}
-    assert table.statuses("host") == {"failed": 1, "invalid": 1, "valid": 3}
-    assert [one.status.value for one in table.attempts(CELL, "host")] == [
+    assert table.endings.flags([CELL], "host") == {"steal": 1}
+    assert table.endings.statuses("host") == {"failed": 1, "invalid": 1, "valid": 3}
+    assert [one.status.value for one in table.endings.attempts(CELL, "host")] == [
         "valid",
         "invalid",
         "valid",

@@ -133,7 +133,9 @@ class Judge:
         self, requirement: BoundRequirement, arm: str, cell: Cell, host: HostRecord | None, cells: int
     ) -> CellVerdict:
         table, measure = self._table, requirement.measure
-        below = dict.fromkeys(table.flagged(cell, arm, measure.below_by), 0.0)  # so they count, whatever was tried
+        below = dict.fromkeys(
+            table.endings.flagged(cell, arm, measure.below_by), 0.0
+        )  # so they count, whatever was tried
         own = figures = _of_host({**below, **table.values(measure, cell, arm)}, host)
         numbers = table.numbers(cell, arm)
         trials = tuple(numbers[block] for block in own)
@@ -197,7 +199,7 @@ class Judge:
 
     def _in_vain(self, cell: Cell, arm: str, host: HostRecord | None) -> list[str]:
         """How each trial ended that was begun in vain."""
-        ended = self._table.in_vain(cell, arm)
+        ended = self._table.endings.in_vain(cell, arm)
         return [how for block, how in ended if host is None or host.owns(block)]
 
     def _silence(
@@ -213,7 +215,7 @@ class Judge:
             return f"trials begun in vain: {len(lost)}, and what happened then is not known ({lost[-1]})", True
         measure, table = requirement.measure, self._table
         valid = set(_of_host(table.numbers(cell, arm), host))
-        failed = _of_host(table.failed(cell, arm), host)
+        failed = _of_host(table.endings.failed(cell, arm), host)
         if (base := measure.base_of(cell)) is not None:
             valid &= table.numbers(base, arm).keys()
         if requirement.relative:

@@ -158,7 +158,7 @@ def _platform(table: ResultTable, arm: ArmRecord, suites: Sequence[str], names: 
 
 def _suite(table: ResultTable, suite: str, arm: str, names: Sequence[_Name]) -> Suite:
     counts, reasons = Counter[str](), dict[str, None]()
-    for attempts in filter(None, (table.attempts(cell, arm) for cell in table.cells(suite))):
+    for attempts in filter(None, (table.endings.attempts(cell, arm) for cell in table.cells(suite))):
         good = any(one.status is TrialStatus.VALID for one in attempts)
         counts[TrialStatus.VALID.value if good else attempts[-1].status.value] += 1
         if not good:

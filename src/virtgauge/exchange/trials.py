@@ -88,7 +88,7 @@ def reason_of(ended: Tried) -> str:
 
 def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]:
     """Every trial of a run, in the order of the ledger, with these measures."""
-    trials, hosts, endings = table.trials, table.manifest.hosts, table.endings
+    trials, hosts, endings = table.trials, table.manifest.hosts, table.endings.by_number
     columns: list[tuple[Measure, Column]] = []
     for measure in measures:
         column = np.full(trials.number.size, np.nan)

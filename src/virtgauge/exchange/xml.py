@@ -170,7 +170,7 @@ def trial_cases(table: ResultTable) -> Iterator[Case]:
 def _trial_case(table: ResultTable, arm: ArmRecord, label: str, cell: Cell, elapsed: Mapping[int, int]) -> Case:
     rows = table.trials.tried_at(cell, arm.name)
     blocks, attempts = table.trials.block[rows].tolist(), table.trials.attempt[rows].tolist()
-    last = dict(zip(blocks, zip(attempts, table.attempts(cell, arm.name), strict=True), strict=True))
+    last = dict(zip(blocks, zip(attempts, table.endings.attempts(cell, arm.name), strict=True), strict=True))
     valid = table.numbers(cell, arm.name)
     lacking = {block: one for block, one in last.items() if block not in valid}
     failed = any(one.status is TrialStatus.FAILED for _, one in lacking.values())

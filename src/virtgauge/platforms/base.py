@@ -284,14 +284,14 @@ class Guest(abc.ABC):
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Threads of this machine that are its processors, by its numbers of these.
 
-        None where its threads are this machine's own, or its processors' cannot be told.
+        Empty where its threads are this machine's own, or its processors' cannot be told.
         """
         return ()
 
     def sandbox_threads(self) -> frozenset[int]:
         """Threads of this machine that a kernel of the guest's own and its programs are, at this moment.
 
-        None where its programs' threads are this machine's own, or it works elsewhere.
+        Empty where its programs' threads are this machine's own, or it works elsewhere.
         """
         return frozenset()
 

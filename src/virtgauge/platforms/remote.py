@@ -79,7 +79,7 @@ class RemotePeer(LaunchedGuest):
 class RemoteHost(Platform):
     """The machine of a laboratory's tester, as the laboratory sees it."""
 
-    kind: ClassVar[str] = "far"
+    kind: ClassVar[str] = "remote"
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ def _capital(text: str) -> str:
 
 
 def _unsupported(context: Context, cell: Cell) -> bool:
-    tried = (one for arm in context.arms for one in context.table.attempts(cell, arm.name))
+    tried = (one for arm in context.arms for one in context.table.endings.attempts(cell, arm.name))
     return all(one.status is TrialStatus.UNSUPPORTED for one in tried)
 
 
@@ -401,7 +401,7 @@ def not_measured(context: Context) -> Table | None:
             if any(context.measured(cell, arm) for cell in tried):
                 measured.add(key[0])
             elif tried:
-                levels, names = merged.setdefault((key[0], context.table.ending(tried[-1], arm)), ({}, {}))
+                levels, names = merged.setdefault((key[0], context.table.endings.ending(tried[-1], arm)), ({}, {}))
                 levels[key[1:]] = names[arm] = None
     absent = list(context.spec.absent(context))
     if not merged and not absent:

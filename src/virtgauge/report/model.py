@@ -166,7 +166,7 @@ def _arm_summary(
         ready=estimate,
         guests=len(own),
         failed_guests=sum(guest.error is not None for guest in own),
-        trials=table.statuses(arm.name),
+        trials=table.endings.statuses(arm.name),
         facts=facts[arm.name],
     )
 

@@ -39,7 +39,7 @@ class TrialLines:
     def __init__(self, table: ResultTable) -> None:
         self._trials = table.trials
         self._ways = table.ways()
-        self._endings = table.endings
+        self._endings = table.endings.by_number
 
     def __len__(self) -> int:
         return self._trials.number.size

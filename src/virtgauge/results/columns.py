@@ -138,6 +138,11 @@ class Trials:
         return cls(number, cell_at, arm_at, block, attempt, status_at, tuple(cells), tuple(arms))
 
     @functools.cached_property
+    def span(self) -> tuple[int, int]:
+        """The numbers of the first and the last trial; 0 without any."""
+        return (int(self.number[0]), int(self.number[-1])) if self.number.size else (0, 0)
+
+    @functools.cached_property
     def _place(self) -> Integers:
         return self.cell * len(self.arms) + self.arm
 

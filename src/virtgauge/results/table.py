@@ -8,9 +8,7 @@ import itertools
 import json
 import math
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,22 +29,14 @@ from virtgauge.analysis.comparison import (
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
-from virtgauge.ledger.records import ArmRecord, Flag, HostRecord, Manifest, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, merged, statistics_of
+from virtgauge.ledger.records import ArmRecord, HostRecord, Manifest, TrialStatus
+from virtgauge.ledger.statistics import NS_PER_UNIT, merged
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
-from virtgauge.results.columns import (
-    STATUSES,
-    Account,
-    Cell,
-    Integers,
-    Trials,
-    Tried,
-    chunks,
-    read_result,
-    read_results,
-)
+from virtgauge.results.columns import Account, Cell, Integers, Trials, read_result, read_results
+from virtgauge.results.endings import Endings
 from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Source, Statistic
+from virtgauge.results.statistics import HistogramStatistics
 
 Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in the measure's base unit
 _Place = tuple[str, frozenset[str], Source]
@@ -79,14 +69,12 @@ class ResultTable:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._columns: dict[_Place, Column] = {}
-        self._statistics: dict[str, dict[str, Column]] = {}
         self._estimates: dict[_Figures, Estimate] = {}
         self._comparisons: dict[tuple[str, Cell, str, tuple[Cell, str]], Comparison] = {}
         self._identical: dict[tuple[str, Cell], Estimate | None] = {}
         self._selected: dict[_Figures, tuple[Integers, Column]] = {}
         self._by_block: dict[_Figures, Blocks] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
-        self._flagged: dict[tuple[Cell, str, frozenset[str]], list[int]] = {}
         self._pooled: dict[tuple[str, Cell, str], Pooled | None] = {}
 
     @classmethod
@@ -105,6 +93,15 @@ class ResultTable:
     def trials(self) -> Trials:
         """The columns that every trial has."""
         return Trials.read(self.ledger)
+
+    @functools.cached_property
+    def endings(self) -> Endings:
+        """How every trial ended."""
+        return Endings(self.ledger, self.trials)
+
+    @functools.cached_property
+    def _statistics(self) -> HistogramStatistics:
+        return HistogramStatistics(self.ledger, self.trials)
 
     # -- what there is -----------------------------------------------------------------------------------
 
@@ -273,22 +270,13 @@ class ResultTable:
         Of all repetitions, or of one host's.
         """
         valid = [block for block in self.numbers(cell, arm) if host is None or host.owns(block)]
-        found = set(self.flagged(cell, arm, measure.bounded_by)).intersection(valid)
+        found = set(self.endings.flagged(cell, arm, measure.bounded_by)).intersection(valid)
         return bool(found) and (every or too_many(len(found), len(valid)))
 
     def may_be_lower(self, measure: Measure, cell: Cell, arm: str) -> bool:
         """Whether a figure leaves out more than a tenth of its trials, for it was below all that was tried."""
-        found = self.flagged(cell, arm, measure.below_by)
+        found = self.endings.flagged(cell, arm, measure.below_by)
         return too_many(len(found), len(self.numbers(cell, arm)))
-
-    def failed(self, cell: Cell, arm: str) -> dict[int, str]:
-        """The repetitions that were tried, last in vain because they failed, so that none of them counts; and how."""
-        rows, counted = self.trials.tried_at(cell, arm), self.numbers(cell, arm)
-        last = dict(zip(self.trials.block[rows].tolist(), rows.tolist(), strict=True))
-        ended = STATUSES.index(TrialStatus.FAILED)
-        places = {block: at for block, at in last.items() if block not in counted and self.trials.status[at] == ended}
-        tried = self._tried(np.array([*places.values()], dtype=np.int64))
-        return dict(zip(places, map(_ended, tried), strict=True))
 
     def differed(self, measure: Measure, cell: Cell, arm: str, base: tuple[Cell, str] | None = None) -> Difference:
         """The difference from the reference, or from another place, guarded likewise."""
@@ -329,7 +317,7 @@ class ResultTable:
         for suite, fields in wanted.items():
             self._read_fields(suite, fields)
         for histogram, names in statistics.items():
-            self._statistics_of(histogram, names)
+            self._statistics.of(histogram, names)
 
     def _source(self, measure: Measure, source: Source) -> Column:
         key = measure.suite, measure.probes, source
@@ -349,7 +337,7 @@ class ResultTable:
 
     def _statistic(self, source: Statistic, rows: Integers) -> tuple[Column, Column]:
         """Of some trials, and how many values each has."""
-        told = self._statistics_of(source.histogram, {source.name})
+        told = self._statistics.of(source.histogram, {source.name})
         found, n = (told[name][rows] for name in (source.name, "n"))
         return np.where(n < source.least, np.nan, found) if source.least else found, n
 
@@ -398,47 +386,6 @@ class ResultTable:
                     columns[one][places[there]] = one[1].numbers(values)[there]
         self._columns |= {(suite, *one): column for one, column in columns.items()}
 
-    def _statistics_of(self, histogram: str, wanted: AbstractSet[str] = frozenset()) -> dict[str, Column]:
-        """Of every trial, in nanoseconds, by the statistic's name; ``n`` is the number of values."""
-        known = self._statistics.get(histogram, {})
-        if known and wanted <= known.keys():
-            return known
-        # Those that are wanted; once that was too few, all.
-        names = ["n", *(name for name in STATISTICS if known or not wanted or name in wanted)]
-        numbers = self.trials.number
-        told = np.full((numbers.size + 1, len(names)), np.nan)  # the last row for trials of other hosts
-        places = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
-        places[numbers] = np.arange(numbers.size)
-        if self._first_with_statistics <= self._span[1]:
-            columns = ", ".join(["trial_id", "unit", *(f'"{name}"' for name in names)])
-            asked = f"SELECT {columns} FROM summaries WHERE measure = ? AND trial_id BETWEEN ? AND ?"
-            for some in chunks(self.ledger.rows(asked, (histogram, *self._span))):
-                rows = np.array([row[2:] for row in some], dtype=np.float64)
-                scale = np.array([NS_PER_UNIT.get(row[1], np.nan) for row in some])
-                rows[np.isnan(scale)] = np.nan
-                rows[:, 1:] *= scale[:, None]
-                told[places[[row[0] for row in some]]] = rows
-        for number, one in self.ledger.histograms(numbers[numbers < self._first_with_statistics].tolist(), histogram):
-            if one.n and one.unit in NS_PER_UNIT:
-                found = statistics_of(one)
-                values = np.array([found[name] for name in names[1:]], dtype=np.float64)
-                told[places[number]] = (one.n, *values * NS_PER_UNIT[one.unit])
-        self._statistics[histogram] = dict(zip(names, told[:-1].T, strict=True))
-        return self._statistics[histogram]
-
-    @functools.cached_property
-    def _first_with_statistics(self) -> int:
-        """The first trial with them; of earlier ones a former version recorded none, or others."""
-        recorded = self.ledger.rows("SELECT 1 FROM sqlite_master WHERE name = 'summaries'").fetchall()
-        first = self.ledger.rows("SELECT min(trial_id) FROM summaries").fetchone()[0] if recorded else None
-        return self._span[1] + 1 if first is None else int(first)
-
-    @functools.cached_property
-    def _span(self) -> tuple[int, int]:
-        """The first and the last trial of the table."""
-        numbers = self.trials.number
-        return (int(numbers[0]), int(numbers[-1])) if numbers.size else (0, 0)
-
     # -- distributions -----------------------------------------------------------------------------------
 
     def distribution(self, histogram: str, cell: Cell, arm: str) -> Pooled | None:
@@ -451,7 +398,7 @@ class ResultTable:
         key = histogram, cell, arm
         if key not in self._pooled:
             rows = self.trials.counted[self.trials.counted_at(cell, arm)]
-            values = self._statistics_of(histogram, {"n"})["n"][rows]
+            values = self._statistics.of(histogram, {"n"})["n"][rows]
             rows, enough = rows[values > 0], _FEWEST_POOLED
             of = rows.size
             if of > enough:
@@ -466,99 +413,21 @@ class ResultTable:
     def mean_ns(self, histogram: str, cell: Cell, arm: str) -> float | None:
         """The mean of all values of all repetitions, in nanoseconds; None without any."""
         rows = self.trials.counted[self.trials.counted_at(cell, arm)]
-        n, means = (self._statistics_of(histogram, {"mean"})[name][rows] for name in ("n", "mean"))
+        n, means = (self._statistics.of(histogram, {"mean"})[name][rows] for name in ("n", "mean"))
         total = np.nansum(n)
         return float(np.nansum(n * means) / total) if total else None
 
-    # -- how trials went ---------------------------------------------------------------------------------
-
-    @functools.cached_property
-    def endings(self) -> dict[int, tuple[tuple[Flag, ...], str | None]]:
-        """Flags and error of the trials that have any, by number."""
-        known: dict[str, tuple[Flag, ...]] = {}
-        found = {}
-        for number, flags, error in self.ledger.rows(
-            "SELECT trial_id, flags, error FROM trials WHERE (flags != '[]' OR error IS NOT NULL) "
-            "AND block BETWEEN ? AND ?",
-            self.ledger.blocks,
-        ):
-            if flags not in known:
-                known[flags] = tuple(Flag(**flag) for flag in json.loads(flags))
-            found[number] = known[flags], error
-        return found
-
-    def attempts(self, cell: Cell, arm: str) -> list[Tried]:
-        """How every attempt of an arm in a cell ended, in the order of the ledger."""
-        return [*self._tried(self.trials.tried_at(cell, arm))]
-
-    def refused(self, cell: Cell, arm: str) -> str | None:
-        """The first error of attempts that an arm does not support; None without any."""
-        rows = self.trials.tried_at(cell, arm)
-        refused = rows[self.trials.status[rows] == STATUSES.index(TrialStatus.UNSUPPORTED)]
-        return next((one.error for one in self._tried(refused) if one.error), None)
-
-    def _tried(self, rows: Integers) -> Iterator[Tried]:
-        for status, number in zip(self.trials.status[rows].tolist(), self.trials.number[rows].tolist(), strict=True):
-            yield Tried(STATUSES[status], *self.endings.get(number, ((), None)))
-
-    def flags(self, cells: Iterable[Cell], arm: str, *, counted: bool = False) -> dict[str, int]:
-        """How many attempts of an arm in some cells, or those that count, have each flag, the most frequent first."""
-        trials, counts = self.trials, Counter[str]()
-        for cell in cells:
-            rows = trials.counted[trials.counted_at(cell, arm)] if counted else trials.tried_at(cell, arm)
-            for number in trials.number[rows].tolist():
-                if number in self.endings:
-                    counts.update(list(dict.fromkeys(flag.name for flag in self.endings[number][0])))
-        return dict(counts.most_common())
-
-    def flagged(self, cell: Cell, arm: str, names: frozenset[str]) -> list[int]:
-        """The blocks whose trial that counts has one of these flags."""
-        key = cell, arm, names
-        if names and key not in self._flagged:
-            rows = self.trials.counted[self.trials.counted_at(cell, arm)]
-            tried = zip(self.trials.block[rows].tolist(), self._tried(rows), strict=True)
-            self._flagged[key] = [at for at, one in tried if not names.isdisjoint(flag.name for flag in one.flags)]
-        return self._flagged.get(key, [])
-
-    def statuses(self, arm: str) -> dict[str, int]:
-        """How many trials of an arm ended in each way, by the name of the status."""
-        if arm not in self.trials.arms:
-            return {}
-        return self.trials.statuses(self.trials.arm == self.trials.arms.index(arm))
-
     def missing_reason(self, measure: Measure, cell: Cell, arm: str) -> str:
         """Why an arm has no figure in a cell, as its last trial there tells."""
-        rows = self.trials.tried_at(cell, arm)[-1:]
-        if not rows.size or STATUSES[self.trials.status[rows[0]]] is not TrialStatus.VALID:
-            return self.ending(cell, arm)
+        last = self.endings.last(cell, arm)
+        if last is None or last.status is not TrialStatus.VALID:
+            return self.endings.ending(cell, arm)
         if isinstance(measure.source, Across) and isinstance(why := measure.source.function(self, cell, arm), str):
             return why
         if isinstance(measure.source, Statistic):
             return f"too few values for {measure.source.name}, or none"
-        (last,) = self._tried(rows)
         why = next((f": {flag.detail}" for flag in last.flags if flag.name in measure.below_by), "")
         return f"the result has no {measure.name}{why}"
-
-    def ending(self, cell: Cell, arm: str) -> str:
-        """How the last trial of an arm in a cell ended: ``failed: the guest died``."""
-        last = next(self._tried(self.trials.tried_at(cell, arm)[-1:]), None)
-        return "not tried" if last is None else _ended(last)
-
-    def in_vain(self, cell: Cell, arm: str) -> list[tuple[int, str]]:
-        """Block and ending of attempts that were begun and do not count: nobody knows what happened meanwhile."""
-        rows = self.trials.tried_at(cell, arm)
-        places = zip(self.trials.number[rows].tolist(), self.trials.block[rows].tolist(), strict=True)
-        attempts = zip(places, self.attempts(cell, arm), strict=True)
-        return [(block, _ended(one)) for (number, block), one in attempts if number in self._begun_in_vain]
-
-    @functools.cached_property
-    def _begun_in_vain(self) -> frozenset[int]:
-        """By number."""
-        rows = self.ledger.rows(
-            "SELECT trial_id FROM trials WHERE status IN (?, ?) AND elapsed_ns > 0 AND block BETWEEN ? AND ?",
-            (TrialStatus.FAILED.value, TrialStatus.INVALID.value, *self.ledger.blocks),
-        )
-        return frozenset(number for (number,) in rows)
 
     def ways(self) -> tuple[Column, Column, Column]:
         """How every trial went, valid or not; NaN where that was not recorded.
@@ -569,7 +438,7 @@ class ResultTable:
         trials = self.trials
         samples, medians = np.full((2, trials.number.size), np.nan)
         for place, cell in enumerate(trials.cells):
-            own, told = trials.cell == place, self._statistics_of(cell.probe, {"p50"})
+            own, told = trials.cell == place, self._statistics.of(cell.probe, {"p50"})
             samples[own], medians[own] = told["n"][own], told["p50"][own]
         counted = self._account
         with np.errstate(divide="ignore", invalid="ignore"):  # of a trial that took no time
@@ -584,7 +453,7 @@ class ResultTable:
 
     @functools.cached_property
     def _account(self) -> Account:
-        return Account.read(self.ledger, self._span[1])
+        return Account.read(self.ledger, self.trials.span[1])
 
     # -- whole results -----------------------------------------------------------------------------------
 
@@ -633,11 +502,6 @@ class ResultTable:
 def too_many(lacking: int, of: int) -> bool:
     """Whether so many repetitions have no figure, or only a bound of it, that the others do not stand for all."""
     return 10 * lacking > of
-
-
-def _ended(last: Tried) -> str:
-    reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
-    return f"{last.status.value}: {reason}" if reason else last.status.value
 
 
 def _leaves(source: Source | None) -> Iterator[Field | Statistic]:

@@ -74,7 +74,9 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     shown = _told_of([one for one in context.once(figures.accuracies) if one.arm == arm.name])
     if shown is None:
         tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
-        reasons = (context.table.ending(cell, arm.name) for cell in tried if not context.measured(cell, arm.name))
+        reasons = (
+            context.table.endings.ending(cell, arm.name) for cell in tried if not context.measured(cell, arm.name)
+        )
         return Said(next(reasons, "not measured yet"), Tone.MISSING)
     if shown.no_truth and not shown.refused and shown.sent.point is not None:
         return Said(f"{_of_path_as_is(context, arm.name)}; what is true of a path as it is nobody knows", Tone.SAME)

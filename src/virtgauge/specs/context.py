@@ -240,7 +240,7 @@ def marked(arm: ArmRecord) -> str:
 
 def validity(context: Context, cell: Cell, arm: str) -> str:
     """``6 valid, sender-stalls: 3``: repetitions, and the flags of all attempts."""
-    flags = context.table.flags([cell], arm)
+    flags = context.table.endings.flags([cell], arm)
     return ", ".join([f"{len(context.table.numbers(cell, arm))} valid", *(f"{f}: {n}" for f, n in flags.items())])
 
 

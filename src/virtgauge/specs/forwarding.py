@@ -89,7 +89,7 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
 
 def _remark(context: Context, cells: Iterable[Cell], arm: str) -> str:
     """``2 attempts limited by the tester``."""
-    flags = context.table.flags(context.cells, arm)
+    flags = context.table.endings.flags(context.cells, arm)
     said = [
         f"{flags[name]} attempt{'s' * (flags[name] > 1)} {what}"
         for name, what in insights.NOTABLE_FLAGS.items()

@@ -173,13 +173,13 @@ def rfc2544(context: Context, cell: Cell, arm: str) -> Shown:
 
 def flags(context: Context, cell: Cell, arm: str) -> Shown:
     """How many attempts have which flag."""
-    counts = sorted(context.table.flags([cell], arm).items(), key=lambda one: (-one[1], one[0]))
+    counts = sorted(context.table.endings.flags([cell], arm).items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{name}: {number}" for name, number in counts) or None
 
 
 def bounds(context: Context, cell: Cell, arm: str) -> str:
     """A note on results that say that a device carries so much at least, not even the lowest load, or none."""
-    found, of = context.table.flags([cell], arm, counted=True), len(context.table.numbers(cell, arm))
+    found, of = context.table.endings.flags([cell], arm, counted=True), len(context.table.numbers(cell, arm))
     lead = "at least that: " if context.table.may_be_higher(context.spec.measure("ndr"), cell, arm) else ""
     limits = {name: lead + name for name in sorted(LIMITS)}
     limits |= {"no-throughput": "nothing carried", "search-failed": "search without end"}

@@ -78,7 +78,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     ]
     if not own:
         tried = [cell for cell in context.cells if table.tried(cell, arm.name)]
-        return Said(table.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
+        return Said(table.endings.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
     name, parts, found = f" {against}", list[str](), list[HeadlineFigure]()
     for cell, measure in own:
         compared = arm.role != "reference" and table.has(measure, cell, table.reference)

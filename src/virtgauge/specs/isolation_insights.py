@@ -268,7 +268,7 @@ def slice_of(share: float) -> Callable[[Context, Cell, str], Shown]:
 
 def blind(context: Context, cell: Cell, arm: str) -> str:
     """A note of trials whose guest was stopped and saw nothing of it."""
-    number = context.table.flags([cell], arm).get("guest-blind", 0)
+    number = context.table.endings.flags([cell], arm).get("guest-blind", 0)
     return f"blind: {number}" if number else ""
 
 
@@ -278,7 +278,7 @@ def blind_guests(context: Context) -> Iterator[Block]:
         f"{arm.label}: in {number} trials the guest was stopped and sees little or nothing of it. Figures from "
         "within it would be taken for those of more CPU time than it had."
         for arm in context.arms
-        if (number := context.table.flags(context.cells, arm.name).get("guest-blind"))
+        if (number := context.table.endings.flags(context.cells, arm.name).get("guest-blind"))
     )
     if told:
         yield Text(told, "Blind", "finding")

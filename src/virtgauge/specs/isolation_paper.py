@@ -217,7 +217,7 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
 
 def _unfit(context: Context, cell: Cell, arm: ArmRecord) -> AbstractSet[str]:
     """The flags for which a cell decides nothing; empty where it does."""
-    found = context.table.flags([cell], arm.name, counted=True).keys() & _UNFIT.keys()
+    found = context.table.endings.flags([cell], arm.name, counted=True).keys() & _UNFIT.keys()
     return found if words.about(cell) is Resource.MEMORY else found - _OF_MEMORY
 
 

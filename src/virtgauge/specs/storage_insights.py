@@ -50,7 +50,7 @@ def per_second(value: float | None) -> str:
 
 def client_limited(context: Context, cell: Cell, arm: str) -> str:
     """A note where any result lies near what the client reaches by itself."""
-    return "client-limited" if context.table.flags([cell], arm, counted=True).get("client-limited") else ""
+    return "client-limited" if context.table.endings.flags([cell], arm, counted=True).get("client-limited") else ""
 
 
 def server_cpus(context: Context, cell: Cell, arm: str) -> float | None:
@@ -94,7 +94,7 @@ def limit(context: Context, cell: Cell, arm: str) -> Shown:
     found = explained(context, cell, arm)
     if found is None:
         return None
-    flags = {name: n for name, n in context.table.flags([cell], arm).items() if name != "client-limited"}
+    flags = {name: n for name, n in context.table.endings.flags([cell], arm).items() if name != "client-limited"}
     note = ", ".join(f"{name}: {number}" for name, number in flags.items())
     text = " ".join(reasons(context, cell, *found))
     return Finding("limit", context.place(cell, arm), found[1].limit.value, note, text)
@@ -126,7 +126,7 @@ def limits(context: Context) -> Iterator[Block]:
                 continue
             place, explanation = context.place(cell, arm.name), found[1]
             used = {name: explanation.shares.get(name) for name in ("flushes", "client", "server CPU")}
-            near = context.table.flags([cell], arm.name, counted=True).get("client-limited", 0)
+            near = context.table.endings.flags([cell], arm.name, counted=True).get("client-limited", 0)
             shown = (
                 limit(context, cell, arm.name),
                 *(Value.count(f"limit.share:{of}", place, part and 100 * part, SHARE) for of, part in used.items()),
@@ -269,7 +269,7 @@ def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: 
     audits = [result for cell in chosen for _, result in context.table.results(cell, arm)]
     if not audits:
         tried = [cell for cell in chosen if context.table.tried(cell, arm)]
-        yield from (context.table.ending(tried[-1], arm) if tried else None, *(None,) * 4)
+        yield from (context.table.endings.ending(tried[-1], arm) if tried else None, *(None,) * 4)
         return
     crashes = f"{len(audits)} crash{'' if len(audits) == 1 else 'es'}"
     for name in ("missing", "acknowledged", "wrong"):

@@ -152,7 +152,7 @@ class Stand:
             meant = (context.words(cell, "database"), context.level(cell, "operation")) == (paper.database, paper.name)
             here = context.level(cell, "durability") == level and context.table.tried(cell, arm)
             if meant and here and not rates(context, cell, arm):
-                return f"No valid figure: {context.table.ending(cell, arm).rstrip('.')}."
+                return f"No valid figure: {context.table.endings.ending(cell, arm).rstrip('.')}."
         at = f" at the paper’s level ({level})" if paper.operation == "write" else ""
         return f"Not measured: {paper.database}{at}."
 

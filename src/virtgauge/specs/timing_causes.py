@@ -360,7 +360,7 @@ def _refusals(context: Context, arm: str) -> dict[tuple[str, str], str]:
     """The first error of trials that an arm does not support, by factor and level."""
     found: dict[tuple[str, str], str] = {}
     for cell in context.cells:
-        if error := context.table.refused(cell, arm):
+        if error := context.table.endings.refused(cell, arm):
             found = dict.fromkeys(cell.levels, error) | found
     return found
 
