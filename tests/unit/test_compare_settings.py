@@ -96,8 +96,8 @@ def test_a_section_of_a_later_version_is_left_out_and_a_plan_of_one_is_none() ->
         ("bandwidth", {"estimators": ["kite2", "yaz-original"]}, {"first_gap_us": 10}, {"first_gap_us": 40}, True),
         ("forwarding", {}, {"duration_sum_s": 21}, {"duration_sum_s": 42}, True),
         ("forwarding", {"guests": 2}, {"user_vectors": {"a": [1, 2]}}, {"user_vectors": {"a": [2, 1]}}, True),
-        ("forwarding", {"guests": 2}, {"latency_loads": [50]}, {"latency_loads": [50, 90]}, True),
-        ("forwarding", {"guests": 2}, {"load_curve": [30]}, {}, True),
+        ("forwarding", {"guests": 2}, {"latency_loads": [50, 90]}, {"latency_loads": [90]}, False),
+        ("forwarding", {"guests": 2}, {"load_curve": [30]}, {}, False),
         ("forwarding", {"guests": 3, "vectors": ["worst"]}, {"k": [1, 2]}, {"k": [3]}, True),
         ("forwarding", {"guests": 3}, {"k": [1, 2]}, {"k": [2, 3]}, False),
         ("isolation", {"benchmarks": ["integer"]}, {"cpus": [0]}, {}, True),
@@ -130,3 +130,14 @@ def test_designs_of_the_same_cells_in_which_something_differs_that_concerns_them
     with pytest.raises(PlanError, match=f"the same cells with {next(iter(one))}") as caught:
         check_plan(plan, "my.toml")
     assert "one of them would not be measured" in str(caught.value)
+
+
+@pytest.mark.parametrize("further", [{"latency_loads": [50, 90]}, {"latency_loads": [50], "load_curve": [90]}])
+def test_a_load_that_the_first_design_of_a_cell_has_not_is_named(further: dict[str, Any]) -> None:
+    """Cells of several designs are measured as the first says: loads of a later one would be lost."""
+    designs = [{"guests": 2, "latency_loads": [50]}, {"guests": 2, **further}]
+    platform = [{"name": "a", "kind": "simulated"}]
+    plan = Plan.model_validate({"platform": platform, "reference": "a", "suite": {"forwarding": designs}})
+    with pytest.raises(PlanError, match="does not measure at 90 % of the throughput"):
+        check_plan(plan, "my.toml")
+    check_plan(plan.model_copy(update={"suite": {"forwarding": tuple(reversed(designs))}}), "my.toml")

@@ -21,7 +21,7 @@ from virtgauge.plan.requirements import Requirement
 from virtgauge.platforms import KINDS, create, settings_model
 from virtgauge.platforms.base import Availability, Platform
 from virtgauge.suites.base import PLAIN_BENCH, Cell, Suite
-from virtgauge.suites.cell_settings import settings_of_cell
+from virtgauge.suites.cell_settings import lost_loads, settings_of_cell
 from virtgauge.suites.registry import SUITES
 
 
@@ -243,6 +243,9 @@ def _unlike(first: tuple[Suite, Cell], second: tuple[Suite, Cell]) -> tuple[str,
         )
     theirs, ours = ({**settings_of_cell(suite.settings, cell), **cell.params} for suite, cell in (first, second))
     differs = next((name for name, value in ours.items() if theirs.get(name) != value), None)
+    if differs is None and (loads := lost_loads(first[0].settings, second[0].settings)):
+        told = f": the first design of the same cells does not measure at {loads[0]:g} % of the throughput"
+        return told, "these cells are measured as the first design says: name all loads there"
     if differs is None:
         return None
     told = f": another design has the same cells with {differs} {theirs.get(differs)!r} in place of {ours[differs]!r}"
