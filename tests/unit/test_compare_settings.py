@@ -99,6 +99,7 @@ def test_a_section_of_a_later_version_is_left_out_and_a_plan_of_one_is_none() ->
         ("forwarding", {"guests": 2}, {"latency_loads": [50, 90]}, {"latency_loads": [90]}, False),
         ("forwarding", {"guests": 2}, {"load_curve": [30]}, {}, False),
         ("forwarding", {"guests": 3, "vectors": ["worst"]}, {"k": [1, 2]}, {"k": [3]}, True),
+        ("forwarding", {"guests": 3, "vectors": ["worst"]}, {"k": [2, 1, 3]}, {}, False),
         ("forwarding", {"guests": 3}, {"k": [1, 2]}, {"k": [2, 3]}, False),
         ("isolation", {"benchmarks": ["integer"]}, {"cpus": [0]}, {}, True),
         ("isolation", {"benchmarks": ["integer"]}, {"seconds": 1}, {"seconds": 5}, True),
@@ -141,3 +142,17 @@ def test_a_load_that_the_first_design_of_a_cell_has_not_is_named(further: dict[s
     with pytest.raises(PlanError, match="does not measure at 90 % of the throughput"):
         check_plan(plan, "my.toml")
     check_plan(plan.model_copy(update={"suite": {"forwarding": tuple(reversed(designs))}}), "my.toml")
+
+
+def test_two_existing_servers_of_one_name_in_two_designs_are_refused() -> None:
+    common = {"databases": [], "operations": ["single-write"]}
+    one, other = (
+        common | {"server": [{"name": "mine", "database": "postgresql", "uri": f"postgresql://127.0.0.1:{port}/db"}]}
+        for port in (5432, 5433)
+    )
+    plan = Plan.model_validate(
+        {"platform": [{"name": "a", "kind": "host"}], "reference": "a", "suite": {"storage": [one, other]}}
+    )
+    with pytest.raises(PlanError, match="another server of the name 'mine'"):
+        check_plan(plan, "my.toml")
+    check_plan(plan.model_copy(update={"suite": {"storage": (one, one)}}), "my.toml")

@@ -21,7 +21,7 @@ from virtgauge.plan.requirements import Requirement
 from virtgauge.platforms import KINDS, create, settings_model
 from virtgauge.platforms.base import Availability, Platform
 from virtgauge.suites.base import PLAIN_BENCH, Cell, Suite
-from virtgauge.suites.cell_settings import lost_loads, settings_of_cell
+from virtgauge.suites.cell_settings import lost_loads, other_servers, settings_of_cell
 from virtgauge.suites.registry import SUITES
 
 
@@ -243,6 +243,9 @@ def _unlike(first: tuple[Suite, Cell], second: tuple[Suite, Cell]) -> tuple[str,
         )
     theirs, ours = ({**settings_of_cell(suite.settings, cell), **cell.params} for suite, cell in (first, second))
     differs = next((name for name, value in ours.items() if theirs.get(name) != value), None)
+    if differs is None and other_servers(first[0].settings, second[0].settings, second[1]):
+        told = f": another design has another server of the name {second[1].factors['database']!r}"
+        return told, "one of them would not be measured: give each a name of its own"
     if differs is None and (loads := lost_loads(first[0].settings, second[0].settings)):
         told = f": the first design of the same cells does not measure at {loads[0]:g} % of the throughput"
         return told, "these cells are measured as the first design says: name all loads there"

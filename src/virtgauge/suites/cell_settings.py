@@ -13,6 +13,7 @@ from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import DesignScope, Plan
 from virtgauge.results.columns import Cell
 from virtgauge.suites.base import Cell as PlannedCell
+from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.isolation.benchmarks import uses_disk
 from virtgauge.suites.registry import SUITES
 
@@ -103,8 +104,17 @@ def settings_of_cell(section: BaseModel, cell: PlannedCell) -> Settings:
         value, concerns = getattr(section, name), _CONCERN.get((cell.suite, name))
         is_levels = isinstance(value, tuple) and (cell.suite, name) not in _NO_LEVELS and not concerns
         if not is_levels and name not in _SAY_NOTHING and (not concerns or concerns(cell.probe, cell.factors)):
-            found[name] = value
+            found[name] = section.strong if isinstance(section, ForwardingSettings) and name == "k" else value
     return found
+
+
+def other_servers(first: BaseModel, second: BaseModel, cell: PlannedCell) -> bool:
+    """Whether two designs of a cell of storage name different servers, that exist already, alike."""
+    one, other = (
+        [server for server in getattr(each, "server", ()) if server.name == cell.factors.get("database")]
+        for each in (first, second)
+    )
+    return one != other
 
 
 def lost_loads(first: BaseModel, second: BaseModel) -> list[float]:
