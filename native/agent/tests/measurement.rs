@@ -313,7 +313,7 @@ fn a_deadline_class_on_a_chosen_processor_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn cycles_of_an_hour_end_with_their_cancellation() {
+fn cycles_of_an_hour_end_within_two_seconds_of_their_cancellation() {
     let mut controller = Controller::greeted();
     for (number, kind) in ["sleep", "stall"].into_iter().enumerate() {
         let id = 2 * number as u64 + 1;
@@ -332,6 +332,6 @@ fn cycles_of_an_hour_end_with_their_cancellation() {
         let cancelled = Instant::now();
         controller.send("cancel", &[("id", (id + 1).into()), ("target", id.into())]);
         assert_eq!(text(controller.until_end_of(id).last().unwrap(), "code"), "cancelled");
-        assert!(cancelled.elapsed() < controller::PATIENCE, "{kind}");
+        assert!(cancelled.elapsed() < Duration::from_secs(2), "{kind}: {:?}", cancelled.elapsed());
     }
 }
