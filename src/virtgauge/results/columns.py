@@ -182,6 +182,10 @@ class Trials:
         """Which of :attr:`counted` are an arm's in a cell, by ascending block."""
         return self._counted_slices.get((cell, arm), slice(0, 0))
 
+    def counting_at(self, cell: Cell, arm: str) -> Integers:
+        """Places of the trials that count of an arm in a cell, by ascending block."""
+        return self.counted[self.counted_at(cell, arm)]
+
     def tried_at(self, cell: Cell, arm: str) -> Integers:
         """Places of every attempt of an arm in a cell, in the order of the ledger."""
         order, slices = self._by_place

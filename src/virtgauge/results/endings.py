@@ -55,7 +55,7 @@ class Endings:
         """How many attempts of an arm in some cells, or those that count, have each flag, the most frequent first."""
         trials, counts = self._trials, Counter[str]()
         for cell in cells:
-            rows = trials.counted[trials.counted_at(cell, arm)] if counted else trials.tried_at(cell, arm)
+            rows = trials.counting_at(cell, arm) if counted else trials.tried_at(cell, arm)
             for number in trials.number[rows].tolist():
                 if number in self.by_number:
                     counts.update(list(dict.fromkeys(flag.name for flag in self.by_number[number][0])))
@@ -65,7 +65,7 @@ class Endings:
         """The blocks whose trial that counts has one of these flags."""
         key = cell, arm, names
         if names and key not in self._flagged:
-            rows = self._trials.counted[self._trials.counted_at(cell, arm)]
+            rows = self._trials.counting_at(cell, arm)
             tried = zip(self._trials.block[rows].tolist(), self._tried(rows), strict=True)
             self._flagged[key] = [at for at, one in tried if not names.isdisjoint(flag.name for flag in one.flags)]
         return self._flagged.get(key, [])
@@ -79,7 +79,7 @@ class Endings:
     def failed(self, cell: Cell, arm: str) -> dict[int, str]:
         """The repetitions that were tried, last in vain because they failed, so that none of them counts; and how."""
         trials, rows = self._trials, self._trials.tried_at(cell, arm)
-        counted = set(trials.block[trials.counted[trials.counted_at(cell, arm)]].tolist())
+        counted = set(trials.block[trials.counting_at(cell, arm)].tolist())
         last = dict(zip(trials.block[rows].tolist(), rows.tolist(), strict=True))
         ended = STATUSES.index(TrialStatus.FAILED)
         places = {block: at for block, at in last.items() if block not in counted and trials.status[at] == ended}

@@ -172,7 +172,7 @@ class ResultTable:
 
     def numbers(self, cell: Cell, arm: str) -> dict[int, int]:
         """The trial that counts of each block, by its number in the ledger."""
-        rows = self.trials.counted[self.trials.counted_at(cell, arm)]
+        rows = self.trials.counting_at(cell, arm)
         return dict(zip(self.trials.block[rows].tolist(), self.trials.number[rows].tolist(), strict=True))
 
     # -- figures -----------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class ResultTable:
         """
         key = histogram, cell, arm
         if key not in self._pooled:
-            rows = self.trials.counted[self.trials.counted_at(cell, arm)]
+            rows = self.trials.counting_at(cell, arm)
             values = self._statistics.of(histogram, {"n"})["n"][rows]
             rows, enough = rows[values > 0], _FEWEST_POOLED
             of = rows.size
@@ -412,7 +412,7 @@ class ResultTable:
 
     def mean_ns(self, histogram: str, cell: Cell, arm: str) -> float | None:
         """The mean of all values of all repetitions, in nanoseconds; None without any."""
-        rows = self.trials.counted[self.trials.counted_at(cell, arm)]
+        rows = self.trials.counting_at(cell, arm)
         n, means = (self._statistics.of(histogram, {"mean"})[name][rows] for name in ("n", "mean"))
         total = np.nansum(n)
         return float(np.nansum(n * means) / total) if total else None
