@@ -133,9 +133,8 @@ class Judge:
         self, requirement: BoundRequirement, arm: str, cell: Cell, host: HostRecord | None, cells: int
     ) -> CellVerdict:
         table, measure = self._table, requirement.measure
-        below = dict.fromkeys(
-            table.endings.flagged(cell, arm, measure.below_by), 0.0
-        )  # so they count, whatever was tried
+        # At 0, so that they count, whatever was tried.
+        below = dict.fromkeys(table.endings.flagged(cell, arm, measure.below_by), 0.0)
         own = figures = _of_host({**below, **table.values(measure, cell, arm)}, host)
         numbers = table.numbers(cell, arm)
         trials = tuple(numbers[block] for block in own)

@@ -242,17 +242,17 @@ def _unlike(first: tuple[Suite, Cell], second: tuple[Suite, Cell]) -> tuple[str,
             "what is of machines as they are (policy_set_by_hand) belongs into a plan of its own",
         )
     theirs, ours = ({**settings_of_cell(suite.settings, cell), **cell.params} for suite, cell in (first, second))
-    differs = next((name for name, value in ours.items() if theirs.get(name) != value), None)
-    if differs is None and other_servers(first[0].settings, second[0].settings, second[1]):
+    for name, value in ours.items():
+        if (other := theirs.get(name)) != value:
+            told = f": another design has the same cells with {name} {other!r} in place of {value!r}"
+            return told, "one of them would not be measured: give both the same settings, or each a plan of its own"
+    if other_servers(first[0].settings, second[0].settings, second[1]):
         told = f": another design has another server of the name {second[1].factors['database']!r}"
         return told, "one of them would not be measured: give each a name of its own"
-    if differs is None and (loads := lost_loads(first[0].settings, second[0].settings)):
+    if loads := lost_loads(first[0].settings, second[0].settings):
         told = f": the first design of the same cells does not measure at {loads[0]:g} % of the throughput"
         return told, "these cells are measured as the first design says: name all loads there"
-    if differs is None:
-        return None
-    told = f": another design has the same cells with {differs} {theirs.get(differs)!r} in place of {ours[differs]!r}"
-    return told, "one of them would not be measured: give both the same settings, or each a plan of its own"
+    return None
 
 
 _PINNED = ("vcpu_cpus", "emulator_cpus", "iothread_cpus")

@@ -142,9 +142,8 @@ def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
             "kind": "host" if arm.name == context.table.reference else "virtual" if arm.is_virtual else "other",
             "hypervisor": arm.hypervisor,
         }
-        ceiling = "ceiling" in context.table.endings.flags(
-            [cell], arm.name, counted=True
-        )  # of the estimator: at least that
+        # Of the estimator: there is at least that.
+        ceiling = "ceiling" in context.table.endings.flags([cell], arm.name, counted=True)
         for measure in claim_file("bandwidth").measures:
             values = functools.partial(_values, context, cell, measure, arm.name)
             more = LIMITED if ceiling and measure == "median_mbps" else ""

@@ -13,16 +13,12 @@ from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import DesignScope, Plan
 from virtgauge.results.columns import Cell
 from virtgauge.suites.base import Cell as PlannedCell
-from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.isolation.benchmarks import uses_disk
 from virtgauge.suites.registry import SUITES
 
 Settings = Mapping[str, Any]
 
 _SAY_NOTHING = frozenset({"reservoir"})  # Settings that no figure depends on
-
-_NO_LEVELS = frozenset({("isolation", "cpus")})
-"""Settings of several values that all concern every cell, while other tuples are levels, which are in a cell's key."""
 
 _OWN_VECTORS = ("k=", "equal", "zipf", "worst")  # Of forwarding, by their names; another is the user's
 _OF_DISKS = ("disk_file_mib", "disk_sequential_kib", "disk_random_kib", "disk_mib")
@@ -53,6 +49,7 @@ _CONCERN: Mapping[tuple[str, str], Callable[[str, Mapping[str, str]], bool]] = {
     # what every design's figures are beside is a rate, which it has unasked, and of whichever measures it first
     **dict.fromkeys((("isolation", name) for name in ("seconds", "warmup_s", "slice_ms", "memory_mib")), _is_asked_for),
     ("isolation", "load_memory_block"): lambda probe, factors: factors.get("load", "").startswith("memory-"),
+    ("isolation", "cpus"): lambda probe, factors: True,
     ("isolation", "load_cache_block"): lambda probe, factors: factors.get("load") == "cache",
     ("isolation", "wake_period_us"): lambda probe, factors: factors.get("benchmark") == "wake",
     **dict.fromkeys((("isolation", name) for name in _OF_DISKS), _uses_disk),
@@ -65,7 +62,11 @@ _CONCERN: Mapping[tuple[str, str], Callable[[str, Mapping[str, str]], bool]] = {
     ("storage", "knee_steps"): lambda probe, factors: probe == "knee",
     ("storage", "crash_after_s"): lambda probe, factors: probe == "crash",
 }
-"""Settings of only some of a suite's cells: whether one concerns a cell, by its probe and levels. Others are of all."""
+"""Settings of only some of a suite's cells: whether one concerns a cell, by its probe and levels.
+
+Others are of all, but for tuples that are not named here: they hold levels, which are in a cell's key.
+"""
+_TOLD_BY = {("forwarding", "k"): "strong"}  # The property that says what a setting comes to, whichever way it is given
 
 
 def plan_of(manifest: Manifest) -> Plan | None:
@@ -101,10 +102,10 @@ def settings_of_cell(section: BaseModel, cell: PlannedCell) -> Settings:
     """What a design's section says of one of its cells, beyond the levels."""
     found = {}
     for name in type(section).model_fields:
-        value, concerns = getattr(section, name), _CONCERN.get((cell.suite, name))
-        is_levels = isinstance(value, tuple) and (cell.suite, name) not in _NO_LEVELS and not concerns
-        if not is_levels and name not in _SAY_NOTHING and (not concerns or concerns(cell.probe, cell.factors)):
-            found[name] = section.strong if isinstance(section, ForwardingSettings) and name == "k" else value
+        key, is_levels = (cell.suite, name), isinstance(getattr(section, name), tuple)
+        told = _CONCERN[key](cell.probe, cell.factors) if key in _CONCERN else not is_levels
+        if told and name not in _SAY_NOTHING:
+            found[name] = getattr(section, _TOLD_BY.get(key, name))
     return found
 
 
