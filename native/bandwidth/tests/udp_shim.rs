@@ -20,10 +20,12 @@ fn compiled(arguments: &[&str]) -> Vec<PathBuf> {
     let executable = Path::new(env!("CARGO_BIN_EXE_bandwidth"));
     // TARGET/TRIPLE/PROFILE/bandwidth; the folder is the one that the set-up builds the shim in.
     let folder = executable.ancestors().nth(3).unwrap().join("shared");
-    let output = Command::new(env!("CARGO"))
+    // Asked when it runs: a cache of builds is shared by checkouts, and the one that compiled this may be gone.
+    let of_cargo = |name| PathBuf::from(std::env::var_os(name).unwrap());
+    let output = Command::new(of_cargo("CARGO"))
         .args(arguments)
         .args(["--release", "--locked", "--message-format", "json-render-diagnostics"])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap())
+        .current_dir(of_cargo("CARGO_MANIFEST_DIR").parent().unwrap())
         .env("CARGO_TARGET_DIR", folder)
         .env("RUSTFLAGS", FLAGS)
         .output()
