@@ -48,9 +48,24 @@ def write_whole(target: Path, content: bytes) -> None:
         raise
 
 
+def root() -> int:
+    """The machine's root: in a user namespace that maps neither it nor nobody, as by ``unshare -r``, it is nobody, as
+    are all other users without a number there.
+    """
+    owner = Path("/").stat().st_uid
+    if owner == 0:
+        return 0
+    try:
+        mapped = Path("/proc/self/uid_map").read_text().splitlines()
+    except OSError:  # a kernel without such namespaces
+        return 0
+    ranges = [tuple(map(int, line.split())) for line in mapped]
+    return 0 if any(inside <= owner < inside + number for inside, _, number in ranges) else owner
+
+
 def is_firm(folder: os.stat_result) -> bool:
     """Whether what is in a folder can be renamed by root and this user alone."""
-    own = folder.st_uid in (0, os.geteuid())
+    own = folder.st_uid in (0, root(), os.geteuid())
     return own and (not folder.st_mode & 0o022 or bool(folder.st_mode & stat.S_ISVTX))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from virtgauge import cli
+from virtgauge import cli, folders
 from virtgauge.errors import UsageError
 from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import machine_to_ourselves
@@ -553,6 +553,18 @@ def test_a_state_folder_below_another_users_is_not_used(
     monkeypatch.setenv(STATE_VARIABLE, str(strangers_folder / "state"))
     with pytest.raises(UsageError, match=f"what is in {strangers_folder}\n"):
         Scope()
+
+
+@pytest.mark.usefixtures("root")
+def test_where_the_machine_belongs_to_nobody_a_state_folder_below_nobodys_is_used(
+    private_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in ``unshare -r``, whose namespace does not map the machine's root."""
+    os.chown(private_state.parent, 65534, 65534)
+    with pytest.raises(UsageError, match=f"what is in {private_state.parent}\n"):
+        make_state_root()
+    monkeypatch.setattr(folders, "root", lambda: 65534)
+    assert make_state_root() == private_state
 
 
 @pytest.mark.usefixtures("root")
