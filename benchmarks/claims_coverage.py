@@ -1,7 +1,8 @@
 """How often the engine of claims confirms or contradicts what stands exactly at its bound, relation by relation.
 
 At the bound either verdict is false: by the least change of the truth one of them would be, and one may be as far off
-as the other.  The figures are those of one arm, so that no identical arms (A/A) hold a verdict back.
+as the other.  Figures that are equal stand in no order: to contradict one is right.  The figures are those of one arm,
+so that no identical arms (A/A) hold a verdict back.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def true_verdict(name: str, tied: bool) -> Verdict | None:
         return Verdict.CONTRADICTED
     if name in (ALIKE, APART):
         return Verdict.CONFIRMED if name == ALIKE else Verdict.CONTRADICTED
-    if not tied:
+    if not tied and not name.startswith("order"):  # equal figures stand in none
         return None
     return Verdict.CONTRADICTED if name in STRICT else Verdict.CONFIRMED
 

@@ -132,7 +132,8 @@ the mean rate of what was watched, and nothing bounds what follows. Interrupts o
 anywhere in them, have the sharply bounded tail, of which no level is to be told.
 
 A conclusion of a paper stands exactly at its bound here, so that to confirm it is as false as to contradict it: the
-share is of both together, of twelve repetitions, or of any of the looks of a replay. Figures of a coarse clock are tied
+share is of both together, of twelve repetitions, or of any of the looks of a replay; equal figures stand in no order,
+and of these only the confirmed ones are false. Figures of a coarse clock are tied
 at the bound: they keep it, or, where more is claimed than the same, do not, and only the other verdict is false. At
 the looks of a replay one run of {looked} is judged; rank tests at the first two of its four, for more guests take long.
 

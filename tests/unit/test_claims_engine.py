@@ -537,6 +537,49 @@ def test_an_order(busy: float, noise: Sequence[float], expected: Verdict) -> Non
     assert verdict(ORDER, figure(busy, noise, load="busy"), figure(100, load="idle")) is expected
 
 
+UP_AND_DOWN = (0.996, 0.998, 1.0, 1.0, 1.001, 1.003)
+WIDER = (0.99, 0.995, 1.0, 1.0, 1.005, 1.015)
+
+
+@pytest.mark.parametrize(
+    ("busy", "noise", "expected"),
+    [(100, UP_AND_DOWN, CONTRADICTED), (100.5, SMALL, CONFIRMED), (100.5, WIDER, UNDECIDED)],
+)
+def test_figures_that_are_shown_to_be_alike_stand_in_no_order(
+    busy: float, noise: Sequence[float], expected: Verdict
+) -> None:
+    """An order that is shown is one, however small; an interval that reaches beyond 1 % shows neither."""
+    checked = heard(ORDER, [figure(busy, noise, load="busy"), figure(100, [1.0] * 6, load="idle")])
+    if noise is SMALL:
+        checked = heard(ORDER, [figure(busy, noise, load="busy"), figure(100, noise, load="idle")])
+    assert checked.verdict is expected
+    assert ("within 1 % of one another" in checked.evidence[0].text) is (expected is CONTRADICTED)
+
+
+def test_arms_that_identical_ones_do_not_tell_apart_stand_in_no_order_if_they_are_alike() -> None:
+    test = {**ORDER, "factor": "platform", "descending": ["guest", "host"]}
+    for apart, value, expected in ((1.005, 100.3, CONTRADICTED), (1.009, 100.8, UNDECIDED), (1.02, 101.5, UNDECIDED)):
+        assert heard(test, beside_identical(apart, value), of_arms=("platform",)).verdict is expected
+    unguarded = [
+        figure(100, UP_AND_DOWN, arm="kvm", platform="guest"),
+        figure(100, [1.0] * 6, arm="host", platform="host"),
+    ]
+    found = heard(test, unguarded, of_arms=("platform",))
+    assert found.verdict is CONTRADICTED
+    assert "within 1 % of one another; there were no identical arms (A/A)" in found.evidence[0].text
+
+
+def test_one_of_several_that_only_chance_may_have_put_below_stands_in_no_order_if_it_is_alike() -> None:
+    """As one of three its interval reaches over 1, by itself it does not; both lie within 1 %."""
+    noise = [0.9945, 0.997, 0.998, 0.998, 0.998, 0.998, 0.998, 0.998, 1.0005, 1.0005]
+    figures = [figure(150, [1.0] * 10, load="busy", function=name) for name in ("a", "b", "c")]
+    figures += [figure(100, [1.0] * 10, load="idle", function=name) for name in ("a", "b", "c")]
+    figures[0] = figure(100, noise, load="busy", function="a")
+    found = heard(ORDER, figures)
+    assert found.verdict is CONTRADICTED
+    assert "within 1 %" in found.evidence[0].text
+
+
 def test_an_order_of_figures_that_reach_zero_is_one_of_differences() -> None:
     assert verdict(ORDER, figure(10, load="busy"), figure(0, load="idle")) is CONFIRMED
 

@@ -2,8 +2,9 @@
 
 A figure with its interval agrees when the whole interval lies within the bounds, and disagrees when the whole interval
 lies outside; else it does not decide, nor where identical arms (A/A) may seem to differ by the margin, or the interval
-lacks the nominal confidence.  What one of several figures decides alone, it decides with the confidence for so many;
-and what one of several groups contradicts alone, with the confidence for so many groups.
+lacks the nominal confidence.  Figures that are shown to be alike stand in no order.  What one of several figures
+decides alone, it decides with the confidence for so many; and what one of several groups contradicts alone, with the
+confidence for so many groups.
 A paper's figure is taken as it is.  Emulated figures decide nothing, nor do those of different computers together.
 """
 
@@ -235,7 +236,8 @@ def _above(test: model.Order, figures: Figures, one: Figure, other: Figure, amon
     # Without a ratio something is zero, or early.
     has_ratio = figures.ratio(one, other).point is not None
     above = _at_least(1.0, "ratio", test.measure) if has_ratio else _at_least(0.0, "difference", test.measure)
-    return _comparison(above, figures, one, other, among)
+    judged = _comparison(above, figures, one, other, among)
+    return verdicts.of_order(judged, figures, one, other, among) if has_ratio else judged
 
 
 @functools.cache

@@ -120,6 +120,8 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure,
     return Evidence(text, agrees, measured=agrees is not None or not figures.exact, likely=likely)
 
 
+_NO_IDENTICAL = "; there were no identical arms (A/A) to judge it by"
+_NO_ORDER = 0.01  # Relative, and ours: what is shown to lie closer together than this stands in no order
 Bounds = tuple[float | None, float | None]  # The least and the most; None without one
 
 
@@ -171,7 +173,7 @@ def agreement_of(
             why = "; identical arms (A/A) may seem to differ by more than the margin"
             return WithinBounds(None, None, why, needed())
     lacking = of is not None and alone is not None and not figures.exact and not all(of.identical)
-    why = "; there were no identical arms (A/A) to judge it by" if lacking else ""
+    why = _NO_IDENTICAL if lacking else ""
     return WithinBounds(alone, surely, why, needed() if alone is None else None)
 
 
@@ -209,6 +211,30 @@ def _likely(
     needed = math.ceil(estimate.n * narrower**2)
     fewest = next(n for n in range(1, MOST_NEEDED) if attainable_confidence(n) >= wanted)
     return max(needed, fewest, estimate.n + 1) if needed <= MOST_NEEDED else None
+
+
+def of_order(judged: Judged, figures: Figures, one: Figure, other: Figure, among: int) -> Judged:
+    """What is said of an order of two figures, as one of so many: also that there is none where they are alike.
+
+    Else two that are equal would be open however often they are measured.  What identical arms (A/A) are apart may hide
+    as much of a difference.
+    """
+    evidence, ratio = judged.evidence, figures.firm(figures.ratio(one, other, among), among)
+    if evidence.agrees or judged.sure is not None or figures.exact or not evidence.measured:
+        return judged
+    most, apart = math.log1p(_NO_ORDER), one.arm != other.arm
+    if ratio.point and abs(math.log(ratio.point)) < most:  # more repetitions may show either
+        judged = judged._replace(evidence=dataclasses.replace(evidence, likely=None))
+    if ratio.low is None or ratio.high is None or ratio.low <= 0:
+        return judged
+    known = figures.identical(one, is_ratio=True) if apart else None
+    if max(-math.log(ratio.low), math.log(ratio.high)) + (known.seem if known else 0) > most:
+        return judged
+    why = f"; within {100 * _NO_ORDER:.0f} % of one another"
+    if evidence.agrees is None and apart and not all(one.identical):
+        why += _NO_IDENTICAL
+    found = dataclasses.replace(evidence, text=evidence.text + why, agrees=False, likely=None)
+    return judged._replace(evidence=found, sure=False)
 
 
 def of_extreme(
