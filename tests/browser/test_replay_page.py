@@ -32,6 +32,12 @@ def test_every_claim_is_shown_with_its_verdict_and_no_name_acts(tmp_path: Path, 
     assert row.locator(".verdict").first.inner_text() == "confirmed"
     assert "System Call ÷ TSC, Host, Idle System" in row.locator(".evidence li").first.inner_text()
     assert row.bounding_box() is not None
+    other = page.locator("#claims-storage > summary")
+    assert "not part of this run" in other.inner_text()
+    rows = page.locator("tr[id^='claim-storage-']")
+    assert not rows.first.is_visible(), "what was not measured is folded"
+    other.click()
+    assert rows.first.is_visible()
     # Nothing is wider than the page: a table that must be scrolled sideways would hide its verdicts.
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert page.evaluate("window.pwned") is None

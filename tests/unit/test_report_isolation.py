@@ -63,6 +63,12 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
     return built(tmp_path_factory.mktemp("isolation"), *designs, arms=isolation_arms())
 
 
+def test_where_sentences_tell_all_there_are_no_columns_of_dashes(usual: report.Report) -> None:
+    page = report.render_html(usual)
+    assert '<th scope="col" class="text">Answer</th></tr>' in page
+    assert "The figure that leads" not in page and "What may have been missed" not in page
+
+
 def test_without_a_policy_nothing_is_declared_beside_a_load(usual: report.Report) -> None:
     where = {"benchmark": "integer", "policy": "none"}
     alone = at(usual, "runc", "q", load="none", **where)

@@ -55,13 +55,13 @@ class Replay:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Over all parts."""
-        return counted(claim.verdict for part in self.parts for claim in part.claims)
+        """Over all parts that were measured."""
+        return counted(claim.verdict for part in self.parts if part.measured for claim in part.claims)
 
     @property
     def summary(self) -> str:
-        """``12 of 199 claims confirmed, 9 contradicted, 20 undecided here, 158 not testable here``."""
-        return in_words(self.counts)
+        """``5 of 26 claims confirmed, 10 contradicted, 5 undecided here, 6 not testable here``."""
+        return in_words(self.counts) if self.counts else "nothing was measured yet"
 
     @property
     def blocks(self) -> Iterator[Block]:
