@@ -266,6 +266,10 @@ def test_what_was_not_part_of_a_run_is_not_testable_there(papers_truth: Report) 
     assert "virtgauge run paper:storage" in report.render_html(papers_truth)
 
 
+def test_a_replay_that_has_just_begun_counts_nothing() -> None:
+    assert Replay((), (), None).summary == "nothing was measured yet"
+
+
 def test_a_run_that_is_no_replay_has_none(tmp_path: Path) -> None:
     built = report.build(synthetic_ledger(tmp_path / "run", replay_arms(), blocks=1))
     assert built.replay is None

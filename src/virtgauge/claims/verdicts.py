@@ -219,9 +219,10 @@ def of_order(judged: Judged, figures: Figures, one: Figure, other: Figure, among
     Else two that are equal would be open however often they are measured.  What identical arms (A/A) are apart may hide
     as much of a difference.
     """
-    evidence, ratio = judged.evidence, figures.firm(figures.ratio(one, other, among), among)
+    evidence = judged.evidence
     if evidence.agrees or judged.sure is not None or figures.exact or not evidence.measured:
         return judged
+    ratio = figures.firm(figures.ratio(one, other, among), among)
     most, apart = math.log1p(_NO_ORDER), one.arm != other.arm
     if ratio.point and abs(math.log(ratio.point)) < most:  # more repetitions may show either
         judged = judged._replace(evidence=dataclasses.replace(evidence, likely=None))
