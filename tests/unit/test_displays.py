@@ -15,8 +15,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from virtgauge.console.displays import BarDisplay, JsonDisplay, LinesDisplay, duration_text, output
+from virtgauge.console.displays import BarDisplay, JsonDisplay, LinesDisplay, output
 from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded, TrialProgress
+from virtgauge.results.quantities import running_time
 
 EVENTS = [
     RunStarted("r1", 2, 0),
@@ -116,6 +117,7 @@ SCRIPT = """
 import time
 from rich.console import Console
 from virtgauge.console.displays import BarDisplay
+from virtgauge.results.quantities import running_time
 from virtgauge.execution.progress import GuestStarting, RunStarted, TrialEnded, TrialProgress
 display = BarDisplay(Console(stderr=True))
 key = "b0003/qemu-microvm/timing/sleep_lateness/function=usleep,target_ns=100000,slack=default,load=cpu"
@@ -193,7 +195,7 @@ def test_the_bar_shows_trials_remaining_time_and_warnings_without_reading_markup
     ("seconds", "text"), [(None, "…"), (0, "0 s"), (59.6, "1 min 00 s"), (75, "1 min 15 s"), (3700, "1 h 01 min")]
 )
 def test_durations_read_as_people_say_them(seconds, text):
-    assert duration_text(seconds) == text
+    assert running_time(seconds) == text
 
 
 def measures(stdout, **environment):

@@ -200,6 +200,7 @@ def test_headlines_begin_with_the_worst_and_compare_degrees_with_the_reference(u
     assert "disk partly isolated; CPU time isolated." in headlines["host"].text
     assert headlines["runc"].tone is Tone.SAME
     assert headlines["gvisor"].tone is Tone.SLOWER
+    assert headlines["gvisor"].figures[0].name == "disk"  # By which it is worse; waking up is the worst, as on the host
     assert headlines["qemu"].tone is Tone.EMULATED
     assert headlines["qemu"].text.startswith("not ranked: ")
 

@@ -31,9 +31,9 @@ from virtgauge.execution.progress import (
     RunStarted,
     TrialEnded,
     TrialProgress,
-    duration_text,
 )
 from virtgauge.ledger.records import TrialStatus
+from virtgauge.results.quantities import running_time
 
 _UNBROKEN = 100_000  # Columns of what is no terminal: no line is broken, so that paths can be cut out
 WIDE = 120  # Columns from which on a bar names the trial under way
@@ -145,7 +145,7 @@ class BarDisplay(ProgressDisplay):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = live_bar(console, TextColumn("{task.fields[remaining]} left"))
-        self._task = self._progress.add_task("", remaining=duration_text(None))
+        self._task = self._progress.add_task("", remaining=running_time(None))
         self._arm = ""
         self._invalid = InvalidTrials()
 
@@ -180,7 +180,7 @@ class BarDisplay(ProgressDisplay):
         return self._console.width >= WIDE
 
     def _advance(self, event: RunStarted | TrialEnded) -> None:
-        remaining = duration_text(event.remaining_s)
+        remaining = running_time(event.remaining_s)
         self._progress.update(self._task, completed=event.trials_done, total=event.trials_total, remaining=remaining)
 
     def _print(self, text: str, *, warning: bool) -> None:
@@ -214,7 +214,7 @@ class LinesDisplay(ProgressDisplay):
                     self._line(told)
                 if time.monotonic() - self._last >= _LINE_EVERY_S or event.trials_done == event.trials_total:
                     self._last = time.monotonic()
-                    remaining = duration_text(event.remaining_s)
+                    remaining = running_time(event.remaining_s)
                     counted, self._counted = self._counted, str(self._invalid)
                     invalid = f"; not valid: {self._counted}" if self._counted != counted else ""
                     self._line(f"{event.trials_done}/{event.trials_total} trials, {remaining} left{invalid}")

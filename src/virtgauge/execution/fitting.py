@@ -12,11 +12,11 @@ from virtgauge.analysis.bounds import decisive_count, fewest_values, sign_test_c
 from virtgauge.analysis.estimate import attainable_confidence
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design, check_plan
-from virtgauge.execution.progress import duration_text
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, costs_file
 from virtgauge.execution.schedule import schedule, turns
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.model import Plan, without_platforms
+from virtgauge.results.quantities import running_time
 
 
 def duration_of(plan: Plan, design: Design, arms: Sequence[ArmRecord]) -> RemainingTime:
@@ -57,7 +57,7 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
     search.cut(search.designs)
     if not search.fits(search.plan):
         raise UsageError(
-            f"--minutes {minutes:g}: the least of {source} takes about {duration_text(search.seconds(search.plan))}",
+            f"--minutes {minutes:g}: the least of {source} takes about {running_time(search.seconds(search.plan))}",
             f"give {math.ceil(search.seconds(search.plan) / 60)} minutes, or fewer platforms (--platform)",
         )
     search.put_back()

@@ -7,17 +7,6 @@ import dataclasses
 from virtgauge.ledger.records import TrialRecord
 
 
-def duration_text(seconds: float | None) -> str:
-    """A remaining time as a person says it."""
-    if seconds is None:
-        return "…"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
 @dataclasses.dataclass(frozen=True)
 class RunStarted:
     """A run begins or goes on; ``remaining_s`` as :class:`TrialEnded` has it."""

@@ -20,9 +20,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from virtgauge.execution.progress import duration_text
 from virtgauge.folders import cache_root, write_whole
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.quantities import running_time
 from virtgauge.suites.base import Cell
 
 _MOST_REMEMBERED = 20_000
@@ -219,7 +219,7 @@ class RemainingTime:
             basis = "as its parts took on this machine before"
         elif of_kind > _KNOWN_SHARE:
             basis = "by what others of their kind took on this machine before"
-        return f"about {duration_text(self.expected)}, {basis}"
+        return f"about {running_time(self.expected)}, {basis}"
 
     def _every_platform_is_known(self) -> bool:
         """Whether each was met in a good part of what is to be done on it, or is remembered in all of it."""

@@ -13,6 +13,7 @@ import numpy as np
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Account, Cell, Integers
 from virtgauge.results.formatting import share
+from virtgauge.results.quantities import running_time
 
 _DIFFERS = 0.05  # Shares that are further apart can make a difference between arms
 _CHANCE = 0.05  # How often at most a run, in which the same is taken from all arms, looks as if there were a difference
@@ -149,8 +150,8 @@ def left_out_caveats(found: Sequence[LeftOut], tallies: Tallies) -> tuple[str, .
     listed = ", ".join(f"{number} for {name}" for name, number in whole.reasons.most_common())
     said = [
         f"Others used this machine meanwhile: parts of trials were left out and repeated ({listed}), "
-        f"{whole.left_out_ns / 1e9:.1f} s together; {whole.kept_ns / 1e9:.1f} s count. What guests did in the moments "
-        "left out is not in the figures."
+        f"{whole.left_out_ns / 1e9:.1f} s together; {running_time(whole.kept_ns / 1e9)} count. What guests did in the "
+        "moments left out is not in the figures."
     ]
     if (differ := left_out_differing(tallies)) is not None:
         where = f"{differ.suite}, load {differ.load}" if differ.load else differ.suite

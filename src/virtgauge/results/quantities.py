@@ -106,3 +106,14 @@ BY_UNIT: Mapping[str, Quantity] = {
     )
 }
 """Each by its base unit, which no two share."""
+
+
+def running_time(seconds: float | None) -> str:
+    """Seconds as a person says them of a run: ``12 min 05 s``, ``1 h 01 min``; an ellipsis for None."""
+    if seconds is None:
+        return "…"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

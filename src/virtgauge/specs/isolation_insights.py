@@ -165,14 +165,17 @@ def glance(context: Context) -> Iterator[Block]:
         Row((), arm.name, tuple(_kept_value(context, by_arm[arm.name, resource]) for resource in resources))
         for arm in context.own_arms
     )
+    tail = 100 * wake_tail(context.table)
+    late = f"Of waking up, how many times as late it is at the p{tail:.0f}. " if Resource.WAKE in resources else ""
     if resources:
         yield from table_of(
             "Share of the promise that is kept, beside the load that costs most",
             (),
             (resource.capitalize() if resource is not Resource.CPU else resource for resource in resources),
             rows,
-            "Where policies were tried, under that which protects the tested guest best. Of waking up, how many times "
-            f"as late it is at the p{wake_tail(context.table) * 100:.0f}. Emulated platforms are never ranked.",
+            "Where policies were tried, under that which protects the tested guest best. From "
+            f"{ISOLATED_FROM:.0%} on a resource counts as isolated, up to {FAIR_SHARE:.0%} as not isolated. {late}"
+            "Emulated platforms are never ranked.",
         )
 
 
@@ -224,9 +227,15 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
         if names := [one.resource.value for one in others if one.degree is degree]:
             parts.append(f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} {degree}")
     against_it = {one.resource: one.degree for one in known if one.arm.name == context.table.reference}
-    both = [(one.degree, against_it[one.resource]) for one in own if one.resource in against_it]
-    steps = [order.index(here) - order.index(there) for here, there in both if Degree.UNDECIDED not in (here, there)]
-    tone = Tone.SLOWER if min(steps, default=0) < 0 else Tone.FASTER if max(steps, default=0) > 0 else Tone.SAME
+
+    def better_by(one: Sentence) -> int:
+        """How many degrees better than on the reference; none where either is not decided."""
+        both = one.degree, against_it.get(one.resource, one.degree)
+        return 0 if Degree.UNDECIDED in both else order.index(both[0]) - order.index(both[1])
+
+    steps = [*map(better_by, own)]
+    tone = Tone.SLOWER if min(steps) < 0 else Tone.FASTER if max(steps) > 0 else Tone.SAME
+    own.sort(key=better_by, reverse=tone is Tone.FASTER)  # What the tone is of comes first
     return Said("; ".join(parts), tone, tuple(map(_measured, own)))
 
 
