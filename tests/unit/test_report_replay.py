@@ -23,9 +23,9 @@ from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
 from virtgauge.claims.papers import SOURCES, on_paper
-from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, verdict_of
+from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, counted, verdict_of
 from virtgauge.report import Report
-from virtgauge.report.replay import NOT_PART, Replay, ReplayedClaim, judge
+from virtgauge.report.replay import NOT_PART, Replay, ReplayedClaim, in_words, judge
 
 pytestmark = pytest.mark.slow
 
@@ -268,6 +268,17 @@ def test_what_was_not_part_of_a_run_is_not_testable_there(papers_truth: Report) 
 
 def test_a_replay_that_has_just_begun_counts_nothing() -> None:
     assert Replay((), (), None).summary == "nothing was measured yet"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "told"),
+    [
+        ((1, 2, 3, 0), "1 of 6 testable claims confirmed, 2 contradicted, 3 undecided here"),
+        ((5, 10, 5, 6), "5 of 20 testable claims confirmed, 10 contradicted, 5 undecided here; 6 not testable here"),
+    ],
+)
+def test_claims_are_counted_among_those_that_could_be_tested(verdicts: tuple[int, ...], told: str) -> None:
+    assert in_words(counted(one for one, number in zip(Verdict, verdicts, strict=True) for _ in range(number))) == told
 
 
 def test_a_run_that_is_no_replay_has_none(tmp_path: Path) -> None:

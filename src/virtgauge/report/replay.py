@@ -60,7 +60,7 @@ class Replay:
 
     @property
     def summary(self) -> str:
-        """``5 of 26 claims confirmed, 10 contradicted, 5 undecided here, 6 not testable here``."""
+        """``5 of 20 testable claims confirmed, 10 contradicted, 5 undecided here; 6 not testable here``."""
         return in_words(self.counts) if self.counts else "nothing was measured yet"
 
     @property
@@ -80,10 +80,12 @@ class Replay:
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """How many claims have each verdict."""
-    (first, confirmed), *others = counts.items()
-    rest = ", ".join(f"{number} {verdict}" for verdict, number in others)
-    return f"{confirmed} of {sum(counts.values())} claims {first}, {rest}"
+    """How many claims have each verdict, of those that could be tested; and how many could not."""
+    *tested, (untestable, left) = counts.items()
+    (first, confirmed), *others = tested
+    rest = "".join(f", {number} {verdict}" for verdict, number in others)
+    apart = f"; {left} {untestable}" if left else ""
+    return f"{confirmed} of {sum(number for _, number in tested)} testable claims {first}{rest}{apart}"
 
 
 def told_hearings(claim: ReplayedClaim) -> list[Hearing]:
