@@ -32,7 +32,7 @@ run: $(RUNTIME) ## set up what the quick preset needs, then measure host, contai
 
 .PHONY: test
 test: PARTS += databases libvirt
-test: setup libvirt lint test-rust pytest ## set up, lint, and meet every platform, suite and fault once (twenty minutes from nothing)
+test: setup libvirt lint test-rust pytest ## set up, lint, and meet every platform, suite and fault once (half an hour from nothing)
 
 # Three at a time, on two cores: one runs while another waits for a time-out or a worker of its own.
 .PHONY: test-quick
