@@ -202,6 +202,11 @@ def test_all_trials_can_be_opened_and_filtered(browser: Browser, usual: Path) ->
     rows = page.locator("#trial-rows tr").all_inner_texts()
     assert rows
     assert all("invalid" in row and "gVisor" in row for row in rows)
+    colours = "rows => [...new Set(rows.map(row => getComputedStyle(row).backgroundColor))]"
+    invalid = page.eval_on_selector_all("#trial-rows tr", colours)
+    page.fill("#trial-filter", "gvisor")
+    valid = page.eval_on_selector_all("#trial-rows tr.status-valid", colours)
+    assert len(invalid) == len(valid) == 1 and invalid != valid
     context.close()
 
 

@@ -72,7 +72,7 @@
     const showMore = () => {
       for (const i of matching.slice(shown, shown + PAGE)) {
         const row = body.insertRow();
-        row.className = "status-" + (texts[columns.status[i]] === "valid" ? "valid" : "spoilt");
+        row.className = "status-" + texts[columns.status[i]];
         fields(i).forEach((text, column) => {
           const cell = row.insertCell();
           cell.textContent = text;
