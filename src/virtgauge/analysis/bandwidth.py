@@ -26,7 +26,7 @@ def rate_bps(text: str) -> float:
 
 
 def rate_text(bps: float) -> str:
-    """The same for people, with four digits."""
+    """A rate for people, with four digits: ``93.27 Mbit/s``."""
     for unit, factor in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if abs(bps) >= factor:
             return f"{bps / factor:.4g} {unit}"

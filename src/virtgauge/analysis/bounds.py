@@ -46,7 +46,7 @@ MOST_MORE = 1000  # Beyond so many further repetitions it is said that they are 
 
 
 class Outcome(enum.StrEnum):
-    """Of a requirement."""
+    """How a requirement is decided."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -81,7 +81,7 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """On one cell."""
+    """What is decided on one cell."""
 
     outcome: Outcome  # of the figures alone
     estimate: Estimate  # the median with the interval that decided
@@ -116,7 +116,7 @@ def decisive_count(n: int, confidence: float) -> int | None:
 
 @functools.cache
 def sign_test_count(n: int, confidence: float) -> int | None:
-    """The same where the number of values was fixed beforehand."""
+    """How many values a sign test needs where their number was fixed beforehand."""
     tail = (1 - confidence) / 2
     return next((k for k in range((n + 1) // 2, n + 1) if special.bdtrc(k - 1, n, 0.5) <= tail), None)
 

@@ -111,12 +111,12 @@ class Resolution:
 
     @property
     def smallest(self) -> float | None:
-        """In the direction in which it resolves more."""
+        """The least that it resolves, in the direction in which that is less."""
         return None if self.higher is None or self.lower is None else min(self.higher, self.lower)
 
     @property
     def widest(self) -> float:
-        """In the other direction; without bound where no difference could be shown."""
+        """The least that it resolves in the other direction; without bound where no difference could be shown."""
         return math.inf if self.higher is None or self.lower is None else max(self.higher, self.lower)
 
 

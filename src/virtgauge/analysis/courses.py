@@ -42,7 +42,7 @@ _REFILL = re.compile(r"function=(sched_cfs|sched_rt|dl_task)_\w*timer")
 
 
 class Part(NamedTuple):
-    """Of a lateness."""
+    """A part of a lateness."""
 
     cause: str
     by: str  # whom or what, by its name; empty where there is none
@@ -343,7 +343,7 @@ class SandboxCourse(Followed):
         return self._asleep(at_ns, of_each.get(BLOCKED, {}))
 
     def _asleep(self, at_ns: int, blocked: Mapping[int, Course]) -> tuple[str, str]:
-        """Where none can run."""
+        """What the processor waits for where no thread can run."""
         if not self._wakings:
             return UNKNOWN, "asleep"
         waking = self._wakings[0]
@@ -356,7 +356,7 @@ class SandboxCourse(Followed):
 
 
 class _Waking(NamedTuple):
-    """Of a thread that sleeps."""
+    """The waking of a thread that sleeps."""
 
     place: int  # among the events
     pid: int

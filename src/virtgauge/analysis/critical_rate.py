@@ -169,7 +169,7 @@ def _step(likely: Values, longest: float) -> float:
 
 
 def _log_likelihood(shape: _Shape, models: Values, counts: Values) -> Values:
-    """Of the frames that each trial lost."""
+    """Log-likelihood of each model, given the frames that each trial lost."""
     load, at = np.unique(counts[:, 0], return_inverse=True)
     seconds, lost, number = counts[:, 1], counts[:, 2], counts[:, 3]
     mrr, spread, background = models[:, :1], np.exp(models[:, 1:2]), np.exp(models[:, 2:3])
@@ -229,7 +229,7 @@ def _log_tail(x: Values) -> Values:
 
 
 def _log_erf(load: Values, mrr: Values, spread: Values) -> Values:
-    """The same with the normal distribution's curve."""
+    """The logarithm of the loss with the normal distribution's curve."""
     return np.log(spread) + _log_minus(_log_tail((load - mrr) / spread), _log_tail(-mrr / spread))
 
 
@@ -242,7 +242,7 @@ def _second_logistic(x: Values) -> Values:
 
 
 def _second_normal(x: Values) -> Values:
-    """The same with the normal distribution."""
+    """What :func:`_second_logistic` is of the logistic distribution, of the normal one."""
     below, above = np.clip(x, -20.0, 0.0), np.maximum(x, 0.0)
     root = 1 / math.sqrt(math.pi)
     left = ((below**2 + 0.5) * special.erfcx(-below) + below * root) / (below * special.erfcx(-below) + root)

@@ -94,7 +94,7 @@ def midranks(values: Values) -> Values:
 
 
 def _midranks_within(values: Values, groups: Whole) -> Values:
-    """The same within each group; ``groups`` are their numbers, ascending."""
+    """Mid-ranks within each group; ``groups`` are their numbers, ascending."""
     order = np.lexsort((values, groups))
     starts, counts = _runs(groups, values[order])
     ranks = np.empty(values.size)
@@ -111,7 +111,7 @@ def _runs(*keys: npt.NDArray[np.generic]) -> tuple[Whole, Whole]:
 
 
 def _midranks_of_rows(values: Values) -> Values:
-    """The same within each row, of few columns; shape (rows, columns)."""
+    """Mid-ranks within each row, of few columns; shape (rows, columns)."""
     others, own = values[:, None, :], values[:, :, None]
     return np.asarray(((others < own).sum(axis=2) + (others <= own).sum(axis=2) + 1) / 2)
 
@@ -166,7 +166,7 @@ def _pooled(samples: Sequence[Mapping[int, float]]) -> tuple[Whole, Whole, Value
 
 
 def _means(units: Whole, values: Values) -> Values:
-    """Of each column the means of each unit's values, by unit."""
+    """The means of each unit's values in each column, by unit."""
     places = _places(units)
     return np.array([np.bincount(places, column) for column in values.T]) / np.bincount(places)
 

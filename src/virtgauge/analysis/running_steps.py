@@ -93,7 +93,7 @@ def window_beside(place: int, start: int, stop: int) -> tuple[slice, slice]:
 
 
 def _p_values(rows: Values, place: int, start: int, stop: int) -> Values:
-    """Of several series as long as each other, at one place."""
+    """The p of several series as long as each other, at one place."""
     before, after = (rows[:, part] for part in window_beside(place, start, stop))
     return _compared(before, after) if min(before.shape[1], after.shape[1]) >= LEAST else np.ones(len(rows))
 

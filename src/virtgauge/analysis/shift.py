@@ -96,7 +96,7 @@ def signed_rank_distribution(doubled_ranks: tuple[int, ...]) -> Values:
 
 @functools.cache
 def interval_place(m: int, n: int, nominal: float) -> tuple[int, float]:
-    """Of the m·n differences of m + n values."""
+    """The place of an interval's end among the sorted m·n differences of m + n values, and its confidence."""
     small, total = min(m, n), m + n
     if 1 - least_p(m, n) <= nominal:
         return 0, 1 - least_p(m, n)
@@ -112,7 +112,7 @@ def interval_place(m: int, n: int, nominal: float) -> tuple[int, float]:
 
 @functools.cache
 def _paired_place(n: int, nominal: float) -> tuple[int, float]:
-    """Of the means of all pairs of n differences."""
+    """The same place among the sorted means of all pairs of n differences, and its confidence."""
     if attainable_confidence(n) <= nominal:
         return 0, attainable_confidence(n)
     return _place(signed_rank_distribution(tuple(range(2, 2 * n + 1, 2)))[::2], nominal)
@@ -303,7 +303,7 @@ def judge(change: Shifted, p_adjusted: float | None, bounds: Bounds) -> Judged:
         return Judged(Outcome.NOT_SHOWN, estimate.method, needed)
 
     def scale(value: float) -> float:
-        """On which 0 is no change."""
+        """A figure on the scale on which 0 is no change."""
         return math.log(value) if change.by_ratio else value
 
     margin = math.log1p(bounds.margin) if change.by_ratio else bounds.margin * abs(bounds.base)

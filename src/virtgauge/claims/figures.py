@@ -51,11 +51,11 @@ class Figure:
 
     @property
     def point(self) -> float:
-        """For sorting: figures of this table have one."""
+        """The estimate's point, for sorting: figures of this table have one."""
         return self.estimate.point or 0.0
 
     def level(self, factor: str) -> Level | None:
-        """Of a factor; None where it has none here."""
+        """The level of a factor; None where it has none here."""
         return self._every_level.get(factor)
 
     @functools.cached_property
@@ -219,7 +219,7 @@ class Figures:
         return _opened(paired_ratio(one.values, other.values, wanted), one, other, 0.0)
 
     def difference(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
-        """The same."""
+        """The difference of two figures, paired as their ratio is."""
         if self.exact:
             return exact(one.point - other.point, one.estimate.unit)
         wanted, unit = self.wanted(among), one.estimate.unit

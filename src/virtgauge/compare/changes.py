@@ -35,7 +35,7 @@ from virtgauge.results.measure import Better, Measure
 
 @dataclasses.dataclass(frozen=True)
 class Criteria:
-    """By what a change is judged."""
+    """What a change is judged by."""
 
     nominal: float  # confidence of the intervals; what it lacks to 1 is the level of the whole family of comparisons
     equivalent: float  # the largest change that does not matter, as a share; 0 when every change does

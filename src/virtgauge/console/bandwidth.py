@@ -174,7 +174,7 @@ def pacing_sweep(
 
 
 def _options(**given: object) -> list[str]:
-    """As the program takes them; None: not given."""
+    """Options as the program takes them; what is None was not given."""
     pairs = (("--" + name.replace("_", "-"), str(value)) for name, value in given.items() if value is not None)
     return [word for pair in pairs for word in pair]
 

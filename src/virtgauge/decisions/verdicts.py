@@ -56,7 +56,7 @@ class CellVerdict:
 
     @property
     def cell(self) -> Cell:
-        """As the figures are addressed."""
+        """The cell by which the figures are addressed."""
         return Cell(self.suite, self.probe, tuple(self.factors.items()))
 
 

@@ -166,7 +166,7 @@ def _machine(manifest: Manifest) -> str:
 
 
 def _facts(manifest: Manifest, host: str) -> Mapping[str, Mapping[str, str]]:
-    """Of each host, by its name in the levels."""
+    """What is recorded of each host, by its name in the levels."""
     arms = [arm for arm in manifest.arms if arm.role != "aa"]
     hosts = {one.name: one.fingerprint for one in manifest.hosts} or {host: manifest.fingerprint}
     return {name: dict(recorded_facts(manifest, fingerprint, arms)) for name, fingerprint in hosts.items()}

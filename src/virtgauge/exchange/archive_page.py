@@ -289,7 +289,7 @@ def _said(found: ArchiveSeries, one: Series) -> str:
 
 
 def _confidences(series: Iterable[Series]) -> str:
-    """At what confidence the intervals of their figures are."""
+    """The confidences of the intervals of their figures."""
     known = {one for own in series for _, _, one, _ in own.ends if one is not None}
     if not known or not all(map(math.isfinite, known)):
         return ""

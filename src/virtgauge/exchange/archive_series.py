@@ -69,7 +69,7 @@ class Series(Course):
     ended: bool = False  # whether the newest runs have none of it
 
     def level(self, place: int) -> Estimate:
-        """Of one run, by its place in the series."""
+        """The level of one run, by its place in the series."""
         low, high, confidence, number = self.ends[place]
         unit, how = self.measure.quantity.unit, "median of the repetitions"
         return Estimate(float(self.levels[place]), low, high, confidence, number, unit, how)
@@ -121,7 +121,7 @@ class RunLine:
 
     @property
     def dated(self) -> str:
-        """With its date, where the name does not say it."""
+        """The run's name, with its date where the name does not say it."""
         known = self.date in self.label or self.date.replace("-", "") in self.label
         return self.label if known else f"{self.label} ({self.date})"
 
@@ -141,7 +141,7 @@ class ArchiveSeries:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """In the order in which they come."""
+        """The hosts, in the order in which they come."""
         return tuple(dict.fromkeys(one.host for one in self.series))
 
     @property

@@ -102,7 +102,7 @@ class Course:
 
     @property
     def scaled(self) -> Values:
-        """On a scale on which a change is a difference."""
+        """The levels on a scale on which a change is a difference."""
         return np.log(self.levels) if self.by_ratio else self.levels
 
 

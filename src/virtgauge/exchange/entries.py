@@ -59,7 +59,7 @@ class Entry(BaseModel, extra="forbid", frozen=True):
 
     @property
     def paths(self) -> set[str]:
-        """Of all its files, below the archive's root."""
+        """The paths of all its files, below the archive's root."""
         return {one.path for one in self.files} | ({self.levels} if self.levels else set())
 
 

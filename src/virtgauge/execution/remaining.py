@@ -57,7 +57,7 @@ class RememberedCosts:
                 self._seconds = {str(key): float(value) for key, value in found.items() if float(value) >= 0}
 
     def get(self, key: str) -> float | None:
-        """Of a part; None where it was never met."""
+        """How many seconds a part took; None where it was never met."""
         return self._seconds.get(key)
 
     def keep(self, seconds: Mapping[str, float]) -> None:

@@ -96,7 +96,7 @@ class Assistance:
 
 @dataclasses.dataclass(frozen=True)
 class Tester:
-    """Where the tester of a batch is launched."""
+    """The host on which the tester of a batch is launched."""
 
     host: str  # what the plan calls it
     address: str  # of its server of peers

@@ -30,7 +30,7 @@ _ACCOUNT_BYTES = 4096  # More than either version's account has
 
 @dataclasses.dataclass(frozen=True)
 class Hierarchies:
-    """Where the cgroup file systems of this machine are mounted."""
+    """The places at which the cgroup file systems of this machine are mounted."""
 
     v1: dict[str, Path]  # mount point by controller name (``cpuacct``, ``freezer``, …)
     v2: Path | None  # mount point of the unified tree, with or without controllers; None where there is none

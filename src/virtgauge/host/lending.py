@@ -151,7 +151,7 @@ def give_back(record: Path) -> list[str]:
 
 
 def give_all_back(scope_folder: Path) -> list[str]:
-    """The same of all that a scope was lent."""
+    """Give back all that a scope was lent; lines for people, also of what could not be given back."""
     return [line for record in _records(scope_folder) for line in give_back(record)]
 
 
@@ -166,7 +166,7 @@ def _records(scope_folder: Path) -> list[Path]:
 
 
 def _inside(namespace: str, work: Callable[[], _Result]) -> _Result:
-    """In a thread that enters a namespace and ends with it."""
+    """Do work in a thread that enters a namespace and ends with it."""
 
     def enter() -> _Result:
         with Path(namespace).open() as opened:

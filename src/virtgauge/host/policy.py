@@ -164,7 +164,7 @@ def commands(policy: Policy, hypervisor: Hypervisor, target: Target) -> Commands
 
 
 def _options(options: Mapping[str, object]) -> str:
-    """Those that have a value."""
+    """The options that have a value, as one line."""
     return " ".join(f"{name} {value}" for name, value in options.items() if value is not None)
 
 

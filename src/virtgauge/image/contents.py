@@ -41,15 +41,15 @@ class SerialChannel:
             raise UsageError(f"{self.device!r} is no serial line of a guest", "such as /dev/ttyS0, or /dev/hvc0 on Xen")
 
     def words(self) -> tuple[str, ...]:
-        """For the kernel's command line."""
+        """Words for the kernel's command line."""
         return (f"virtgauge.channel=serial:{self.device}",)
 
     def files(self) -> Mapping[str, bytes]:
-        """For the first root file system, by path without a leading slash."""
+        """Files for the first root file system, by path without a leading slash."""
         return {}
 
     def describe(self) -> dict[str, str]:
-        """For the record; no secret is in it."""
+        """What the record says of the channel; no secret is in it."""
         return {"kind": "serial", "device": self.device}
 
 
@@ -193,7 +193,7 @@ class Contents:
         return uuid.UUID(bytes=drawn[:16], version=4)
 
     def number(self, purpose: str) -> int:
-        """The same in 32 bits, where a format wants those."""
+        """A number of 32 bits for such a place: the same for the same contents."""
         return int.from_bytes(hashlib.sha256(f"{self.digest} {purpose}".encode()).digest()[:4], "little")
 
     def record_text(self) -> bytes:

@@ -385,7 +385,7 @@ class Ledger:
         return sorted(n for (n,) in self.rows(asked, self.blocks) if self.samples_path(n).name not in there)
 
     def samples_caveats(self) -> list[str]:
-        """In words which trials' raw values are missing, where any are."""
+        """Which trials' raw values are missing, in words; nothing where none are."""
         if not (lost := self.lost_samples()):
             return []
         more = [f"{len(lost) - _LOST_NAMED} more"] * (len(lost) > _LOST_NAMED)
@@ -451,7 +451,7 @@ def _refused(path: Path, error: sqlite3.Error, problem: str) -> VirtgaugeError:
 
 @functools.cache
 def _columns() -> dict[str, tuple[Any, ...]]:
-    """Of each table of a new ledger its columns."""
+    """The columns of each table of a new ledger."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(f"{_SCHEMA}; {_STATISTICS_TABLE}")
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()

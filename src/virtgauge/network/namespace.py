@@ -84,7 +84,7 @@ class Namespace:
         return in_thread(inside)
 
     def netlink(self, work: Callable[[IPRoute], _Result]) -> _Result:
-        """The same with a netlink socket of the namespace."""
+        """Do something with a netlink socket of the namespace, and give back its result (or raise its error)."""
 
         def inside() -> _Result:
             with IPRoute() as route:

@@ -19,7 +19,7 @@ from virtgauge.plan.requirements import Budget, Requirement, load_profile
 
 
 class DesignScope(Section):
-    """For which platforms a design is measured."""
+    """The platforms for which a design is measured."""
 
     platforms: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Names of the platforms that are measured; all of the plan by default."""

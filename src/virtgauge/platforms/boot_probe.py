@@ -40,7 +40,7 @@ async def said_version(program: Path) -> str | None:
 
 
 def installed(program: str, title: str, remedy: str) -> Path:
-    """Where a program is.  Raises UnavailableError: nowhere on PATH."""
+    """The path of a program.  Raises UnavailableError: it is nowhere on PATH."""
     if (found := find_program(program)) is None:
         raise UnavailableError(f"{title} is not installed", remedy)
     return found

@@ -130,7 +130,7 @@ class BootedKernel:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """On which a boot's verdict depends (:func:`virtgauge.platforms.boot_probe.judge`)."""
+        """What a boot's verdict depends on (:func:`virtgauge.platforms.boot_probe.judge`)."""
         return (self.sha256, str(self.modules), self.initrd_sha256 or "", *self.words)
 
 

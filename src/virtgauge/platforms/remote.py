@@ -303,7 +303,7 @@ class PeerServer:
 
 
 async def _relay(*ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-    """Until one of the two ends is gone."""
+    """Copy both ways until one of the two ends is gone."""
     copies = [asyncio.ensure_future(_copy(*way)) for way in ways]
     try:
         await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)

@@ -212,5 +212,5 @@ def canonical(name: str) -> str:
 
 
 def module_name(path: Path) -> str:
-    """The same by its file, ``NAME.ko`` or compressed."""
+    """The name of a module by its file, ``NAME.ko`` or compressed."""
     return canonical(path.name.partition(".ko")[0])

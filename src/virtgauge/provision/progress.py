@@ -43,7 +43,7 @@ Progress = Callable[[str], None]  # Is told what a step is doing now, in place o
 
 
 def silence(_text: str) -> None:
-    """For callers that show progress of their own, or none."""
+    """Show nothing: for callers that show progress of their own, or none."""
 
 
 class SetUpDisplay:

@@ -152,7 +152,7 @@ class GoProgram:
 
     @functools.cached_property
     def version(self) -> str:
-        """Of the module that its command belongs to."""
+        """The version of the module that its command belongs to."""
         required = re.findall(r"^\s(\S+) (v\S+)", (self.modules / self.name / "go.mod").read_text(), re.MULTILINE)
         return next(str(version) for module, version in required if f"{self.package}/".startswith(f"{module}/"))
 

@@ -137,7 +137,7 @@ class BandwidthFigure(_Row):
 
     @property
     def error(self) -> float:
-        """Of the median, as a share of what was available."""
+        """The error of the median, as a share of what was available."""
         return self.median / (self.capacity - self.cross) - 1
 
 
@@ -177,7 +177,7 @@ class ForwardingFigure(_Row):
 
     @property
     def load(self) -> float | None:
-        """In bit/s, at which it holds; None: at the throughput."""
+        """The load in bit/s at which it holds; None: the throughput."""
         found = re.search(r"at (\d+) Mbit/s", self.condition)
         return float(found[1]) * 1e6 if found else None
 

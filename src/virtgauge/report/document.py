@@ -39,7 +39,7 @@ class Document:
     confidence: float  # of its intervals, nominal
 
     def html(self) -> str:
-        """As one HTML file that needs no network."""
+        """The document as one HTML file that needs no network."""
         page = Page(self.arms, self.confidence)
         return page.whole(
             "document.html",

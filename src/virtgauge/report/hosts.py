@@ -94,7 +94,7 @@ class HostFindings:
 
     @property
     def differing(self) -> tuple[HostRow, ...]:
-        """Those in which they do."""
+        """The rows in which hosts differ."""
         return tuple(row for row in self.rows if row.test is not None and row.test.differ)
 
     @property

@@ -47,7 +47,7 @@ _OUTCOMES = {Outcome.PASS: ("✓", "green"), Outcome.FAIL: ("✗", "red"), Outco
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a run is, as one types it."""
+    """The place of a run, as one types it."""
 
     run: str  # its folder
     page: str  # its HTML report
@@ -229,13 +229,13 @@ def _more(number: int, what: str, width: int, full: str) -> list[Text]:
 
 
 def _cut(text: str, width: int, style: str = "") -> Text:
-    """In one row."""
+    """A text in one row, cut where it is too long."""
     line = Text(text, style=style)
     line.truncate(width, overflow="ellipsis")
     return line
 
 
 def _wrapped(text: str, width: int, style: str) -> list[Text]:
-    """In two rows at most."""
+    """A text in two rows at most."""
     rows = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=2, placeholder=" …")
     return [_cut(row, width, style) for row in rows]

@@ -35,12 +35,12 @@ class LeftOut:
 
     @property
     def takes(self) -> int:
-        """That were left out."""
+        """How many takes were left out."""
         return self.reasons.total()
 
     @property
     def share(self) -> float:
-        """Of the time that was measured."""
+        """What was left out as a share of the time that was measured."""
         return self.left_out_ns / (self.left_out_ns + self.kept_ns) if self.left_out_ns else 0.0
 
     @property
@@ -98,7 +98,7 @@ class Tallies:
 
 
 def left_out_by_arm(arms: Iterable[ArmRecord], tallies: Tallies) -> tuple[LeftOut, ...]:
-    """For every arm whose trials could be repeated in parts."""
+    """What was left out, for every arm whose trials could be repeated in parts."""
     of_arm = {
         arm.name: [of_arms[arm.name] for of_arms in tallies.groups.values() if arm.name in of_arms] for arm in arms
     }

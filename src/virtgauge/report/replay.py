@@ -55,7 +55,7 @@ class Replay:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Over all parts that were measured."""
+        """How many conclusions have each verdict, over all parts that were measured."""
         return counted(claim.verdict for part in self.parts if part.measured for claim in part.claims)
 
     @property

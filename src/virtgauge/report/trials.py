@@ -66,7 +66,7 @@ class TrialLines:
                 yield place, arm, rows.size, valid, int(np.nansum(samples[rows]))
 
     def invalid(self) -> Iterator[TrialLine]:
-        """Those that do not count."""
+        """The trials that do not count."""
         places = np.flatnonzero(self._trials.status != STATUSES.index(TrialStatus.VALID))
         return (self[place] for place in places.tolist())
 

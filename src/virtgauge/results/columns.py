@@ -42,7 +42,7 @@ class Cell(NamedTuple):
         return ";".join([self.probe, *(f"{factor}={level}" for factor, level in sorted(self.levels))])
 
     def at(self, **levels: str) -> Cell:
-        """The same cell with other levels."""
+        """This cell with other levels."""
         return Cell(self.suite, self.probe, tuple({**self.factors, **levels}.items()))
 
 
@@ -95,7 +95,7 @@ class Account(NamedTuple):
         return made._replace(steal_processors=np.where(np.isnan(own), every, own))
 
     def at(self, places: Integers) -> Account:
-        """Of some of the trials."""
+        """The account of some of the trials."""
         return Account._make(column[places] for column in self)
 
 
@@ -163,7 +163,7 @@ class Trials:
         return {status.value: n for status, n in sorted(zip(STATUSES, counts, strict=True)) if n}
 
     def _slices(self, places: Integers) -> dict[tuple[Cell, str], slice]:
-        """Of ascending places those of each cell and arm."""
+        """The places of each cell and arm, of ascending ones."""
         found, starts = np.unique(places, return_index=True)
         ends = [*starts.tolist(), places.size]
         keys = [(self.cells[place // len(self.arms)], self.arms[place % len(self.arms)]) for place in found.tolist()]
@@ -210,7 +210,7 @@ class Mark(NamedTuple):
 
 
 def read_marks(ledger: Ledger) -> Iterator[Mark]:
-    """Of every trial, in the order of :class:`Trials`."""
+    """The marks of every trial, in the order of :class:`Trials`."""
     rows = ledger.rows(
         "SELECT trial_id, key, platform, started_at, elapsed_ns FROM trials WHERE block BETWEEN ? AND ? "
         "ORDER BY trial_id",

@@ -91,7 +91,7 @@ class Endings:
         return next(self._tried(self._trials.tried_at(cell, arm)[-1:]), None)
 
     def ending(self, cell: Cell, arm: str) -> str:
-        """The same in words: ``failed: the guest died``."""
+        """How a trial ended, in words: ``failed: the guest died``."""
         last = self.last(cell, arm)
         return "not tried" if last is None else _ended(last)
 
@@ -104,7 +104,7 @@ class Endings:
 
     @functools.cached_property
     def _begun_in_vain(self) -> frozenset[int]:
-        """By number."""
+        """Trials, by number, that took time and brought nothing."""
         rows = self._ledger.rows(
             "SELECT trial_id FROM trials WHERE status IN (?, ?) AND elapsed_ns > 0 AND block BETWEEN ? AND ?",
             (TrialStatus.FAILED.value, TrialStatus.INVALID.value, *self._ledger.blocks),

@@ -59,7 +59,7 @@ class Field:
         return float(value) * self.factor
 
     def numbers(self, values: Sequence[object]) -> Column:
-        """The same of many; NaN where there is none."""
+        """The figures of many values, as :meth:`number` has one; NaN where there is none."""
         plain = {bool, NoneType} if self.flag else {int, float, NoneType}
         if self.where is None and {*map(type, values)} <= plain:
             return np.array(values, dtype=np.float64) * self.factor
@@ -164,7 +164,7 @@ class Measure:
 
     @property
     def statistic(self) -> str:
-        """Of that histogram; empty of any other figure."""
+        """The name of the histogram's statistic; empty of any other figure."""
         return self.source.name if isinstance(self.source, Statistic) else ""
 
 

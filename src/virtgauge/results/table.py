@@ -107,17 +107,17 @@ class ResultTable:
 
     @property
     def arms(self) -> tuple[ArmRecord, ...]:
-        """In the plan's order, skipped ones included."""
+        """The arms in the plan's order, skipped ones included."""
         return self.manifest.arms
 
     @property
     def confidence(self) -> float:
-        """That is wanted of intervals."""
+        """The confidence that is wanted of intervals."""
         return self.manifest.confidence
 
     @functools.cached_property
     def claims_confidence(self) -> float:
-        """Of intervals that decide on the papers' conclusions: higher where repetitions were added until they did."""
+        """The confidence of intervals that decide on claims: higher where repetitions were added until they did."""
         plan = tomllib.loads(self.manifest.plan_text) if "claims = true" in self.manifest.plan_text else {}
         if "budget" not in plan:
             return self.confidence
@@ -145,7 +145,7 @@ class ResultTable:
 
     @functools.cached_property
     def suites(self) -> tuple[str, ...]:
-        """Those that were tried, in the order of the ledger."""
+        """The suites that were tried, in the order of the ledger."""
         return tuple(dict.fromkeys(cell.suite for cell in self.trials.cells))
 
     def cells(self, suite: str | None = None) -> list[Cell]:
@@ -201,7 +201,7 @@ class ResultTable:
 
     @functools.cached_property
     def _most_kept(self) -> int:
-        """So many figures: fewer of a long run."""
+        """How many figures are kept: fewer of a long run."""
         repetitions = int(self.trials.block.max(initial=0)) + 1
         return max(2, min(_MOST_KEPT, _MOST_VALUES // repetitions))
 
@@ -336,7 +336,7 @@ class ResultTable:
         return self._columns[key]
 
     def _statistic(self, source: Statistic, rows: Integers) -> tuple[Column, Column]:
-        """Of some trials, and how many values each has."""
+        """A statistic of some trials, and how many values each has."""
         told = self._statistics.of(source.histogram, {source.name})
         found, n = (told[name][rows] for name in (source.name, "n"))
         return np.where(n < source.least, np.nan, found) if source.least else found, n
@@ -365,7 +365,7 @@ class ResultTable:
 
     @functools.cached_property
     def _counted_places(self) -> Integers:
-        """By number; −1 in the end, too."""
+        """The place of each trial that counts, by its number; −1 of all others, and at the end."""
         places = np.full(int(self.trials.number.max(initial=0)) + 2, -1, dtype=np.int64)
         places[self.trials.number[self.trials.counted]] = np.arange(self.trials.counted.size)
         return places

@@ -23,7 +23,7 @@ _JUDGING_S = 1.0  # In one look at the list; to judge takes the figures of all t
 
 
 class State(enum.StrEnum):
-    """Where a run stands."""
+    """The state of a run."""
 
     RUNNING = "running"
     COMPLETE = "complete"

@@ -113,7 +113,7 @@ def _detail(instants: Any, method: Any, stamp: Any, refusal: Any, link: Any, shi
 
 
 def details(context: Context, cell: Cell, arm: str) -> dict[int, Detail]:
-    """Of each repetition."""
+    """The details of each repetition."""
     known = context.table.details("bandwidth", "estimate", _PATHS, _detail)
     return {block: known[number] for block, number in context.table.numbers(cell, arm).items() if number in known}
 
@@ -124,7 +124,7 @@ def told(context: Context, name: str, cell: Cell, arm: str) -> Blocks:
 
 
 def total(context: Context, name: str, cells: Sequence[Cell], arm: str) -> float:
-    """Of what is counted, over all trials of some cells."""
+    """The sum of what is counted, over all trials of some cells."""
     return sum(sum(told(context, name, cell, arm).values()) for cell in cells)
 
 

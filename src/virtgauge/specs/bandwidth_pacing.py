@@ -43,7 +43,7 @@ class Pacing(NamedTuple):
 
 
 def pacings(context: Context) -> list[Pacing]:
-    """By arm, timing, way of swapping it, and method of sending."""
+    """The pacing by arm, timing, way of swapping it, and method of sending."""
     found = []
     for arm in context.own_arms:
         groups: dict[tuple[str, str, str], list[tuple[Cell, int]]] = {}

@@ -77,7 +77,7 @@ class Context:
         return self.spec.factor(factor).level(cell)
 
     def words(self, cell: Cell, factor: str) -> str:
-        """The same for people."""
+        """The level of a factor for people."""
         return self.spec.factor(factor).words(self.level(cell, factor))
 
     def fits(self, cell: Cell, where: Where) -> bool:
@@ -167,7 +167,7 @@ class Context:
         return median_estimate([*values], quantity.unit, self.table.confidence)
 
     def middle(self, measure: str, place: Place, values: Mapping[int, float], quantity: Quantity) -> Value:
-        """The same of a figure by block, as it is shown."""
+        """The middle of a figure by block, as it is shown."""
         return self.of(measure, place, self.median(values.values(), quantity), quantity)
 
     def values(self, measure: str, cell: Cell, arm: str) -> Blocks:
@@ -247,7 +247,7 @@ def validity(context: Context, cell: Cell, arm: str) -> str:
 def over_cells(
     figures: Iterable[Mapping[int, float]], middle: Callable[[Iterable[float]], float] = statistics.median
 ) -> dict[int, float]:
-    """Of figures of several cells the middle, by block."""
+    """The middle of the figures of several cells, by block."""
     blocks: dict[int, list[float]] = {}
     for by_block in figures:
         for block, value in by_block.items():

@@ -115,7 +115,7 @@ def _near_half(context: Context, cells: list[Cell]) -> list[Cell]:
 
 
 def _strongest(context: Context, cells: list[Cell]) -> list[Cell]:
-    """The same, beside the strongest of each load."""
+    """Of every policy the share nearest to a half, beside the strongest of each load."""
     chosen = [cell for cell in _near_half(context, cells) if not is_alone(cell)]
     # Intensities ascend, so that of each load the last one stays.
     strongest = {key[0]: key[1] for key in context.groups(chosen, ("load", "intensity"))}

@@ -83,7 +83,7 @@ def cores_words(level: str) -> str:
 
 
 def benchmark_words(level: str) -> str:
-    """Of a benchmark and its block: ``memory write (SIMD, 64 MiB)``."""
+    """A benchmark and its block: ``memory write (SIMD, 64 MiB)``."""
     benchmark, _, block = level.partition(" ")
     said = _BENCHMARKS.get(benchmark) or _work_words(benchmark)
     if not block:
@@ -119,7 +119,7 @@ def policy_words(policy: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Of a part of 1: ``50 %``, ``7.5 %``, ``57.8 %``."""
+    """A part of 1: ``50 %``, ``7.5 %``, ``57.8 %``."""
     return f"{share * 100:.3g} %"
 
 

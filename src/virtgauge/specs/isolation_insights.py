@@ -87,7 +87,7 @@ def sentences(context: Context) -> list[Sentence]:
 
 
 def measured_resources(found: Iterable[Sentence]) -> list[Resource]:
-    """Those of which anything was measured on any arm."""
+    """The resources of which anything was measured on any arm."""
     said = {one.resource for one in found if one.degree is not Degree.OPEN}
     return [resource for resource in Resource if resource in said]
 
@@ -146,7 +146,7 @@ def _best_protected(context: Context, group: list[Cell], resource: Resource) -> 
 
 
 def _kept_value(context: Context, one: Sentence) -> Value:
-    """In per cent; of waking up how many times as late."""
+    """What is kept, in per cent; of waking up how many times as late it is."""
     name, place = f"resource:{one.resource}", context.place("", one.arm.name)
     coloured = one.degree in (Degree.NOT, Degree.PARTLY) and not one.arm.emulated
     note, hint = one.degree.value if coloured else "", f"{one.degree}: {one.text}"

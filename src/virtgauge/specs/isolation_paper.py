@@ -163,7 +163,7 @@ _CLOCK_CHANGED = 0.03
 
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
-    """Of each platform that is not emulated, by its own figures."""
+    """The conclusions, checked for each platform that is not emulated by its own figures."""
     used = [arm for arm in context.usable_arms if not arm.emulated]
     return check_claims("isolation", {arm.name: _figures(context, arm) for arm in used})
 
@@ -222,7 +222,7 @@ def _unfit(context: Context, cell: Cell, arm: ArmRecord) -> AbstractSet[str]:
 
 
 def _governor(cell: Cell) -> str:
-    """Of the processor's frequency; empty where the plan chose none."""
+    """The governor of the processor's frequency; empty where the plan chose none."""
     return cell.factors.get("governor", "")
 
 

@@ -36,12 +36,12 @@ def is_free(cell: Cell) -> bool:
 
 
 def unbounded(cell: Cell) -> Cell:
-    """The same without the policy."""
+    """The cell without the policy."""
     return cell.at(**_FREE)
 
 
 def unloaded(cell: Cell) -> Cell:
-    """The same without the load."""
+    """The cell without the load."""
     return cell.at(**_IDLE)
 
 

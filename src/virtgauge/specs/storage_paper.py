@@ -330,7 +330,7 @@ def _sentence(flushes: str, levels: Sequence[SpreadLevel]) -> str:
 
 
 def ranking_shares(context: Context) -> Iterator[Block]:
-    """The same on every platform, level by level."""
+    """How far apart the fastest and the slowest database are on every platform, level by level."""
     rows = []
     for arm, flushes, found in ranking(context):
         for one in found:

@@ -82,7 +82,7 @@ def contexts_of(table: ResultTable, facts: Mapping[str, Mapping[str, Any]] = {})
 
 
 def labelled(manifest: Manifest) -> Manifest:
-    """The same, each arm with a label of its own."""
+    """A run's manifest, each arm with a label of its own."""
     labels = row_labels(manifest.arms)
     arms = (dataclasses.replace(arm, label=labels[arm.name]) for arm in manifest.arms)
     return dataclasses.replace(manifest, arms=tuple(arms))

@@ -182,7 +182,7 @@ def glance(context: Context) -> Iterator[Block]:
 
 
 def _sum(*columns: Column) -> Column:
-    """Of what is there; NaN where nothing is."""
+    """The sum of what is there; NaN where nothing is."""
     told = np.array(columns)
     return np.where(np.isnan(told).all(axis=0), np.nan, np.nansum(told, axis=0))
 

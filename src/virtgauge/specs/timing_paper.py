@@ -95,7 +95,7 @@ def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, An
 
 
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
-    """On all of a run's figures together."""
+    """The papers' conclusions, checked on all of a run's figures together."""
     cells, longest = _of_the_papers_kind(context), _of_the_papers_kind(context, math.inf)
     names = {place[2] for place in cells}
     measured = {arm.name: arm for arm in context.all_arms if arm.role != "aa" and arm.name in names}

@@ -101,7 +101,7 @@ class _Seen:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """Where the latencies of one output are from."""
+    """The source of one output's latencies."""
 
     path: Path
     source: Source
@@ -121,11 +121,11 @@ class _Output:
         return Repetition(self.tool, (self.source,), tuple(trials))
 
     def of(self, seen: Collection[_Seen]) -> Repetition:
-        """Of all who have seen a latency. Raises UsageError: see :meth:`repetition`."""
+        """The trials of all who have seen a latency. Raises UsageError: see :meth:`repetition`."""
         return self.repetition([self.trial(one) for one in seen if one.n])
 
     def trial(self, seen: _Seen) -> ForeignTrial:
-        """Of latencies, of which there is one at least."""
+        """A trial of latencies, of which there is one at least."""
         counted = sum(seen.bins.values())
         bins, flags, mean = dict(seen.bins), self.flags, seen.mean
         histograms: dict[str, Histogram] = {}

@@ -76,7 +76,7 @@ def _rows(path: Path, content: bytes) -> Iterator[Row]:
 
 
 def _transactions(rows: Sequence[Row]) -> ForeignTrial | None:
-    """Of logs of transactions, in µs; None where none succeeded."""
+    """A histogram of logged transactions, in µs; None where none succeeded."""
     times = [time for (_, _, time, *_), reason in rows if not reason]
     if not times:
         return None

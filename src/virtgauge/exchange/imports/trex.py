@@ -278,7 +278,7 @@ def _hdr_bins(path: Path, where: str, encoded: str) -> list[tuple[int, int]]:
 
 
 def _histogram(bins: Iterable[tuple[int, int]], extremes: Iterable[float] = ()) -> Histogram | None:
-    """Of counts by microseconds; None without any."""
+    """A histogram of counts by microseconds; None without any."""
     counts = {value: count for value, count in bins if count}
     if not counts:
         return None

@@ -111,7 +111,7 @@ class RefusedCallers(Counter[str]):
     """Connections that were refused, by what they did."""
 
     def words(self) -> str | None:
-        """For people; None where there were none."""
+        """The refused calls for people; None where there were none."""
         each = ", ".join(f"{count} {reason}" for reason, count in self.most_common())
         return f"calls of others that were refused: {each}" if each else None
 

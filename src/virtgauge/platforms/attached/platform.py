@@ -346,7 +346,7 @@ class AttachedPlatform(Platform):
         return Recognition(found, processor, physical, doubts)
 
     def _doubts(self, found: str) -> tuple[str, ...]:
-        """Of the hypervisor that a machine's facts speak for."""
+        """Doubts about the hypervisor that a machine's facts speak for."""
         planned = self.settings.hypervisor
         if planned is not None and _TOLD_BY[planned] != found:
             return (f'the plan says hypervisor = "{planned}", and the machine itself {found or "none that is known"}',)

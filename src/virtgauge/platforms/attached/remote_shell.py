@@ -73,7 +73,7 @@ class Placement:
     token: str = dataclasses.field(default_factory=lambda: f"virtgauge-{secrets.token_hex(8)}")
 
     def command(self) -> str:
-        """For the far user's login shell."""
+        """The command for the remote user's login shell."""
         size, sudo = str(self.agent.path.stat().st_size), "sudo -n" if self.sudo else ""
         about = (self.token, size, self.agent.sha256, sudo, self.base, self.tag, str(self.lease_s))
         return _shell(_SCRIPT, *about)

@@ -65,7 +65,7 @@ async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL
 
 
 def waited(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
-    """The same for a caller that has to wait."""
+    """Do something with libvirt as :func:`called` does, for a caller that has to wait."""
     with _in_words(what, timeout_s):
         return in_daemon(work, "libvirt").result(timeout_s)
 

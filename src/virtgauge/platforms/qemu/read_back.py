@@ -39,7 +39,7 @@ _TUN = "/dev/net/tun"
 
 @dataclasses.dataclass(frozen=True)
 class Threads:
-    """Of QEMU's process, by what they do."""
+    """The threads of QEMU's process, by what they do."""
 
     vcpus: tuple[int, ...]  # in order
     iothreads: tuple[int, ...]
@@ -47,7 +47,7 @@ class Threads:
 
 
 class InForce:
-    """Of one running guest."""
+    """The settings in force of one running guest."""
 
     def __init__(self, monitor: QMPClient, pid: int, boot: Boot, nics: int = 0) -> None:
         """Take one of so many interfaces."""

@@ -44,7 +44,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """Of one setting."""
+    """Why one setting is refused."""
 
     field: str
     value: Any

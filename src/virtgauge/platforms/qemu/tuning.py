@@ -169,7 +169,7 @@ class Tuning(Section):
         )
 
     def processors(self, vcpus: int) -> str:
-        """Of ``-smp``."""
+        """The value of ``-smp``."""
         if not any(self.topology):
             return str(vcpus)
         sockets, cores, threads = (number or 1 for number in self.topology)

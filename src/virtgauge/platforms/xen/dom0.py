@@ -91,7 +91,7 @@ class Dom0:
         return str(path)
 
     def path_of(self, path: Path) -> Path:
-        """Where a file of this host's cache is found there."""
+        """The path there of a file of this host's cache."""
         return path
 
     async def open_console(self, number: int, removal: contextlib.ExitStack) -> Streams:

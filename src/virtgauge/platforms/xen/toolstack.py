@@ -97,7 +97,7 @@ def cpu_times_s(text: str) -> dict[str, float]:
 
 
 def shares(text: str) -> dict[str, Share]:
-    """Of ``xl sched-credit2``, by the domain's name."""
+    """The shares that ``xl sched-credit2`` prints, by the domain's name."""
     return {name: Share(int(weight), int(cap)) for name, _, weight, cap in _lines(_SHARE, text)}
 
 
@@ -107,7 +107,7 @@ def affinities(text: str) -> list[str]:
 
 
 def facts(text: str) -> dict[str, str]:
-    """Of ``xl info``, by name."""
+    """The facts of ``xl info``, by name."""
     pairs = (line.partition(":") for line in text.splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 

@@ -173,7 +173,7 @@ and how many frames it lost itself, because they came faster than it takes them.
 
 
 def told_by_emulator(answer: Mapping[str, Any]) -> Told:
-    """From what the load ``link_emulator`` came to."""
+    """What an emulated link tells of itself, by the result of the load ``link_emulator``."""
     ways = [way for way in (answer, answer["back"]) if way is not None]
     lateness = answer["lateness"]
     overrun = sum(int(way[name]) for way in ways for name in _OVERRUN)

@@ -48,7 +48,7 @@ class Instant:
     at_ceiling: bool
 
     def result(self) -> dict[str, Any]:
-        """As the ledger keeps it; rates in Mbit/s."""
+        """The outcome as the ledger keeps it; rates in Mbit/s."""
         told = dataclasses.asdict(self)
         rates = {name: told.pop(f"{key}_bps") / MEGA for name, key in _RATES.items()}
         return rates | told

@@ -213,7 +213,7 @@ class SimulatedPath(Path):
         before = self._link.counters()
 
         def over(start_ns: int, end_ns: int) -> Counted:
-            """In simulated time, which is that of the estimate alone."""
+            """What passed in simulated time, which is that of the estimate alone."""
             sent, frames, ns = (now - then for now, then in zip(self._link.counters(), before, strict=True))
             return Counted(sent, frames, 0, ns)
 

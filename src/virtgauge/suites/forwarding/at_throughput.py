@@ -35,7 +35,7 @@ class LatencyAtLoad:
     trials: tuple[TrialResult, ...]
 
     def guest_histograms(self) -> list[Histogram | None]:
-        """By guest, over the repeats; None where no frame came back."""
+        """A histogram of each guest, over the repeats; None where no frame came back."""
         by_guest = zip(*(trial.flows for trial in self.trials), strict=True)
         return [merged([flow.latency for flow in flows if flow.latency is not None]) for flows in by_guest]
 

@@ -81,7 +81,7 @@ class TrialResult:
 
     @property
     def loss_ratio(self) -> float:
-        """Of all flows together: for loss curves, never for a verdict."""
+        """The loss ratio of all flows together: for loss curves, never for a verdict."""
         return self.lost / self.sent if self.sent else 0.0
 
     @property

@@ -31,7 +31,7 @@ _WEIGHS = ("reservation", "limit+reservation", "weight")
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where the guests are."""
+    """The processors that the guests are on."""
 
     # tested, loading: the host's CPUs of each
     tested: tuple[int, ...]

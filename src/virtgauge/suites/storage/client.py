@@ -150,7 +150,7 @@ class FlushCount:
 
     @property
     def mean_ns(self) -> float | None:
-        """Of a flush; None where no time was seen."""
+        """How long a flush takes in the mean; None where no time was seen."""
         timed = self.total - self.untimed
         return self.time_ns / timed if timed > 0 else None
 

@@ -73,7 +73,7 @@ class DiskWatch:
         return {name: None if probe is None else probe.flushes_per_s for name, probe in probes.items()}
 
     def flags(self, *, waits: bool) -> Iterator[Flag]:
-        """That it changed; fatal where what was measured waits for it."""
+        """Says that the disk changed; fatal where what was measured waits for it."""
         if _changed(self.before, self.after):
             before, after = (probe.median_per_s for probe in (self.before, self.after) if probe is not None)
             text = f"the idle disk had {before:,.0f} flushes/s before the trial and {after:,.0f} after it"

@@ -143,7 +143,7 @@ class StorageTestbed(Testbed, abc.ABC):
 
     @abc.abstractmethod
     async def plain_target(self, params: Mapping[str, Any]) -> Target:
-        """The same without those options."""
+        """The database of a cell, whose client has none of the cell's options. Raises as :meth:`target` does."""
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:
         """A client of the same driver whose server stores nothing, and answers reads from the data; None without one.
@@ -223,7 +223,7 @@ def found(name: str) -> Found | str:
 
 
 def place_of(name: str) -> Found:
-    """Where a database is. Raises StoreError: ``unsupported``: it is not here."""
+    """The place of a database. Raises StoreError: ``unsupported``: it is not here."""
     place = found(name)
     if isinstance(place, str):
         raise StoreError("unsupported", place)

@@ -194,7 +194,7 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     def own_levels(self, period_ms: int) -> Levels:
-        """The same, not yet with their names."""
+        """The levels of this database, not yet with their names."""
 
     def store(self, at: Instance) -> dict[str, Any]:
         """The ``store`` of sensorstore's specifications: a server by TCP, or a file on the data disk."""
@@ -236,7 +236,7 @@ class Database(abc.ABC):
         return None
 
     def label(self, found: Found) -> str:
-        """With the version, for people (``PostgreSQL 15.18``)."""
+        """The title with the version, for people (``PostgreSQL 15.18``)."""
         return f"{self.title} {found.version}".rstrip()
 
 
