@@ -40,7 +40,7 @@ def agent_programs() -> list[str]:
 
 
 async def gone(tag: str) -> bool:
-    """Whether nothing of the far side is there any more; waited for, because the far side ends on its own."""
+    """Whether nothing of the remote side is there any more; waited for, because the remote side ends on its own."""
     for _ in range(200):
         if not remote_folders(tag) and not agents_of(tag):
             return True

@@ -1,4 +1,4 @@
-"""Machines attached by ssh: a real sshd on loopback, and what may go wrong on the way and on the far side."""
+"""Machines attached by ssh: a real sshd on loopback, and what may go wrong on the way and on the remote side."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from virtgauge.exchange.self_check import (
     BEGIN,
     END,
     SelfCheck,
+    failures,
     merged,
     read_self_check,
     result_of,
     self_check,
-    shortfalls,
 )
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
 from virtgauge.results.table import ResultTable
@@ -63,7 +63,7 @@ def test_it_says_of_each_platform_what_every_suite_came_to(found):
     for platform in found.platforms:
         assert [*platform.suites] == [*SUITES, "untried"]
         assert all(platform.suites[name].valid and not platform.suites[name].failed for name in SUITES)
-        assert shortfalls(platform) == ["untried (not reached)"]
+        assert failures(platform) == ["untried (not reached)"]
         assert result_of(platform) == "fails: untried (not reached)"
     assert found.machine.kernel
     assert found.machine.cpus

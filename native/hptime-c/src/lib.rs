@@ -39,9 +39,9 @@ pub struct HptimeStatus {
     pub alarm_ppm: f64,
     /// Drift alarms of the latest series; 0 for none.
     pub alarms: u64,
-    /// Bearings without an alarm since.
+    /// Anchors set without an alarm since.
     pub quiet: u64,
-    /// Bearings taken.
+    /// Anchors set.
     pub measurements: u64,
 }
 

@@ -18,7 +18,7 @@ pub struct DriftAlarm {
     pub departure_ppm: f64,
     /// Alarms of the series; eight without sixteen quiet anchors between them make the clock refuse the counter.
     pub count: u64,
-    /// Bearings without an alarm since.
+    /// Anchors set without an alarm since.
     pub quiet: u64,
 }
 
@@ -38,6 +38,6 @@ pub struct Status {
     pub absolute_error: Option<ErrorBar>,
     /// The latest drift alarm, if there was one.
     pub alarm: Option<DriftAlarm>,
-    /// Bearings taken.
+    /// Anchors set.
     pub measurements: u64,
 }

@@ -71,7 +71,7 @@ fn a_slew_does_not_reach_the_difference_clock() {
 }
 
 #[test]
-fn readings_between_bearings_keep_to_the_line_and_bearings_do_not_jump() {
+fn readings_between_anchors_keep_to_the_line_and_anchors_do_not_jump() {
     let machine = Simulated::default();
     let clock = Clock::on(&machine);
     run(&clock, 10.0, |_, _| ());
@@ -253,7 +253,7 @@ fn a_refused_counter_costs_one_reading_of_the_kernels_clock_and_no_more() {
 }
 
 #[test]
-fn a_bearing_on_demand_never_takes_time_back() {
+fn an_anchor_on_demand_never_takes_time_back() {
     let machine = Simulated::default();
     let clock = Clock::on(&machine);
     clock.settle();

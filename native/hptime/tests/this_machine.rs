@@ -25,7 +25,7 @@ fn the_clock_shows_the_kernels_time() {
 }
 
 #[test]
-fn time_never_goes_back_between_threads_while_bearings_are_taken() {
+fn time_never_goes_back_between_threads_while_anchors_are_set() {
     let clock = Clock::calibrated();
     let (latest, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -49,7 +49,7 @@ fn time_never_goes_back_between_threads_while_bearings_are_taken() {
 }
 
 #[test]
-fn in_one_thread_time_never_goes_back_while_another_one_takes_bearings() {
+fn in_one_thread_time_never_goes_back_while_another_one_sets_anchors() {
     let clock = Clock::calibrated();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -103,7 +103,7 @@ fn a_child_of_fork_goes_on_with_the_clock_whatever_the_other_threads_did() {
 }
 
 #[test]
-fn a_signal_handler_can_read_and_take_bearings_in_the_middle_of_one() {
+fn a_signal_handler_can_read_and_set_anchors_in_the_middle_of_one() {
     static LAST: AtomicU64 = AtomicU64::new(0);
     static HANDLED: AtomicU64 = AtomicU64::new(0);
     extern "C" fn handler(_: libc::c_int) {

@@ -48,8 +48,8 @@ def self_check(
     nowhere. What the platforms need is installed before, as by `virtgauge run`. Exit code 1: something failed, was not
     reached, or was left behind.
     """
+    from virtgauge.exchange.self_check import failures
     from virtgauge.exchange.self_check import self_check as found_in
-    from virtgauge.exchange.self_check import shortfalls
     from virtgauge.host.reclaim import tags_at_hand
     from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.ledger.records import COMPLETED, INCOMPLETE
@@ -84,7 +84,7 @@ def self_check(
     print(f"\nall of it, as above, is in {file}, and was sent nowhere: attach it to an issue; the run is in {folder}")
     if code == ExitCode.INTERRUPTED and in_time:
         raise typer.Exit(code)
-    if how or left or any(map(shortfalls, found.platforms)):
+    if how or left or any(map(failures, found.platforms)):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -214,7 +214,7 @@ def read_self_check(path: Path) -> SelfCheck:
     return read_json(path, SelfCheck, "give the file that `virtgauge self-check` wrote")[0]
 
 
-def shortfalls(platform: Platform) -> list[str]:
+def failures(platform: Platform) -> list[str]:
     """What failed on a platform, or was not reached; a suite that it does not support is none."""
     if not platform.usable:
         return []
@@ -230,7 +230,7 @@ def result_of(platform: Platform) -> str:
     if not platform.usable:
         return f"cannot be used: {platform.reason}"
     suites = platform.suites.items()
-    if failing := shortfalls(platform):
+    if failing := failures(platform):
         return f"fails: {'; '.join(failing)}"
     if lacking := [_because(name, one) for name, one in suites if not one.measured]:
         return f"in part: not {'; not '.join(lacking)}"

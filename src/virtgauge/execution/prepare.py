@@ -20,7 +20,7 @@ from virtgauge.plan.model import AA_SUFFIX, DesignScope, Plan, PlatformSection
 from virtgauge.plan.requirements import Requirement
 from virtgauge.platforms import KINDS, create, settings_model
 from virtgauge.platforms.base import Availability, Platform
-from virtgauge.suites.base import PLAIN_BENCH, Cell, Suite
+from virtgauge.suites.base import PLAIN_TESTBED, Cell, Suite
 from virtgauge.suites.cell_settings import lost_loads, other_servers, settings_of_cell
 from virtgauge.suites.registry import SUITES
 
@@ -332,7 +332,7 @@ def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
         if platform.only_plain is None:
             return "that is of a machine that exists already", f"limit {_ALONE}"
         return "it is between no two interfaces of this host", "name them: ports = { here = [...], there = [...] }"
-    if platform.only_plain is None or cell.testbed == PLAIN_BENCH:
+    if platform.only_plain is None or cell.testbed == PLAIN_TESTBED:
         return None
     return platform.only_plain, f"{_AS_IS.get(cell.suite, 'leave it out')}, limit {_ALONE}"
 

@@ -33,7 +33,7 @@ _INVENTED = 0.005  # Of the time that a trial would take, where its machine is i
 _RATIOS = (0.7, 5.0)  # Of what trials take to what they declare, as far as a whole run is believed to tell of others
 _MOST_REPEATS = 1.3  # Of a trial, that are expected by what an earlier run needed; more was something of that run
 _KNOWN_SHARE = 0.9  # Of a run's trials: from here on what is expected of them is told as measured
-_BENCH_S, _EMULATED_BENCH_S = 0.7, 8.0  # To launch and close a guest of which nothing at all is known
+_TESTBED_S, _EMULATED_TESTBED_S = 0.7, 8.0  # To launch and close a guest of which nothing at all is known
 _EMULATED_FACTOR = 3.0  # By which trials of an emulated guest take longer, likewise; most end by the clock
 
 
@@ -151,15 +151,15 @@ class RemainingTime:
     def _ratios(self) -> dict[str, float]:
         """Of what was measured to what its plan declares, by kind of platform and suite; a kind's median testbed."""
         sums: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-        benches: defaultdict[str, list[float]] = defaultdict(list)
+        testbeds: defaultdict[str, list[float]] = defaultdict(list)
         for (arm, key), seconds in self._worth_keeping.items():
             cell = self._cells[key]
             sums[self._ratio_key(arm, cell.suite)].append((statistics.median(seconds), cell.expected_s))
         for (arm, _), seconds in self._testbeds.items():
-            benches[self._ratio_key(arm, "")] += seconds
+            testbeds[self._ratio_key(arm, "")] += seconds
         ratios = {key: sum(one for one, _ in pairs) / sum(one for _, one in pairs) for key, pairs in sums.items()}
         found = {key: min(max(ratio, _RATIOS[0]), _RATIOS[1]) for key, ratio in ratios.items()}
-        return found | {key: statistics.median(seconds) for key, seconds in benches.items()}
+        return found | {key: statistics.median(seconds) for key, seconds in testbeds.items()}
 
     def _repeats(self) -> dict[str, float]:
         """How often a trial is made, and a testbed launched, before it counts."""
@@ -273,7 +273,7 @@ class RemainingTime:
             own = [seconds for (name, _), all_ in self._testbeds.items() if name == arm for seconds in all_]
             if self._arms[arm].kind == "simulated":
                 return 0.0
-            unmet = _EMULATED_BENCH_S if self._arms[arm].emulated else _BENCH_S
+            unmet = _EMULATED_TESTBED_S if self._arms[arm].emulated else _TESTBED_S
             known = statistics.fmean(own) if own else self._remembered.get(self._ratio_key(arm, "")) or unmet
         return max(known, self._launched.get((arm, testbed), 0.0))
 

@@ -127,7 +127,7 @@ _OF_HOSTS = ("scheduler-lost", "worker-lost", "worker-back", "tester-lost", "hos
 
 
 @dataclasses.dataclass(frozen=True)
-class HostStanding:
+class HostStatus:
     """One host."""
 
     name: str
@@ -139,7 +139,7 @@ class HostStanding:
     last: str | None  # when the last trial that came from it began; None before the first
 
 
-def fleet_status(ledger: Ledger) -> tuple[list[HostStanding], list[EventRecord], str]:
+def fleet_status(ledger: Ledger) -> tuple[list[HostStatus], list[EventRecord], str]:
     """Hosts, what happened to them, and the run's course in words, as the ledger has it now.
     Raises UsageError: it is the ledger of one host.
     """
@@ -152,11 +152,11 @@ def fleet_status(ledger: Ledger) -> tuple[list[HostStanding], list[EventRecord],
     trials, guests = ledger.trials(), ledger.guests()
     progress = BatchProgress(plan.attempts, trials)
 
-    def of(host: HostRecord) -> HostStanding:
+    def of(host: HostRecord) -> HostStatus:
         batches = list(placed_batches(plan, design, host, arms))
         own = [trial for trial in trials if host.owns(trial.block)]
         valid = sum(trial.status is TrialStatus.VALID for trial in own)
-        return HostStanding(
+        return HostStatus(
             name=host.name,
             done=sum(progress.done(placed) for placed in batches),
             total=sum(len(placed.batch.cells) for placed in batches),

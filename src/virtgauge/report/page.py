@@ -71,7 +71,7 @@ def render_html(report: Report) -> str:
         replay=page.render("replay.html", replay=report.replay, told=replay.told_hearings, in_words=replay.in_words)
         if report.replay
         else "",
-        invalid=list(itertools.islice(report.trials.invalid(), trials.MOST_SPOILT_TRIALS)),
+        invalid=list(itertools.islice(report.trials.invalid(), trials.MOST_INVALID_TRIALS)),
         trial_sums=list(report.trials.sums()) if len(report.trials) > trials.MOST_TRIALS else [],
         flattened=trials.flattened,
         note_of=trials.note_of,

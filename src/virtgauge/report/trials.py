@@ -71,7 +71,7 @@ class TrialLines:
         return (self[place] for place in places.tolist())
 
 
-MOST_SPOILT_TRIALS = 200  # Of those that do not count, so many stand in the page's markup; its table of trials has all
+MOST_INVALID_TRIALS = 200  # Of those that do not count, so many stand in the page's markup; its table of trials has all
 MOST_TRIALS = 10_000  # Of more, the page sums up what every platform did of each cell; an export has all
 
 

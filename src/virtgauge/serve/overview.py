@@ -15,9 +15,9 @@ from virtgauge.ledger.records import COMPLETED, INCOMPLETE, SCHEDULED, EventReco
 from virtgauge.serve.runs import FoundRun, Stamp, is_measured, read_or_say, same_ledger
 
 _COUNTS, _DEFAULT_ATTEMPTS = ("attempts", "repetitions"), 3
-_SPOILT_SHOWN = 10
+_SHOWN = 10
 _SETTLING = frozenset({TrialStatus.VALID.value, TrialStatus.UNSUPPORTED.value})
-_SPOILT = frozenset({TrialStatus.INVALID.value, TrialStatus.FAILED.value})
+_NOT_COUNTED = frozenset({TrialStatus.INVALID.value, TrialStatus.FAILED.value})
 _QUIET_S = 600.0  # Of a run that goes on, a trial is written in less
 _JUDGING_S = 1.0  # In one look at the list; to judge takes the figures of all trials, and the next look goes on
 
@@ -44,7 +44,7 @@ class Tally:
         self._settled: set[str] = set()
         self.statuses: Counter[str] = Counter()  # how many trials ended so
         self.newest = 0  # number of the last trial; 0 without one
-        self.invalid: deque[int] = deque(maxlen=_SPOILT_SHOWN)  # numbers of the last that do not count, ascending
+        self.invalid: deque[int] = deque(maxlen=_SHOWN)  # numbers of the last that do not count, ascending
         self.begun: dict[int, str] = {}  # by repetition, when its first trial was started, as the ledger has it
 
     def add(self, attempts: Iterable[Attempt]) -> None:
@@ -55,13 +55,13 @@ class Tally:
             self.begun.setdefault(one.block, one.started_at)
             if one.status in _SETTLING or one.number >= self._attempts:
                 self._settled.add(one.key)
-            if one.status in _SPOILT:
+            if one.status in _NOT_COUNTED:
                 self.invalid.append(one.trial_id)
 
     @property
     def not_valid(self) -> int:
         """Invalid or failed attempts; kept, shown and repeated."""
-        return sum(self.statuses[status] for status in _SPOILT)
+        return sum(self.statuses[status] for status in _NOT_COUNTED)
 
     @property
     def settled(self) -> int:

@@ -16,7 +16,7 @@ from virtgauge.platforms.base import Platform
 from virtgauge.results.columns import Cell as TriedCell
 from virtgauge.suites.testbed import Stage, Testbed
 
-PLAIN_BENCH = "guest"  # The testbed of cells that need a plain guest and nothing else
+PLAIN_TESTBED = "guest"  # The testbed of cells that need a plain guest and nothing else
 
 _Level = TypeVar("_Level")
 
@@ -42,7 +42,7 @@ class Cell:
     factors: Mapping[str, str]  # level by factor, as text, in a fixed order: they name the cell
     params: Mapping[str, Any]  # what the suite needs to measure it
     timeout_s: float  # a trial that has not ended by then is failed and its guest is ended
-    testbed: str = PLAIN_BENCH  # cells of the same name share a testbed; see :meth:`Suite.set_up`
+    testbed: str = PLAIN_TESTBED  # cells of the same name share a testbed; see :meth:`Suite.set_up`
     expected_s: float = 1.0  # about how long a trial takes, as far as the plan alone says
     # measured on what exists already, as it is: a ``pair`` of machines (:attr:`Platform.peer`), a ``server``, or a
     # ``device`` between two interfaces of this host (:attr:`Platform.cabling`)

@@ -84,7 +84,7 @@ def _is_a_hop(text: str) -> str:
 
 
 HopText = Annotated[str, AfterValidator(_is_a_hop)]
-FarFolder = Annotated[str, written_as(r"(?s)/.*", "give an absolute path of the far machine, as /var/tmp")]
+RemoteFolder = Annotated[str, written_as(r"(?s)/.*", "give an absolute path of the remote machine, as /var/tmp")]
 
 
 class MachineSettings(Section):
@@ -107,7 +107,7 @@ class MachineSettings(Section):
     """ssh: ``[user@]host[:port]`` of a server to go through."""
     sudo: bool = False
     """ssh: start the agent with `sudo -n`."""
-    folder: FarFolder | None = None
+    folder: RemoteFolder | None = None
     """ssh: where the agent's private folder is made. By default the first folder that allows programs, /tmp first."""
 
     hypervisor: Hypervisor | None = None
@@ -233,17 +233,17 @@ _ANSWER_S = 60.0
 class AttachedGuest(Guest):
     """An agent on a machine that exists already, in a process of its own.
 
-    Closing asks it to end, and then has the far side removed; what is held here is let go in any case.
+    Closing asks it to end, and then has the remote side removed; what is held here is let go in any case.
     """
 
     def __init__(self, *, channel: Channel, ready_ns: int, label: str, held: contextlib.AsyncExitStack) -> None:
-        """``held`` ends the far side, and lets go what this side holds."""
+        """``held`` ends the remote side, and lets go what this side holds."""
         self.channel, self.ready_ns, self.label = channel, ready_ns, label
         self._held = held
         self._renewal = asyncio.create_task(self._renew())
 
     def accounting(self) -> Accounting:
-        """Never known: from outside, only the far machine's own host could count."""
+        """Never known: from outside, only the remote machine's own host could count."""
         return Accounting(None, "not known: the machine's CPUs are not this host's", of_this_machine=False)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the far machine's shell does: make a private folder, take the agent, check it, run it, remove the folder.
+"""What the remote machine's shell does: make a private folder, take the agent, check it, run it, remove the folder.
 
 All of it is one command, whose standard input is the agent's bytes and then the channel.  So there is no moment at
 which a lost connection would leave the folder behind: the shell removes it whenever it ends, and it ends with the
@@ -17,7 +17,7 @@ from virtgauge.agent.binary import AgentBinary
 
 AGENT_NAME = "virtgauge-agent"
 BASES = ("@tmp", "/var/tmp", "@runtime", "/dev/shm", "@home")
-"""Where a folder is tried in turn; those with an @ are named by the far machine's environment."""
+"""Where a folder is tried in turn; those with an @ are named by the remote machine's environment."""
 _LONGEST_NOISE = 1000  # Lines that a login may print before our command speaks
 
 # The user's login shell may be any (csh, fish), and reads all of this between single quotes: so it has no single quote,
@@ -62,7 +62,7 @@ class PlacementError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """One attempt to start the agent below one folder of the far machine."""
+    """One attempt to start the agent below one folder of the remote machine."""
 
     agent: AgentBinary
     base: str  # the folder; see :data:`BASES`
@@ -84,13 +84,13 @@ class Placement:
         """
         folder = await self._answer(reader, "send")
         writer.write(self.agent.path.read_bytes())
-        with contextlib.suppress(ConnectionError):  # what the far side says of it is more than that
+        with contextlib.suppress(ConnectionError):  # what the remote side says of it is more than that
             await writer.drain()
         await self._answer(reader, "ready")
         return folder
 
     async def _answer(self, reader: asyncio.StreamReader, due: str) -> str:
-        """What the far shell says beside the word that is due.  Raises PlacementError: it says another, or none."""
+        """What the remote shell says beside the word that is due.  Raises PlacementError: it says another, or none."""
         for _ in range(_LONGEST_NOISE):
             try:
                 line = await reader.readline()
@@ -104,7 +104,7 @@ class Placement:
                 if said != due:
                     raise _refusal(said, about, due)
                 return about
-        raise PlacementError("the far shell said nothing that we asked of it, and ended")
+        raise PlacementError("the remote shell said nothing that we asked of it, and ended")
 
 
 def removal_command(folder: str, pid: int) -> str:
@@ -126,4 +126,4 @@ def _refusal(said: str, about: str, due: str) -> PlacementError:
             "and is not the agent that was sent"
         ),
         "other": PlacementError(f"the machine is a {about}; the agent is a program for Linux on x86-64"),
-    }.get(said, PlacementError(f"the far shell said {said!r} where {due!r} was due"))
+    }.get(said, PlacementError(f"the remote shell said {said!r} where {due!r} was due"))

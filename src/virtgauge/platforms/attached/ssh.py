@@ -24,7 +24,7 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 
 CONNECT_S = 15.0
 _KEEPALIVE_S, _KEEPALIVES = 15, 3
-"""A far machine that has vanished is noticed after as many unanswered questions, which its ssh server answers."""
+"""A remote machine that has vanished is noticed after as many unanswered questions, which its ssh server answers."""
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 _PASSWORDLESS = "gssapi-with-mic,hostbased,publickey"
 
@@ -50,7 +50,7 @@ async def connected(settings: MachineSettings) -> AsyncIterator[asyncssh.SSHClie
 
 
 async def _close(connection: asyncssh.SSHClientConnection) -> None:
-    """Say goodbye, for at most a second; the far side sees the end of the connection in any case."""
+    """Say goodbye, for at most a second; the remote side sees the end of the connection in any case."""
     connection.close()
     try:
         async with asyncio.timeout(1.0):
@@ -263,7 +263,7 @@ async def _start(
     """Put the agent into the first folder that takes it, and start it there; its streams and the folder."""
     reasons: list[str] = []
     spec = attempt.spec
-    held.push_async_callback(attempt.wait_closed, _CLOSE_S)  # after the pipes were closed, which end the far side
+    held.push_async_callback(attempt.wait_closed, _CLOSE_S)  # after the pipes were closed, which end the remote side
     for base in BASES if settings.folder is None else (settings.folder,):
         placement = Placement(spec.agent, base, spec.scope.tag, settings.sudo, LEASE_S)
         pipes = attempt.pipes = PipePair()
