@@ -101,7 +101,7 @@ def test_the_highest_load_of_the_plan_bounds_the_search_and_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("told", "flag"),
     [
-        ({"hidden_loss": 2e-5}, "unclosed-ledger"),
+        ({"hidden_loss": 2e-5}, "unaccounted-loss"),
         ({"duplicates": 1e-3}, "duplicated"),
         ({"late": 0.2}, "late"),
     ],
@@ -119,13 +119,13 @@ def test_a_device_that_carries_nothing_is_a_result(tmp_path):
     assert trial.result["throughput_pps"] is None
 
 
-def test_the_ledger_of_lost_frames_closes_and_names_the_places(tmp_path):
+def test_the_account_of_lost_frames_closes_and_names_the_places(tmp_path):
     (trial,) = forwarding_trials(tmp_path / "run", design={"k": [1]}, **LIMITED_GUESTS)
-    ledger = trial.result["loss_accounting"]
-    assert ledger["closed"]
-    assert ledger["lost"] > 0
-    assert sum(ledger["places"].values()) == ledger["lost"]
-    assert set(ledger["places"]) == {"shared path", "guest 0"}  # beyond all bounds, and beyond guest 0's own
+    account = trial.result["loss_accounting"]
+    assert account["closed"]
+    assert account["lost"] > 0
+    assert sum(account["places"].values()) == account["lost"]
+    assert set(account["places"]) == {"shared path", "guest 0"}  # beyond all bounds, and beyond guest 0's own
 
 
 def test_stretched_trials_are_said_and_counted_as_failed(tmp_path):

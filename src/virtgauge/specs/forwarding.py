@@ -134,7 +134,7 @@ FORWARDING = SuiteSpec(
         SectionSpec(
             *("losses", "Where lost frames went", (insights.losses,)),
             "In all trials of all searches, most of which load a platform beyond its throughput on purpose. Each lost "
-            "frame is set against a counter that admits to have dropped it; a result whose ledger does not close is "
+            "frame is set against a counter that admits to have dropped it; a result whose account does not close is "
             "invalid, and counted here all the same.",
         ),
         SectionSpec(
@@ -160,8 +160,8 @@ FORWARDING = SuiteSpec(
         "loop, so that the device carries at least that (invalid where the tester cannot send even the lowest load); "
         "the load could not be sent in its time, which counts as loss; frames left later than they should, which makes "
         "a result invalid.",
-        "Ledger of lost frames": "Every lost frame is set against a counter that admits to have dropped it. A result "
-        "whose ledger does not close is invalid.",
+        "Loss accounting": "Every lost frame is set against a counter that admits to have dropped it. A result "
+        "whose account does not close is invalid.",
     },
     prefix="Forwarding: ",
 )

@@ -29,7 +29,7 @@ NOTABLE_FLAGS = {
     "stretched": "with stretched trials",
     "late": "sent late",
     "late-losses": "with losses that may be the tester’s own",
-    "unclosed-ledger": "with losses that nothing explains",
+    "unaccounted-loss": "with losses that nothing explains",
     "cpu-limit-unbound": "without the guests’ CPU limit in force",
     "shared-processors": "from guests that share processors, so that nothing is concluded about J",
     "few-frames": "with too few frames for some guests to judge their loss",
@@ -91,10 +91,10 @@ class Told:
         self.account["sent"] += result.get("frames_sent", 0)
         if "calibration" in result:
             self.tester[block] = result["calibration"]
-        if (ledger := result.get("loss_accounting")) is not None:
-            self.account.update({"trials": 1, "unclosed": int(not ledger["closed"])})
-            self.account.update({name: ledger[name] for name in ("lost", "unattributed", "excess")})
-            self.places.update(ledger["places"])
+        if (account := result.get("loss_accounting")) is not None:
+            self.account.update({"trials": 1, "unclosed": int(not account["closed"])})
+            self.account.update({name: account[name] for name in ("lost", "unattributed", "excess")})
+            self.places.update(account["places"])
 
     def counted(self, block: int, result: Mapping[str, Any]) -> None:
         """A result that counts."""
@@ -259,7 +259,7 @@ def guests(context: Context) -> Iterator[Block]:
 
 _ACCOUNT = {
     "trials": "results",
-    "unclosed": "ledger open",
+    "unclosed": "unaccounted",
     "sent": "frames sent",
     "lost": "lost",
     "unattributed": "no counter explains",

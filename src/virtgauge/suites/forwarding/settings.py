@@ -89,7 +89,7 @@ class ForwardingSettings(Section):
     """Load of the soak, in per cent of the throughput."""
     late_share: Annotated[float, Field(gt=0, le=1)] = 0.05
     """Share of frames that may leave late at the throughput; beyond it the trial is invalid."""
-    ledger_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.001
+    accounting_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.001
     """Share of the lost frames that no counter needs to explain."""
 
     @field_validator("k")

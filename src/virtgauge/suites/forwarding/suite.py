@@ -126,10 +126,10 @@ class ForwardingSuite(Suite):
         medium_pps = wire_frames_per_s(frame_bytes, settings.medium_mbps * 1e6) if settings.medium_mbps else None
         highest = min(calibration.limit_pps, settings.max_pps, medium_pps or calibration.limit_pps)
         limits = Limits(settings.min_pps, max(highest, settings.min_pps * 1.01))
-        tally = Tally(testbed, frame_bytes, settings.ledger_tolerance, await testbed.drop_counters())
+        tally = Tally(testbed, frame_bytes, settings.accounting_tolerance, await testbed.drop_counters())
         shares, search, searched = await self._search(vector, tally, limits, on_progress)
         latencies, bursts, soaked = await self._at_throughput(search, shares, tally, limits, on_progress)
-        unbound, together = testbed.unbound, add_accountings(tally.ledgers)
+        unbound, together = testbed.unbound, add_accountings(tally.accounts)
         flags = [*_limits_met(search, calibration, medium_pps), *_late(latencies, soaked, settings)]
         few = _with_few_frames(settings, shares, search.ndr.rate_pps)
         flags += [*_disorders(tally, together), *_cautions(testbed, shares, few, latencies)]
@@ -169,7 +169,7 @@ class ForwardingSuite(Suite):
                 "places": dict(together.places),
                 "unattributed": together.unattributed,
                 "excess": together.excess,
-                "unclosed_trials": sum(not ledger.closed for ledger in tally.ledgers),
+                "unclosed_trials": sum(not account.closed for account in tally.accounts),
             },
             "frames_sent": tally.sent,
             # as RFC 2544, sections 24 and 26.2; section 23 is not met: no learning frames, 2 s of drain and 5 s of rest
@@ -235,12 +235,12 @@ def _limit_level(limit: float | str | None) -> str:
 
 
 class Tally:
-    """Offers loads to a laboratory, adds up what is sent, and closes a ledger of lost frames after every trial."""
+    """Offers loads to a laboratory, adds up what is sent, and accounts for lost frames after every trial."""
 
     def __init__(self, lab: ForwardingLab, frame_bytes: int, tolerance: float, counters: list[DropCounter]) -> None:
         self._lab, self._frame_bytes, self._tolerance, self._counters = lab, frame_bytes, tolerance, counters
         self.sent = self.duplicates = self.reordered = 0
-        self.ledgers: list[LossAccounting] = []
+        self.accounts: list[LossAccounting] = []
         self.clocks: list[tuple[Elapsed, ...]] = []
         self.port = ""
 
@@ -253,13 +253,13 @@ class Tally:
         self.duplicates += sum(flow.duplicates for flow in trial.flows)
         self.reordered += sum(flow.reordered for flow in trial.flows)
         self.clocks.append(trial.clocks)
-        self.ledgers.append(await self._ledger(trial))
+        self.accounts.append(await self._account(trial))
         return trial
 
     def offering(self, shares: Shares, *, tagged: bool = False) -> Offer:
         return functools.partial(self.measure, shares, tagged=tagged)
 
-    async def _ledger(self, trial: TrialResult) -> LossAccounting:
+    async def _account(self, trial: TrialResult) -> LossAccounting:
         before, self._counters = self._counters, await self._lab.drop_counters()
         # A place that is known by a difference goes back when frames that were under way have passed it after all.
         since = [
@@ -354,14 +354,14 @@ def _guests(numbers: Sequence[int]) -> str:
     return f"guests {', '.join(str(number + 1) for number in numbers)}"
 
 
-def _disorders(tally: Tally, ledger: LossAccounting) -> Iterator[Flag]:
+def _disorders(tally: Tally, account: LossAccounting) -> Iterator[Flag]:
     if tally.duplicates:
         yield Flag("duplicated", f"{tally.duplicates} frames came more than once: a flow reaches two guests")
     if tally.reordered:
         yield Flag("reordered", f"{tally.reordered} frames came after later ones", fatal=False)
-    if not ledger.closed:
+    if not account.closed:
         yield Flag(
-            "unclosed-ledger",
-            f"of {ledger.lost} lost frames no counter explains {ledger.unattributed}, "
-            f"and drop counters report {ledger.excess} that were not lost",
+            "unaccounted-loss",
+            f"of {account.lost} lost frames no counter explains {account.unattributed}, "
+            f"and drop counters report {account.excess} that were not lost",
         )
