@@ -213,7 +213,7 @@ class RemainingTime:
         exact, of_kind = share(self._trial_key), share(lambda arm, cell: self._ratio_key(arm, cell.suite))
         unknown = f"{1 - max(exact, of_kind):.0%} of the trials"
         basis = f"a guess by the plan's settings: of {unknown} none like them was made on this machine before"
-        if all(arm.kind == "simulated" for arm in self._arms.values()):
+        if all(arm.simulated for arm in self._arms.values()):
             basis = "for invented machines take no time of their own"
         elif exact > _KNOWN_SHARE:
             basis = "as its parts took on this machine before"
@@ -259,7 +259,7 @@ class RemainingTime:
         if (arm, cell.key) not in self._priors:
             remembered = self._remembered.get(self._trial_key(arm, cell))
             ratio = self._remembered.get(self._ratio_key(arm, cell.suite))
-            if self._arms[arm].kind == "simulated":
+            if self._arms[arm].simulated:
                 ratio = _INVENTED
             declared = cell.expected_s * (ratio or (_EMULATED_FACTOR if self._arms[arm].emulated else 1.0))
             self._priors[arm, cell.key] = declared if remembered is None else remembered
@@ -271,7 +271,7 @@ class RemainingTime:
         known = self._remembered.get(self._testbed_key(arm, testbed))
         if known is None:
             own = [seconds for (name, _), all_ in self._testbeds.items() if name == arm for seconds in all_]
-            if self._arms[arm].kind == "simulated":
+            if self._arms[arm].simulated:
                 return 0.0
             unmet = _EMULATED_TESTBED_S if self._arms[arm].emulated else _TESTBED_S
             known = statistics.fmean(own) if own else self._remembered.get(self._ratio_key(arm, "")) or unmet

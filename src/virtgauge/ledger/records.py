@@ -111,7 +111,12 @@ class ArmRecord:
     @property
     def is_bare(self) -> bool:
         """Whether it is a machine with nothing around it, as a paper's host, or simulates one."""
-        return self.kind in ("host", "simulated") or self.physical
+        return self.kind == "host" or self.simulated or self.physical
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its machine is invented."""
+        return self.kind == "simulated"
 
     @property
     def hypervisor(self) -> str:
