@@ -987,10 +987,71 @@ def test_an_effect_that_ranks_show_is_significant(test: Mapping[str, Any]) -> No
     assert verdict(turned, *table(*DIFFERENT)) is CONTRADICTED
 
 
-def test_an_effect_that_a_run_does_not_show_may_be_there_all_the_same() -> None:
-    assert verdict(MATTERS, *loaded(1.0, noise=0.5)) is UNDECIDED
-    turned = {**MATTERS, "significant": [], "insignificant": ["cost"]}
-    assert heard(turned, table(*SAME, exactly=True), nominal=None).verdict is CONFIRMED
+@pytest.mark.parametrize("exactly", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_effect_that_is_not_shown_may_be_there_all_the_same(exactly: bool, turned: bool) -> None:
+    """In a run as in a paper's table, whether its author says that there is one or none."""
+    figures = table(*SAME, exactly=True) if exactly else loaded(1.0, noise=0.5)  # three cells give no interval
+    found = heard(NONE if turned else MATTERS, figures, nominal=None if exactly else NOMINAL)
+    assert found.verdict is UNDECIDED
+    values = 9 if exactly else 24
+    said = f": no effect is shown in {values} values; that is no proof that there is none"
+    assert found.evidence[0].text.endswith(said)
+
+
+def in_table(*busy: float, pairs: Sequence[Sequence[str]] = ()) -> tuple[CheckedClaim, CheckedClaim]:
+    """What a paper's table says of a claim of an effect, and of one of none: by cell what a load costs of none."""
+    loads = [("idle", [1.0] * len(busy)), ("busy", busy)]
+    made = [
+        Figure("cost", {"load": load, "function": str(cell)}, exact(10.0 * (1 + cell) * times, "ns"))
+        for load, costs in loads
+        for cell, times in enumerate(costs)
+    ]
+    of_effect, of_none = ({**test, "pairs": pairs} for test in (MATTERS, NONE))
+    return heard(of_effect, made, nominal=None), heard(of_none, made, nominal=None)
+
+
+@pytest.mark.parametrize("pairs", [[], [["busy", "idle"]]])
+@pytest.mark.parametrize(
+    ("busy", "of_effect", "of_none"),
+    [
+        ([0.98, 1.0, 1.02, 0.99, 1.01, 1.0], CONTRADICTED, CONFIRMED),
+        ([0.98, 1.0, 1.02, 0.99, 1.01], UNDECIDED, UNDECIDED),  # five cells give an interval of 93.75 %
+        ([0.6, 0.8, 1.0, 1.2, 1.0, 1.7], UNDECIDED, UNDECIDED),
+        ([*[1.0] * 9, 3.0], UNDECIDED, UNDECIDED),  # the one cell is beyond the margin
+        ([100.0] * 6, CONFIRMED, CONTRADICTED),
+    ],
+)
+def test_a_papers_table_is_judged_by_the_rule_of_a_run_with_its_cells_as_the_units(
+    busy: Sequence[float], of_effect: Verdict, of_none: Verdict, pairs: Sequence[Sequence[str]]
+) -> None:
+    assert [one.verdict for one in in_table(*busy, pairs=pairs)] == [of_effect, of_none]
+
+
+def test_a_cell_of_a_table_beyond_the_margin_is_named() -> None:
+    text = in_table(*[1.0] * 9, 3.0)[1].evidence[0].text
+    assert text.endswith("levels are at most 1.00× apart, on the average over 10 cells, but idle ÷ busy, 9 0.333×")
+
+
+def test_beside_each_p_of_a_conclusion_of_several_tests_stands_holms_which_no_effect_is_judged_by() -> None:
+    noise = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)  # six guests, each of which is slower when it is busy
+    made = [
+        figure(cost, noise, measure, load=load)
+        for measure, busy in (("cost", 30.0), ("late", 10.0))
+        for load, cost in (("idle", 10.0), ("busy", busy))
+    ]
+
+    def told(*tests: Mapping[str, Any]) -> tuple[Evidence, ...]:
+        file = claim_file(*tests)
+        return judge(file.claim[0], Figures(file, made, NOMINAL)).evidence
+
+    late = {**NONE, "insignificant": ["late"]}
+    effect, none = told(MATTERS, late)
+    assert effect.text.endswith("p = 0.031, W 1.00 (p = 0.063 by Holm for the conclusion’s 2 tests): an effect")
+    assert "(p = 1.000 by Holm for the conclusion’s 2 tests): no effect is shown in 12 values" in none.text
+    assert effect.agrees, "the paper does not adjust"
+    assert [one.agrees for one in told(NONE)] == [False]
+    assert {one.agrees for one in told(NONE, late)} == {None, True}
 
 
 @pytest.mark.parametrize("pairs", [[], [["busy", "idle"]]])

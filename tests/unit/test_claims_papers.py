@@ -35,7 +35,7 @@ def test_every_claim_says_what_where_and_whose_its_bounds_are(suite: str) -> Non
 
 
 COUNTS = {
-    "timing": {Verdict.CONFIRMED: 25, Verdict.CONTRADICTED: 29, Verdict.UNTESTABLE: 8},
+    "timing": {Verdict.CONFIRMED: 22, Verdict.CONTRADICTED: 15, Verdict.UNDECIDED: 17, Verdict.UNTESTABLE: 8},
     "bandwidth": {Verdict.CONFIRMED: 11, Verdict.UNTESTABLE: 12},
     "forwarding": {Verdict.UNTESTABLE: 18},
     "storage": {Verdict.CONFIRMED: 38, Verdict.CONTRADICTED: 3, Verdict.UNDECIDED: 2, Verdict.UNTESTABLE: 5},
@@ -77,7 +77,19 @@ def test_the_load_decides_the_maximum_which_the_paper_denies_for_the_timer_cost(
     theirs = stats.kruskal(*([row.max_ns for row in rows("timer_cost", load=load)] for load in loads))
     assert claim("timing", "cost-load").verdict is Verdict.CONTRADICTED
     assert f"maximum: H(2) = {theirs.statistic:.2f}, p < 0.001" in disagreeing("timing", "cost-load")
-    assert claim("timing", "sleep-load").verdict is Verdict.CONFIRMED
+
+
+@pytest.mark.parametrize("name", ["cost-load-mad", "cost-host-esxi", "sleep-load"])
+def test_what_the_paper_calls_insignificant_is_not_shown_to_be_alike_by_its_table(name: str) -> None:
+    found = claim("timing", name)
+    assert found.verdict is Verdict.UNDECIDED
+    assert any("30 values" in one.text and one.text.endswith("no proof that there is none") for one in found.evidence)
+
+
+def test_effects_that_cancel_over_cells_of_a_table_are_none_that_is_not_there() -> None:
+    (median,) = (one for one in claim("timing", "sleep-load").evidence if one.text.startswith("median"))
+    assert median.agrees is None
+    assert median.text.endswith("over 10 cells, but CPU-bound ÷ IO/network-bound, VBox, uSleep 57.9×")
 
 
 def test_the_function_decides_the_median_of_the_timer_cost() -> None:
@@ -98,7 +110,7 @@ def test_a_hundredfold_is_thirty_eight_to_fifty_five() -> None:
 
 def test_interactions_of_single_values_take_that_of_all_factors_as_their_error() -> None:
     found = [one for one in on_paper("timing") if "interaction" in one.name]
-    assert [one.verdict for one in found] == [Verdict.CONTRADICTED] * 5
+    assert [one.verdict for one in found] == [Verdict.UNDECIDED] * 5
     told = {
         one.text.partition(":")[0]: one.text for one in claim("timing", "cost-interaction-function-platform").evidence
     }

@@ -31,9 +31,11 @@ _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's
 
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
-    absent = [dict.fromkeys(_absent(test, figures)) for test in claim.tests]
-    heard = (_hear(test, figures, claim, lacked) for test, lacked in zip(claim.tests, absent, strict=True))
-    found = list(dict.fromkeys(itertools.chain.from_iterable(heard)))
+    tests = [test for test in claim.tests if not isinstance(test, model.Significance)]
+    absent = [dict.fromkeys(_absent(test, figures)) for test in tests]
+    heard = (_hear(test, figures, lacked) for test, lacked in zip(tests, absent, strict=True))
+    of_ranks = significance([test for test in claim.tests if isinstance(test, model.Significance)], figures)
+    found = list(dict.fromkeys(itertools.chain(*heard, of_ranks)))
     verdict = verdicts.verdict_of(found)
     deciding = {Verdict.CONFIRMED: True, Verdict.CONTRADICTED: False}.get(verdict)
     if verdict is Verdict.UNDECIDED:
@@ -72,11 +74,8 @@ def _bounds(claim: Claim, figures: Figures) -> str:
     return f"Bounds: {'; '.join(dict.fromkeys(said))}." if said else ""
 
 
-def _hear(test: model.Test, figures: Figures, claim: Claim, absent: Iterable[tuple[str, bool]]) -> Iterator[Evidence]:
+def _hear(test: model.CellTest, figures: Figures, absent: Iterable[tuple[str, bool]]) -> Iterator[Evidence]:
     """Of one test; ``absent`` is what it lacks (:func:`_absent`)."""
-    if isinstance(test, model.Significance):
-        yield from significance(test, figures, [one for one in claim.tests if isinstance(one, model.Significance)])
-        return
     found = list(_RELATIONS[type(test)](test, figures))
     if test.premise and not figures.exact:
         told = f"; {test.premise}"
@@ -90,13 +89,13 @@ def _hear(test: model.Test, figures: Figures, claim: Claim, absent: Iterable[tup
         yield from found
 
 
-def _absent(test: model.Test, figures: Figures) -> Iterator[tuple[str, bool]]:
+def _absent(test: model.CellTest, figures: Figures) -> Iterator[tuple[str, bool]]:
     """Why cells that a test needs have no figure, and whether a platform lacks there what another has.
 
     A test that names its platforms needs each of them.
     """
     needed = figures.file.needed
-    if not needed or not isinstance(test, model.CellTest):
+    if not needed:
         return
     sides = [side for name in ("of", "to", "than") if isinstance(side := vars(test).get(name), dict)]
     for cells in [test.cells | side for side in sides] or [test.cells]:

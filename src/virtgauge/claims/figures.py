@@ -18,6 +18,7 @@ from scipy import special
 from virtgauge.analysis.bandwidth import rate_text
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio, unpaired_ratio
 from virtgauge.analysis.estimate import Estimate, attainable_confidence, expanded_tail, median_estimate
+from virtgauge.analysis.factor_tests import LEVEL
 from virtgauge.claims.model import Cells, ClaimFile, Level, Range
 from virtgauge.results.formatting import share
 from virtgauge.results.quantities import DURATION, significant
@@ -233,13 +234,15 @@ class Figures:
         """The confidence of an interval that decides by itself, where it is one among several that might have.
 
         A bound is broken to one side, so that both tails of the nominal interval together are the chance to share.
+        Over the cells of a paper's table an interval has the confidence that belongs to the level of its tests.
         """
-        assert self.nominal is not None, "a paper's figures have no repetitions"
-        return max(self.nominal, 1 - 2 * (1 - self.nominal) / among)
+        nominal = 1 - LEVEL if self.nominal is None else self.nominal
+        return max(nominal, 1 - 2 * (1 - nominal) / among)
 
     def firm(self, estimate: Estimate, among: int = 1) -> Estimate:
-        """An estimate to decide by: without its interval where so few repetitions do not give it the confidence."""
-        if self.exact or estimate.reaches(self.wanted(among)):
+        """An estimate to decide by: without its interval where so few values do not give it the confidence."""
+        stated = self.exact and estimate.confidence is None
+        if stated or estimate.reaches(self.wanted(among)):
             return estimate
         return dataclasses.replace(estimate, low=None, high=None, confidence=None)
 

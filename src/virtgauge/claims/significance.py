@@ -4,12 +4,12 @@ The observations are a paper's values, one a cell, with the factors that are not
 run guests are the units: platforms are compared by one value a guest, levels of other factors within each guest, a
 block.  Guests are drawn and levels fixed: what a level does in all guests of a cell is an effect.
 
-An effect that is not shown may be there all the same, and one that is shown may be too small to matter.  In a run a
-claim of an effect is confirmed where ranks show one, however small, and contradicted where they show none and levels
-are shown to be alike (:data:`MARGIN`).  A claim of no effect is confirmed where levels are alike, whatever ranks show;
-where they are not, ranks contradict it with the confidence for all tests of the claim together (Holm over the pairs,
-Bonferroni over the rest).  So a claim of a small effect and one of none may both be confirmed: the first says that it
-is there, the second that it does not matter.  Of a paper's table none is what the paper calls insignificant.
+An effect that is not shown may be there all the same, and one that is shown may be too small to matter.  A claim of an
+effect is confirmed where ranks show one, however small, as the paper tests: not adjusted.  It is contradicted where
+they show none and levels are shown to be alike (:data:`MARGIN`).  A claim of no effect is confirmed where levels are
+alike, whatever ranks show; where they are not, ranks contradict it with the confidence for all tests of the claim
+together (Holm).  So a claim of a small effect and one of none may both be confirmed: the first says that it is there,
+the second that it does not matter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova, single_value_p
 from virtgauge.analysis.estimate import Estimate, Values, median_estimate
 from virtgauge.analysis.factor_tests import FEWEST_REPETITIONS, LEVEL
-from virtgauge.claims.figures import Figure, Figures, format_level, grouped, incomparable, told
+from virtgauge.claims.figures import Figure, Figures, exact, format_level, grouped, incomparable, told
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
 
@@ -42,50 +42,30 @@ class _How(TypedDict):
     exact: bool
 
 
-def significance(test: Significance, figures: Figures, tests: Sequence[Significance]) -> Iterator[Evidence]:
-    """The evidence of a rank test, measure by measure, and level by level of the factor within which it is made.
-
-    ``tests`` are all rank tests of the claim, this one among them.
-    """
-
-    def part_of(one: Figure) -> Level | None:
-        return one.level(test.within) if test.within else None
-
-    families = {  # tests of which any would contradict the claim, where an effect is expected and where none is
-        wanted: max(sum(_number_of_tests(one, figures, wanted=wanted) for one in tests), 1) for wanted in (True, False)
-    }
-    expected = [(name, True) for name in test.significant] + [(name, False) for name in test.insignificant]
-    for measure, wanted in expected:
-        missing = _missing(test, figures, measure)
-        if missing:
-            yield Evidence.none(missing)
+def significance(tests: Sequence[Significance], figures: Figures) -> Iterator[Evidence]:
+    """The evidence of all rank tests of a claim, by measure, and by level of the factor within which they are made."""
+    alpha = min(LEVEL, 1 - figures.wanted())
+    made = [one for test in tests for one in _made(test, figures, alpha)]
+    family = [one.tested.p for one in made if one.tested.p is not None]
+    adjusted = iter(ranks.holm(family))
+    among = sum(one.wanted and one.tested.p is not None for one in made)  # of which one that has no effect contradicts
+    for test, wanted, part, tested in made:
+        if tested.p is None:
+            yield Evidence.none(tested.text, tested.needs)
             continue
-        found = [one for one in figures.select(measure, test.cells) if not one.emulated]
-        if (apart := incomparable(found)) and {*test.factors} & {*figures.file.of_arms}:
-            yield Evidence.none(apart)
-            continue
-        for part in grouped(found, part_of):
-            head = f"{_words(figures, test.within, part[0].level(test.within))}, " if test.within else ""
-            tested = _tested(test, figures, part, families[False])
-            text = f"{head}{figures.file.measures[measure].title}: {tested.text}"
-            if tested.shown is None:
-                yield Evidence.none(text, tested.needs)
-            elif figures.exact:
-                yield Evidence(text, tested.shown is wanted)
-            else:
-                alike, why, never = _alike(test, figures, part, families[True] if wanted else 0)
-                # a small effect that is shown is significant, as its author says it; one that is not shown is none
-                if wanted:
-                    agrees = True if tested.shown else False if alike else None
-                else:
-                    agrees = True if alike else False if tested.surely else None
-                yield Evidence(text + why, agrees, needs=math.inf if agrees is None and never else 0)
-
-
-def _number_of_tests(test: Significance, figures: Figures, *, wanted: bool) -> int:
-    """Of measures for which an effect is expected, or none is, at each level within which it is tested."""
-    measures = test.significant if wanted else test.insignificant
-    return sum(len(figures.levels(test.within or "", name, test.cells)) for name in measures)
+        p, text = next(adjusted), tested.text
+        if not test.pairs:
+            text += f" ({p_value(p)} by Holm for the conclusion’s {len(family)} tests)" * (len(family) > 1)
+            text += ": an effect" if tested.shown else f": no effect is shown in {tested.values} values"
+        alike, why, never = _alike(test, figures, part, among if wanted else 0)
+        # a small effect that is shown is significant, as its author says it; one that is not shown is none
+        if wanted:
+            agrees = True if tested.shown else False if alike else None
+        else:
+            agrees = True if alike else False if p < alpha else None
+        if agrees is None and not tested.shown:
+            why = why or "; that is no proof that there is none"
+        yield Evidence(text + why, agrees, needs=math.inf if agrees is None and never else 0)
 
 
 def _missing(test: Significance, figures: Figures, measure: str) -> str:
@@ -105,20 +85,47 @@ class _Tested(NamedTuple):
     """What a rank test finds."""
 
     text: str  # a statistic, or why there is none
-    shown: bool | None = None  # whether there is an effect, as the paper tests; None where it cannot be tested
-    surely: bool = False  # and with the confidence for all tests of the claim
+    shown: bool = False  # whether there is an effect, as the paper tests
+    # by chance, no less than any data could give; of pairs the smallest, adjusted for all of them; None if untestable
+    p: float | None = None
+    values: int = 0  # that were ranked
     needs: float = math.inf  # repetitions, to be tested at all
 
 
-def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family: int) -> _Tested:
-    """One test; ``family``: the tests of a claim, of which any would contradict it."""
+class _Made(NamedTuple):
+    """A test of a claim, of one measure at one level of the factor within which it is made."""
+
+    test: Significance
+    wanted: bool  # whether an effect is claimed
+    part: Sequence[Figure]
+    tested: _Tested
+
+
+def _made(test: Significance, figures: Figures, alpha: float) -> Iterator[_Made]:
+    def part_of(one: Figure) -> Level | None:
+        return one.level(test.within) if test.within else None
+
+    for measure in (*test.significant, *test.insignificant):
+        wanted = measure in test.significant
+        found = [one for one in figures.select(measure, test.cells) if not one.emulated]
+        of_platforms = {*test.factors} & {*figures.file.of_arms}
+        if why := _missing(test, figures, measure) or (incomparable(found) if of_platforms else ""):
+            yield _Made(test, wanted, (), _Tested(why))
+            continue
+        for part in grouped(found, part_of):
+            head = f"{_words(figures, test.within, part[0].level(test.within))}, " if test.within else ""
+            tested = _tested(test, figures, part, alpha)
+            text = f"{head}{figures.file.measures[measure].title}: {tested.text}"
+            yield _Made(test, wanted, part, tested._replace(text=text))
+
+
+def _tested(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float) -> _Tested:
     most = max(len(one.values) for one in part)
     if not figures.exact and most < FEWEST_REPETITIONS:
         text = f"{most} repetitions cannot estimate chance: {FEWEST_REPETITIONS} or more are needed"
         return _Tested(text, needs=FEWEST_REPETITIONS)
-    alpha = LEVEL if figures.exact else min(LEVEL, 1 - figures.wanted())
     if len(test.factors) > 1:
-        return _interaction(test, figures, part, alpha, family)
+        return _interaction(test, figures, part, alpha)
     by_level: dict[Level, list[Figure]] = {}
     for one in part:
         if (level := _level(test, one, test.factors[0])) is not None:
@@ -133,14 +140,8 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family
     blocked = not figures.exact and test.factors[0] not in figures.file.of_arms
     how = _How(blocked=blocked, exact=not figures.exact)
     if test.pairs:
-        return _dunn(test, groups, [_words(figures, test.factors[0], level) for level in by_level], alpha, family, how)
-    return _kruskal(groups, alpha, family, how)
-
-
-def _shown(text: str, p: float, alpha: float, family: int, least: float = 0.0) -> _Tested:
-    """What a probability says; ``least`` is the smallest that data could give."""
-    shown = p < alpha
-    return _Tested(f"{text}: {'an effect' if shown else 'no effect shown'}", shown, max(p, least) < alpha / family)
+        return _dunn(test, groups, [_words(figures, test.factors[0], level) for level in by_level], alpha, how)
+    return _kruskal(groups, alpha, how)
 
 
 def _level(test: Significance, one: Figure, factor: str) -> Level | None:
@@ -159,9 +160,11 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
     """Whether levels are equivalent, the words, and whether no repetition is likely to tell otherwise.
 
     Compared are every two levels, or the pairs meant, by their ratio in each block: the geometric mean over the cells
-    that all levels have; of several factors, by the ratio of ratios.  That each one's interval lies within the margin
-    shows it of all together (an intersection–union test; R. L. Berger 1982).  With ``among``, the tests of a claim that
-    each pair differs, a single pair that is alike is enough, and must be so with the confidence for so many.
+    that all levels have; of several factors, by the ratio of ratios.  A paper's table has no blocks: there the cells
+    are what the interval of the median is taken over, and each one's ratio is what it is.  That each interval lies
+    within the margin shows it of all together (an intersection–union test; R. L. Berger 1982).  With ``among``, the
+    tests of a claim that each pair differs, a single pair that is alike is enough, and must be so with the confidence
+    for so many.
 
     A mean over cells is what the papers test, and the words say so.  Effects that cancel in it are none of any cell, so
     that nothing is alike while one cell's interval lies wholly beyond the margin.  To ask that each lies wholly within
@@ -176,13 +179,20 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
             cells.setdefault(figures.place(one, test.factors), {}).setdefault(levels, []).append(one)
     named = [list(dict.fromkeys(column)) for column in zip(*itertools.chain(*cells.values()), strict=True)]
     common = [cell for cell in cells.values() if len(cell) == math.prod(map(len, named))]
-    used = [one.values for cell in common for some in cell.values() for one in some]
+
+    def values_of(one: Figure) -> Mapping[int, float]:
+        return {0: one.point} if figures.exact else one.values
+
+    def logs_of_one(one: Figure) -> Values:
+        return np.log([values_of(one)[block] for block in blocks])
+
+    used = [values_of(one) for cell in common for some in cell.values() for one in some]
     blocks = tuple(sorted(set.intersection(*map(set, used)))) if used else ()
     if not blocks or any(min(map(values.__getitem__, blocks)) <= 0 for values in used):
         return False, "", False
 
     def mean_logs(some: Sequence[Figure]) -> Values:
-        logs = (figures.once(functools.partial(_logs, one, blocks), "logs", one, blocks) for one in some)
+        logs = (figures.once(functools.partial(logs_of_one, one), "logs", one, blocks) for one in some)
         return np.asarray(sum(logs) / len(some))
 
     logs_of = [{levels: mean_logs(some) for levels, some in cell.items()} for cell in common]
@@ -195,16 +205,19 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
     def ratio(logs: Values, of: int = 1) -> Estimate:
         return figures.firm(median_estimate(logs, "log", figures.wanted(of)).mapped(math.exp, "ratio"), of)
 
+    def of_cell(logs: Values) -> Estimate:
+        return exact(math.exp(logs[0]), "ratio") if figures.exact else ratio(logs)
+
     found = [np.array([_log_ratios(contrast, logs) for logs in logs_of]) for contrast in contrasts]
     of = max(among, 1) * (len(contrasts) if single else 1)
-    apart = [_apart(ratio(logs.mean(axis=0), of))[1] for logs in found]
+    apart = [_apart(ratio(logs.mean(axis=int(figures.exact)), of))[1] for logs in found]
     near = [place for place, most in enumerate(apart) if most <= MARGIN]
     if not near or not (single or len(near) == len(apart)):
         return False, "", False
     beyond = {
         place: f"but {_ratio_words(test, figures, contrasts[place], cell)} {told(one, 'ratio')}"
         for place in near
-        for cell, one in zip(common, map(ratio, found[place]), strict=True)
+        for cell, one in zip(common, map(of_cell, found[place]), strict=True)
         if _apart(one)[0] > MARGIN
     }
     alike = len(beyond) < len(near) if single else not beyond
@@ -229,10 +242,6 @@ def _ratio_words(test: Significance, figures: Figures, contrast: _Contrast, cell
     ]
     where = figures.words(next(iter(cell.values()))[0], without=test.factors)
     return ", ".join([*(f"{one} ÷ {other}" for one, other in sides), *([where] if where else [])])
-
-
-def _logs(one: Figure, blocks: Sequence[int]) -> Values:
-    return np.log([one.values[block] for block in blocks])
 
 
 def _log_ratios(contrast: _Contrast, logs: Mapping[_Levels, Values]) -> Values:
@@ -263,7 +272,7 @@ def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -
     return rank([[by_place[place] for place in common] for by_place in cells])
 
 
-def _kruskal(groups: Sequence[Values], alpha: float, family: int, how: _How) -> _Tested:
+def _kruskal(groups: Sequence[Values], alpha: float, how: _How) -> _Tested:
     sizes, within = [len(group) for group in groups], how["blocked"]
     least = ranks.least_attainable_p(sizes, blocked=within)
     if least >= alpha:
@@ -273,12 +282,10 @@ def _kruskal(groups: Sequence[Values], alpha: float, family: int, how: _How) -> 
     found = ranks.kruskal_wallis(groups, **how)
     name, size = ("Friedman’s χ²", "W") if within else ("H", "ε²")
     text = f"{name}({found.df}) = {found.h:.2f}, {p_value(found.p)}, {size} {found.epsilon_squared:.2f}"
-    return _shown(text, found.p, alpha, family, least)  # χ² can fall below what data could give
+    return _Tested(text, found.p < alpha, max(found.p, least), sum(sizes))  # χ² can fall below what data could give
 
 
-def _dunn(
-    test: Significance, groups: Sequence[Values], labels: Sequence[str], alpha: float, family: int, how: _How
-) -> _Tested:
+def _dunn(test: Significance, groups: Sequence[Values], labels: Sequence[str], alpha: float, how: _How) -> _Tested:
     sizes, wanted = [len(group) for group in groups], _pairs_meant(test.pairs, labels)
     if not wanted:
         return _Tested("no such pair of levels was measured")
@@ -294,15 +301,15 @@ def _dunn(
     shown = [pair for pair in found if pair.p < alpha]
     rest = [pair for pair in found if pair not in shown]
     adjusted = sum(pair.p_holm < alpha for pair in found)
-    text = f"{len(shown)} of {len(found)} pairs differ by Dunn’s test, which the paper does not adjust"
+    text = f"{len(shown)} of {len(found)} pairs differ in {sum(sizes)} values by Dunn’s test"
+    text += ", which the paper does not adjust"
     text += "" if adjusted == len(shown) else f" ({adjusted} adjusted by Holm)"
     few = shown if test.insignificant else rest
     if few and len(few) < len(found):
         listed = ", ".join(f"{labels[pair.first]}–{labels[pair.second]}" for pair in few[:_MOST_NAMED])
         text += f"; {'but' if test.insignificant else 'not'} {listed}"
     # All pairs are to differ where they are said to; a single one contradicts where none is.
-    surely = any(pair.p_holm < alpha / family for pair in found)
-    return _Tested(text, not rest if test.significant else bool(shown), surely)
+    return _Tested(text, not rest if test.significant else bool(shown), min(pair.p_holm for pair in found), sum(sizes))
 
 
 def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set[tuple[int, int]]:
@@ -314,7 +321,7 @@ def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set
     return meant
 
 
-def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float, family: int) -> _Tested:
+def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float) -> _Tested:
     """By the aligned rank transform of logarithms, and the ordinary analysis of variance: by both or not at all.
 
     A paper's single values take the interaction of all factors as their error.  As many guests of each platform are
@@ -335,7 +342,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
         if len(axes) == len(varied):
             return _Tested("one value a cell: this interaction cannot be told from chance")
         p = single_value_p(np.array([cells[place][0].point for place in design]).reshape(shape), axes)
-        return _shown(f"{' × '.join(test.factors)}, {p_value(p)}", p, alpha, family)
+        return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}", p < alpha, p, len(design))
     axis = varied.index("platform") if "platform" in varied else None
     platform = {place: None if axis is None else place[axis] for place in design}
     found = {
@@ -353,7 +360,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
     logs = np.log(values).reshape([*shape, n])
     between = [] if axis is None else [axis]
     p = max(analysis(logs, between, [axes])[0].p for analysis in (aligned_rank_anova, anova))
-    return _shown(f"{' × '.join(test.factors)}, {p_value(p)}", p, alpha, family)
+    return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}", p < alpha, p, values.size)
 
 
 def _words(figures: Figures, factor: str | None, level: Level | None) -> str:
