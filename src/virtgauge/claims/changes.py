@@ -24,7 +24,6 @@ from virtgauge.claims.figures import (
 from virtgauge.claims.model import Level
 from virtgauge.claims.verdicts import Evidence, Judged, evidence_of
 
-_SIZED = {False: ", up or down,", True: ""}
 Group = tuple[str, Callable[[int], bool | None], Iterable[Figure]]
 """In words; what it says with the confidence for so many groups; and its figures."""
 
@@ -99,7 +98,7 @@ def change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
 
     groups: list[Group] = []
     for group in [complete] if test.pooled else [[found] for found in complete]:
-        text = f"changed{_SIZED[test.rising]} by {figures.listed(sizes(group), test.across)}"
+        text = f"changed{'' if test.rising else ', up or down,'} by {figures.listed(sizes(group), test.across)}"
         if test.pooled:
             text += f" over {len(group)} cells"
         elif place := figures.words(group[0][test.level][0], without=("arm", test.across, *test.of)):
@@ -125,7 +124,7 @@ def steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
     both = [(own, pairs[1][at]) for at, own in pairs[0].items() if at in pairs[1]]
 
     def changes(sides: Sequence[Pairs], among: int = 1) -> list[Estimate]:
-        return [mean_change([figures.ratio(*pair, among) for pair in found], test.rising) for found in sides]
+        return [mean_change([figures.ratio(*pair, among) for pair in found], rising=False) for found in sides]
 
     def decides(sides: Sequence[Pairs], among: int) -> bool | None:
         return _beyond(*(figures.firm(one, among) for one in changes(sides, among)))
@@ -139,7 +138,7 @@ def steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
         for sides in both:
             where = figures.words(sides[0][0][0], without=named)
             sizes = " beside ".join(told(one, "ratio") for one in changes(sides))
-            text, used = f"{where}: changed{_SIZED[test.rising]} by {sizes}", itertools.chain(*sides[0], *sides[1])
+            text, used = f"{where}: changed, up or down, by {sizes}", itertools.chain(*sides[0], *sides[1])
             groups.append((text, functools.partial(decides, sides), used))
         yield from _each(groups, figures)
 

@@ -178,12 +178,11 @@ class Figures:
         best = min if which == "lowest" else max
         if self.exact:  # of a figure with one end that end is its lowest or highest, and the other is not stated
             ends = [(one, one.estimate.low if which == "lowest" else one.estimate.high) for one in found]
-            stated = [
+            found = [
                 dataclasses.replace(one, estimate=exact(end, one.estimate.unit))
                 for one, end in ends
                 if end is not None and math.isfinite(end)
             ]
-            return [best(stated, key=lambda one: one.point)] if stated else []
         return [best(found, key=lambda one: one.point)] if found else []
 
     def estimate(self, one: Figure, among: int = 1) -> Estimate:
@@ -213,11 +212,11 @@ class Figures:
         if self.exact:
             return self.once(lambda: unpaired_ratio(one.estimate, other.estimate), "ratio", one, other)
         wanted = self.wanted(among)
-        return self.once(lambda: self._paired_ratio(one, other, wanted), "ratio", one, other, wanted)
 
-    @staticmethod
-    def _paired_ratio(one: Figure, other: Figure, wanted: float) -> Estimate:
-        return _opened(paired_ratio(one.values, other.values, wanted), one, other, 0.0)
+        def found() -> Estimate:
+            return _opened(paired_ratio(one.values, other.values, wanted), one, other, 0.0)
+
+        return self.once(found, "ratio", one, other, wanted)
 
     def difference(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
         """The difference of two figures, paired as their ratio is."""

@@ -148,8 +148,8 @@ class Change(CellTest):
 class Steeper(CellTest):
     """Figures change more from ``to`` to ``of``, up or down, than otherwise alike from ``than_to`` to ``than_of``.
 
-    On the average over what is alike but for the factors that these name; ``rising`` as in :class:`Change`.  ``along``
-    a numeric factor slopes are compared: by how much figures grow for each unit of it; else by what factor.
+    On the average over what is alike but for the factors that these name.  ``along`` a numeric factor slopes are
+    compared: by how much figures grow for each unit of it; else by what factor.
     """
 
     relation: Literal["steeper"]
@@ -157,7 +157,6 @@ class Steeper(CellTest):
     to: Cells
     than_of: Cells
     than_to: Cells
-    rising: bool = False
     along: str | None = None
 
 

@@ -18,7 +18,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,13 +33,7 @@ from virtgauge.claims.verdicts import Evidence
 MARGIN = 1.25  # ours: levels are alike whose ratio, with its interval, is no farther from 1
 _MOST_NAMED = 3
 _MOST_VALUES = 100
-
-
-class _How(TypedDict):
-    """How ranks are compared: what the functions of :mod:`virtgauge.analysis.ranks` are told."""
-
-    blocked: bool
-    exact: bool
+_How = Mapping[str, bool]  # what :func:`ranks.kruskal_wallis` and :func:`ranks.dunn` are told beside the groups
 
 
 def significance(tests: Sequence[Significance], figures: Figures) -> Iterator[Evidence]:
@@ -55,7 +49,7 @@ def significance(tests: Sequence[Significance], figures: Figures) -> Iterator[Ev
             continue
         p, text = next(adjusted), tested.text
         if not test.pairs:
-            text += f" ({p_value(p)} by Holm for the conclusion’s {len(family)} tests)" * (len(family) > 1)
+            text += f" ({_p_value(p)} by Holm for the conclusion’s {len(family)} tests)" * (len(family) > 1)
             text += ": an effect" if tested.shown else f": no effect is shown in {tested.values} values"
         alike, why, never = _alike(test, figures, part, among if wanted else 0)
         # a small effect that is shown is significant, as its author says it; one that is not shown is none
@@ -130,17 +124,16 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure], alpha:
     for one in part:
         if (level := _level(test, one, test.factors[0])) is not None:
             by_level.setdefault(level, []).append(one)
-    if len(by_level) < 2:
-        return _Tested(f"a single level of {test.factors[0]}")
     factor, found = test.factors[0], [*by_level.values()]
+    if len(found) < 2:
+        return _Tested(f"a single level of {factor}")
     groups = figures.once(lambda: _groups(factor, figures, found), "groups", factor, *map(tuple, found))
     if any(group.size == 0 for group in groups):
-        return _Tested(f"nothing was measured at every level of {test.factors[0]}")
+        return _Tested(f"nothing was measured at every level of {factor}")
     # Within guests the test is Friedman's; a run's need not be as the paper made it.
-    blocked = not figures.exact and test.factors[0] not in figures.file.of_arms
-    how = _How(blocked=blocked, exact=not figures.exact)
+    how = {"blocked": not figures.exact and factor not in figures.file.of_arms, "exact": not figures.exact}
     if test.pairs:
-        return _dunn(test, groups, [_words(figures, test.factors[0], level) for level in by_level], alpha, how)
+        return _dunn(test, groups, [_words(figures, factor, level) for level in by_level], alpha, how)
     return _kruskal(groups, alpha, how)
 
 
@@ -281,7 +274,7 @@ def _kruskal(groups: Sequence[Values], alpha: float, how: _How) -> _Tested:
         return _Tested(f"{there}: no data could give an exact p below {least:.2g}", needs=needs)
     found = ranks.kruskal_wallis(groups, **how)
     name, size = ("Friedman’s χ²", "W") if within else ("H", "ε²")
-    text = f"{name}({found.df}) = {found.h:.2f}, {p_value(found.p)}, {size} {found.epsilon_squared:.2f}"
+    text = f"{name}({found.df}) = {found.h:.2f}, {_p_value(found.p)}, {size} {found.epsilon_squared:.2f}"
     return _Tested(text, found.p < alpha, max(found.p, least), sum(sizes))  # χ² can fall below what data could give
 
 
@@ -342,7 +335,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
         if len(axes) == len(varied):
             return _Tested("one value a cell: this interaction cannot be told from chance")
         p = single_value_p(np.array([cells[place][0].point for place in design]).reshape(shape), axes)
-        return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}", p < alpha, p, len(design))
+        return _Tested(f"{' × '.join(test.factors)}, {_p_value(p)}", p < alpha, p, len(design))
     axis = varied.index("platform") if "platform" in varied else None
     platform = {place: None if axis is None else place[axis] for place in design}
     found = {
@@ -360,13 +353,13 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
     logs = np.log(values).reshape([*shape, n])
     between = [] if axis is None else [axis]
     p = max(analysis(logs, between, [axes])[0].p for analysis in (aligned_rank_anova, anova))
-    return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}", p < alpha, p, values.size)
+    return _Tested(f"{' × '.join(test.factors)}, {_p_value(p)}", p < alpha, p, values.size)
 
 
 def _words(figures: Figures, factor: str | None, level: Level | None) -> str:
     return "" if level is None else format_level(figures.file.factors.get(factor or "") or "{}", level)
 
 
-def p_value(p: float) -> str:
+def _p_value(p: float) -> str:
     """``p = 0.012``, ``p < 0.001``."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.01 else f"p = {p:.3f}"
