@@ -82,6 +82,8 @@ class Design:
     index: Sequence[bool] = (True,)
     loops: Sequence[str] = ("closed",)
     crashes: Sequence[str] = ()
+    arm: str = ""  # that alone has it
+    existing: Mapping[str, Any] | None = None  # what results tell of servers that were there already, where they were
 
 
 def storage_arms() -> list[StorageArm]:
@@ -141,7 +143,7 @@ def storage_ledger(
                     facts=facts,
                 )
             )
-            for design in designs:
+            for design in (one for one in designs if one.arm in ("", arm.record.name)):
                 writer.write(arm, design, block)
     ledger.add_event("completed", "")
     return ledger
@@ -172,7 +174,7 @@ class _Writer:
                         for index in design.index:
                             for loop in design.loops:
                                 factors = _factors(database, level, design.flushes, operation, clients, index, loop)
-                                self._measured(arm, factors, block)
+                                self._measured(arm, factors, block, design.existing)
                 if "knee" in design.operations:
                     self._knee(arm, _factors(database, level, design.flushes, "knee", 1, True, "search"), block)
                 if "mixed" in design.operations:
@@ -180,7 +182,9 @@ class _Writer:
                 for of in design.crashes:
                     self._crash(arm, design, database, level, of, block)
 
-    def _measured(self, arm: StorageArm, factors: dict[str, str], block: int) -> None:
+    def _measured(
+        self, arm: StorageArm, factors: dict[str, str], block: int, existing: Mapping[str, Any] | None
+    ) -> None:
         factor = float(np.exp(self._spread * self._random.standard_normal()))
         result, service_ns = rates(self._truths[factors["database"]], arm, factors, factor)
         shape = self._random.lognormal(0, 0.25, 4000)
@@ -191,6 +195,10 @@ class _Writer:
             busy = min(offered / (1e9 / service_ns * int(factors["clients"])), 0.999)
             response = service * (1 + busy / (1 - busy))
             histograms["response"] = hdr_bins((response * 1000).astype(np.int64))
+        if existing is not None:
+            product, settings = factors["database"], dict.fromkeys(("durability", "flushes"), "as-configured")
+            factors = factors | {"database": f"{product}.{arm.record.name}", **settings}
+            result["existing"] = {"database": product, "elsewhere": None, **existing}
         self._add(arm.record, factors, block, result, histograms)
 
     def _crash(self, arm: StorageArm, design: Design, database: str, level: str, of: str, block: int) -> None:

@@ -158,6 +158,8 @@ def test_it_is_measured_at_its_own_settings_and_nothing_of_the_run_stays_nor_kee
     assert write.factors["durability"] == write.factors["flushes"] == "as-configured"
     assert write.result["operations"] > 0 and read.result["rows"] == 1000 * read.result["operations"] > 0
     assert write.result["reported_settings"], "what the server says of itself is recorded"
+    level = {"postgresql": "flushed"}.get(owned.name)
+    assert write.result["existing"] == {"database": owned.name, "level": level, "elsewhere": None}
     assert owned.has_no_table()
     assert is_nowhere(owned.password, run)
 

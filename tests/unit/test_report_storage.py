@@ -288,6 +288,55 @@ def test_a_server_of_one_processor_decides_nothing_about_many_clients(tmp_path: 
     assert claims["single-read-order"].verdict is not Verdict.UNTESTABLE
 
 
+NOT_KNOWN = (
+    "PostgreSQL, single-write, virtual, 1 client was not measured at the level “flushed”, but of postgresql.kvm, "
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "writes", "reads", "said"),
+    [
+        ({"level": "flushed"}, Verdict.CONTRADICTED, True, "virtual"),
+        ({"level": "os"}, Verdict.UNTESTABLE, True, f"{NOT_KNOWN}which writes at the level “os”"),
+        (
+            {"level": None},
+            Verdict.UNTESTABLE,
+            True,
+            f"{NOT_KNOWN}which writes at a level that its settings do not tell",
+        ),
+        (
+            {"level": "flushed", "elsewhere": "it has no address"},
+            *(Verdict.UNTESTABLE, False, f"{NOT_KNOWN}which is not shown to be on that machine (it has no address)"),
+        ),
+    ],
+)
+def test_a_server_that_was_there_already_stands_for_its_product(
+    tmp_path: Path, told: dict[str, Any], writes: Verdict, reads: bool, said: str
+) -> None:
+    """Its reads whatever its settings are, its writes at the level that these are known to amount to."""
+    arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
+    single: dict[str, Any] = {"clients": (1,), "operations": ("single-write", "single-read")}
+    designs = [Design(arm="host", **single), Design(arm="kvm", levels=("flushed",), existing=told, **single)]
+    found = report.build(storage_ledger(tmp_path / "run", arms, designs, truths=QUICK_CLIENT)).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
+    faster = claims["single-write-postgresql-virtual-faster"]
+    assert faster.verdict is writes
+    assert said in faster.evidence[0].text
+    assert (claims["single-read-affected-equally"].verdict is not Verdict.UNTESTABLE) is reads
+
+
+def test_what_the_client_reaches_beside_a_server_that_was_there_already_may_be_what_limits_it(tmp_path: Path) -> None:
+    arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
+    designs = [Design(databases=("postgresql",), levels=("flushed",), existing={"level": "flushed"}, **SMALL)]
+    verdicts = {}
+    for limit in (1e6, None):
+        fields = {"client_limit_per_s": limit}
+        ledger = storage_ledger(tmp_path / f"run-{limit}", arms, designs, fields=fields)
+        claims = {claim.paper.name: claim.run[0].checked for claim in report.build(ledger).suite("storage").claims}
+        verdicts[limit] = claims["single-write-postgresql-virtual-faster"].verdict
+    assert verdicts == {1e6: Verdict.CONTRADICTED, None: Verdict.UNDECIDED}
+
+
 def test_only_a_container_beside_the_host_is_no_virtual_machine(tmp_path: Path) -> None:
     arms = [storage_arms()[0], StorageArm(arm_record("runc", "oci", "Container (runc)"))]
     built = report.build(storage_ledger(tmp_path / "run", arms, [Design(**SMALL)], blocks=2))

@@ -220,3 +220,31 @@ def test_a_folder_that_everybody_reaches_is_used_as_it_is() -> None:
 def test_a_misspelt_database_is_answered_with_the_right_name() -> None:
     with pytest.raises(UsageError, match="did you mean 'postgresql'"):
         database("postgresq")
+
+
+@pytest.mark.parametrize(
+    ("name", "reported", "level"),
+    [
+        ("postgresql", {"synchronous_commit": "on", "fsync": "on"}, Durability.FLUSHED),
+        ("postgresql", {"synchronous_commit": "local", "fsync": "on"}, Durability.FLUSHED),
+        ("postgresql", {"synchronous_commit": "off", "fsync": "on"}, Durability.PERIODIC),
+        ("postgresql", {"synchronous_commit": "on", "fsync": "off"}, Durability.OS),
+        ("postgresql", {"synchronous_commit": "off", "fsync": "off"}, Durability.NONE),
+        ("postgresql", {"fsync": "on"}, None),
+        ("cassandra", {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}, Durability.PERIODIC),
+        ("cassandra", {"commitlog_sync": "group"}, Durability.FLUSHED),
+        ("cassandra", {"settings": "unauthorized"}, None),
+        ("mongodb", {"write_concern": "w1"}, None),  # whether it has a journal, not every version says
+    ],
+)
+def test_the_settings_that_a_server_reports_tell_its_level(
+    name: str, reported: dict[str, str], level: Durability | None
+) -> None:
+    assert database(name).level_of(reported) is level
+
+
+@pytest.mark.parametrize("product", [one for one in SERVERS if one.name in ("postgresql", "cassandra")])
+def test_the_settings_of_each_level_amount_to_it(product: Database) -> None:
+    for level, profile in product.levels().items():
+        if isinstance(profile, Profile) and profile.settings.get("durable_writes") != "false":
+            assert product.level_of(profile.settings) is level

@@ -6,19 +6,21 @@ from virtgauge.results.formatting import exact_duration
 from virtgauge.specs.model import Factor
 
 LEVELS = ("none", "os", "periodic", "flushed")  # Of durability, the weakest first
+AS_CONFIGURED = "as-configured"
+"""Level and flush profile of a server that is there already: nothing here decides about them."""
 LEVEL_WORDS = {
     "none": "lost with the server’s process",
     "os": "in the operating system",
     "periodic": "flushed periodically",
     "flushed": "flushed before each acknowledgement",
-    "as-configured": "as the server is configured",
+    AS_CONFIGURED: "as the server is configured",
 }
 SHORT_LEVELS = {
     "none": "none",
     "os": "in the OS",
     "periodic": "periodic",
     "flushed": "flushed",
-    "as-configured": "as configured",
+    AS_CONFIGURED: "as configured",
 }
 SINGLE_WRITE, SINGLE_READ, MULTI_WRITE, MULTI_READ = "single-write", "single-read", "multi-write", "multi-read"
 SINGLE, MULTI, WRITES = (SINGLE_WRITE, SINGLE_READ), (MULTI_WRITE, MULTI_READ), (SINGLE_WRITE, MULTI_WRITE)
@@ -70,7 +72,7 @@ def flush_words(profile: str) -> str:
         return f"flushes of a {rpm} rpm disk with seeks of {exact_duration(float(seek_us) * 1e3)}"
     if name == "latency" and value:
         return f"flushes of {exact_duration(float(value) * 1e3)}"
-    return {"at-once": "flushes at once", "as-is": "", "as-configured": ""}.get(profile, profile)
+    return {"at-once": "flushes at once", "as-is": "", AS_CONFIGURED: ""}.get(profile, profile)
 
 
 def log_words(place: str) -> str:

@@ -8,6 +8,9 @@ where a run has them.  Its conclusions are tested on the rotational one througho
 disks that were made to differ decide nothing together, as the disks would be what decides.
 
 A server of one processor decides nothing about many clients: it has nowhere to serve a second one.
+
+A server that is there already stands for its product where it is shown to be on the arm's machine: in reading with
+whatever settings, in writing at the level that these amount to.
 """
 
 from __future__ import annotations
@@ -33,7 +36,15 @@ from virtgauge.specs import storage_formatting as words
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.storage_formatting import LEVELS, PAPER_LEVELS, SHORT_LEVELS, SINGLE_WRITE, USUAL, WRITES
+from virtgauge.specs.storage_formatting import (
+    AS_CONFIGURED,
+    LEVELS,
+    PAPER_LEVELS,
+    SHORT_LEVELS,
+    SINGLE_WRITE,
+    USUAL,
+    WRITES,
+)
 from virtgauge.specs.storage_insights import per_second, rates
 
 MOST_CLIENTS = 16  # Of the paper's; what its tables call many clients
@@ -102,9 +113,8 @@ class Stand:
             cell
             for cell in self._plain
             if context.level(cell, "operation") == paper.name
-            and context.words(cell, "database") == paper.database
             and insights.clients_of(context, cell) == (self.many if paper.many_clients else 1)
-            and (any_level or context.level(cell, "durability") == wanted)
+            and self.is_of(cell, arm, paper.database, "" if any_level else wanted)
             and rates(context, cell, arm)
         ]
         return min(
@@ -117,10 +127,45 @@ class Stand:
             default=None,
         )
 
+    def existing(self, cell: Cell, arm: str) -> Mapping[str, Any]:
+        """What a result tells of a server that was there already; empty of any other, and of what was not measured."""
+        if self._context.level(cell, "durability") != AS_CONFIGURED:
+            return {}
+        return self._context.table.last_result(cell, arm).get("existing") or {}
+
+    def is_of(self, cell: Cell, arm: str, database: str, level: str = "") -> bool:
+        """Whether a cell is of a database, and at a level where one is asked for."""
+        own, at = self._context.words(cell, "database"), self._context.level(cell, "durability")
+        if at == AS_CONFIGURED:
+            told = self.existing(cell, arm)
+            own = "" if not told or told["elsewhere"] else words.DATABASES[told["database"]]
+            at = told.get("level") or ""
+        return own == database and level in ("", at)
+
+    def passed_over(self, server: str, database: str, operation: str, level: str | None = None) -> str:
+        """Why a server that was there already does not stand for cells of the paper; empty where none was there.
+
+        Databases and operations are those that the texts name, and any where they are empty.
+        """
+        context, arm = self._context, self.arms[server][0].name
+        for cell in self._plain:
+            if not (told := self.existing(cell, arm)):
+                continue
+            name, of, own = context.words(cell, "database"), words.DATABASES[told["database"]], told["level"]
+            doing = context.level(cell, "operation")
+            if of not in (database or of) or doing not in (operation or doing):
+                continue
+            if told["elsewhere"]:
+                return f", but of {name}, which is not shown to be on that machine ({told['elsewhere']})"
+            if doing in WRITES and own != (level or PAPER_LEVELS.get(of)):
+                at = f"the level “{own}”" if own else "a level that its settings do not tell"
+                return f", but of {name}, which writes at {at}"
+        return ""
+
     def _databases(self, arm: ArmRecord) -> int:
         """How many of the paper's were measured on an arm."""
-        measured = (cell for cell in self._plain if rates(self._context, cell, arm.name))
-        return len({self._context.words(cell, "database") for cell in measured} & set(PAPER_LEVELS))
+        measured = [cell for cell in self._plain if rates(self._context, cell, arm.name)]
+        return sum(any(self.is_of(cell, arm.name, database) for cell in measured) for database in PAPER_LEVELS)
 
     @functools.cached_property
     def of_one_processor(self) -> set[str]:
@@ -135,9 +180,9 @@ class Stand:
     def equal_levels(self) -> Iterator[str]:
         """Levels at which all of the paper's databases were measured writing, the strongest first."""
         writing = [cell for cell in self._plain if self._context.level(cell, "operation") in WRITES]
+        places = [(cell, arm.name) for cell in writing for arm, _ in self.arms.values()]
         for level in reversed(LEVELS):
-            at = [cell for cell in writing if self._context.level(cell, "durability") == level]
-            if {self._context.words(cell, "database") for cell in at} >= set(PAPER_LEVELS):
+            if all(any(self.is_of(*place, database, level) for place in places) for database in PAPER_LEVELS):
                 yield level
 
     def missing_reason(self, paper: StorageFigure) -> str:
@@ -154,7 +199,7 @@ class Stand:
             if meant and here and not rates(context, cell, arm):
                 return f"No valid figure: {context.table.endings.ending(cell, arm).rstrip('.')}."
         at = f" at the paper’s level ({level})" if paper.operation == "write" else ""
-        return f"Not measured: {paper.database}{at}."
+        return f"Not measured: {paper.database}{at}{self.passed_over(paper.server, paper.database, paper.name)}."
 
 
 def _device_rank(profile: str, *, quick_first: bool) -> tuple[int, str]:
@@ -414,9 +459,9 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
         if cells.get("clients") == "many clients" and stand.many is None:
             return "this run has one client only"
         named = [str(cells[name]) for name in ("database", "operation", "server", "clients") if name in cells]
-        of = level or PAPER_LEVELS.get(str(cells.get("database")))
-        at = f" at the level “{of}”" if "write" in str(cells.get("operation")) else ""
-        return f"{', '.join(named)} was not measured{at}"
+        database, operation = (str(cells.get(name, "")) for name in ("database", "operation"))
+        at = f" at the level “{level or PAPER_LEVELS.get(database)}”" if "write" in operation else ""
+        return f"{', '.join(named)} was not measured{at}{stand.passed_over(server, database, operation, level)}"
 
     asked = (paper for paper in storage_figures() if paper.server in deciding)
     figures = [one for paper in asked for one in _of_cell(context, stand, paper, level)]
@@ -430,10 +475,13 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
 
     def figure(measure: str, cell: Cell, **more: Level) -> Iterator[Figure]:
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
-        waits = paper.operation == "write" and context.level(cell, "durability") == LEVELS[-1]
-        disk = context.level(cell, "flushes") if waits else ""
+        waits = paper.operation == "write" and stand.is_of(cell, arm.name, paper.database, LEVELS[-1])
+        disk = context.level(cell, "flushes").replace(AS_CONFIGURED, "as-is") if waits else ""
         own, limited = functools.partial(rates, context, cell), insights.client_limited(context, cell, arm.name)
-        return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=LIMITED * bool(limited))
+        # Beside a server that is there already no null server runs: another's of this run may have told the limit.
+        unknown = stand.existing(cell, arm.name) and not context.values("client_limit", cell, arm.name)
+        higher = LIMITED if limited or unknown else ""
+        return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=higher)
 
     if paper.server in stand.of_one_processor and paper.many_clients:
         return
@@ -442,8 +490,8 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
     if known is None or paper.many_clients:
         return
     for cell in context.where({**_ON_ONE_DISK, "operation": (paper.name,), "index": ("yes", "no")}):
-        usual = all(context.level(cell, name) == context.level(known, name) for name in ("durability", "flushes"))
-        if usual and context.words(cell, "database") == paper.database:
+        alike = ("database", "durability", "flushes")
+        if all(context.level(cell, name) == context.level(known, name) for name in alike):
             index, count = context.level(cell, "index") == "yes", context.level(cell, "clients") or "1"
             if index and not (paper.server in stand.of_one_processor and count != "1"):
                 yield from figure("rate_by_clients", cell, count=float(count))

@@ -216,10 +216,10 @@ class ExistingTestbed(StorageTestbed):
         except VirtgaugeError as error:
             raise StoreError("setup", str(error)) from error
         guest = await self.stage.launch()
+        self._elsewhere = await not_on(guest.channel, str(store["address"]), int(store["port"]))
         if not platform.is_host:
-            why = await not_on(guest.channel, str(store["address"]), int(store["port"]))
-            if why is not None:
-                words = f"the server {server.name} is not on {platform.label}: {why}"
+            if self._elsewhere is not None:
+                words = f"the server {server.name} is not on {platform.label}: {self._elsewhere}"
                 raise StoreError("unsupported", f"{words}; give each machine its server (platforms = [...])")
             guest = await self.stage.launch_peer("client")
         self._server, self._client = server, Sensorstore(guest.channel, program, store)
@@ -229,7 +229,9 @@ class ExistingTestbed(StorageTestbed):
         if self._reported is None:
             self._reported = await self._client.about()
         label = f"{self._reported['version']} at {self._server.name}"
-        return Target(label, self._client, self._server.allow_drop, self._reported)
+        level = database(self._server.database).level_of(self._reported.get("settings") or {})
+        existing = {"database": self._server.database, "level": level and level.value, "elsewhere": self._elsewhere}
+        return Target(label, self._client, self._server.allow_drop, self._reported, existing=existing)
 
     async def explain(self, error: StoreError) -> StoreError:
         if error.code != "exists":

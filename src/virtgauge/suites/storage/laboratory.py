@@ -79,6 +79,9 @@ class Target:
     # where the client notes what was acknowledged; host and client see it under the same path
     acknowledged: Path | None = None
     embedded: bool = False  # client and database are one process, in the guest
+    # of a server that is there already, so that it can stand for its product: which that is, the level that its
+    # settings amount to (None: not known), and why it is not shown to be on the machine (None: it is)
+    existing: Mapping[str, str | None] | None = None
 
     @property
     def waits(self) -> bool:

@@ -23,7 +23,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from virtgauge.host.rights import NETWORK, lack_of_rights
 from virtgauge.ledger.records import Flag
 from virtgauge.platforms.local import NO_IMAGE
-from virtgauge.specs.storage_formatting import WRITES
+from virtgauge.specs.storage_formatting import AS_CONFIGURED, WRITES
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.storage.client import LONGER_S, StoreError
 from virtgauge.suites.storage.crash import measure_crash
@@ -37,8 +37,6 @@ from virtgauge.suites.storage.settings import READS, StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, RUN_IN_S, measure_load, preload_of, values_of
 from virtgauge.suites.testbed import Stage, Testbed
 
-AS_CONFIGURED = "as-configured"
-"""Level and flush profile of a server that is there already: nothing here decides about them."""
 _STARTS_BEFORE_GIVING_UP = 3
 _EACH_CELL_S = 120.0
 _ALWAYS = ("sensors", "seed", "vcpus", "memory_mib", "disk_mib")

@@ -373,6 +373,7 @@ def described(target: Target) -> dict[str, Any]:
         "profile": None if profile is None else profile.name,
         "settings": {} if profile is None else dict(profile.settings),
         "reported_settings": dict(target.reported.get("settings") or {}),
+        **({} if target.existing is None else {"existing": dict(target.existing)}),
     }
 
 

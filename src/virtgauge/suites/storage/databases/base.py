@@ -192,6 +192,10 @@ class Database(abc.ABC):
             for level, one in self.own_levels(period_ms).items()
         }
 
+    def level_of(self, reported: Mapping[str, str]) -> Durability | None:
+        """The level that the settings of a server amount to, as it reports them; None where they do not say."""
+        return None
+
     @abc.abstractmethod
     def own_levels(self, period_ms: int) -> Levels:
         """The levels of this database, not yet with their names."""

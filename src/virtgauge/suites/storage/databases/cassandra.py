@@ -14,6 +14,7 @@ seen to lose the last writes that had been acknowledged.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from virtgauge.provision.databases import CASSANDRA
@@ -78,6 +79,13 @@ class Cassandra(Database):
     write_modes = ("pipelined",)
     on_java = True
     memory_mib = 2048
+
+    def level_of(self, reported: Mapping[str, str]) -> Durability | None:
+        """By its log alone: a keyspace without durable writes is refused when a trial makes its table."""
+        flushed = Durability.FLUSHED
+        return {"periodic": Durability.PERIODIC, "batch": flushed, "group": flushed}.get(
+            reported.get("commitlog_sync", "")
+        )
 
     def own_levels(self, period_ms: int) -> Levels:
         none = {"durable_writes": "false"}

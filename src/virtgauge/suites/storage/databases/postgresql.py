@@ -15,6 +15,7 @@ next start on the same data and its orderly end.  Everything else that is shared
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from virtgauge.provision.packages import find_postgresql
@@ -65,6 +66,14 @@ class PostgreSQL(Database):
             return self.allocation_unit
         # Before, 20 pages for each client that waits meanwhile, and 512 at most (hio.c, RelationAddExtraBlocks).
         return max(self.allocation_unit, _PAGE * min(20 * (writers - 1), 512))
+
+    def level_of(self, reported: Mapping[str, str]) -> Durability | None:
+        commit, fsync = reported.get("synchronous_commit"), reported.get("fsync")
+        if commit is None or fsync is None:
+            return None
+        if fsync == "off":
+            return Durability.NONE if commit == "off" else Durability.OS
+        return Durability.PERIODIC if commit == "off" else Durability.FLUSHED  # ``local`` and ``remote_…`` wait as well
 
     def own_levels(self, period_ms: int) -> Levels:
         periodic: Profile | str = f"its log writer flushes within 3 to {3 * _LONGEST_DELAY_MS} ms, not {period_ms}"
