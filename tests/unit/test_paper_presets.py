@@ -64,6 +64,16 @@ def test_all_measures_what_its_parts_measure_and_nothing_else() -> None:
     assert trials[ALL] == sum(trials[name] for name in PARTS)
 
 
+def test_a_server_of_one_processor_has_one_client() -> None:
+    design = check_plan(*load_plan("paper:storage"))
+    own = [cell.factors for cell in design.cells_of("uml")]
+    assert {one["database"] for one in own} == {"postgresql", "mongodb"}
+    assert {one["clients"] for one in own} == {"1"}
+    others = [cell.factors for cell in design.cells_of("qemu-microvm")]
+    alike = [one for one in others if one["clients"] == "1" and one["database"] != "cassandra"]
+    assert own == alike, "each of them has its physical server"
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_replay_can_decide_at_the_confidence_it_asks_for(name: str) -> None:
     plan, _ = load_plan(name)
