@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import synthetic
 from synthetic import SyntheticArm, arm_record, manifest
 
+from virtgauge.ledger.records import TrialRecord
 from virtgauge.ledger.store import Ledger
 
 PAPER_TIMERS = ("rdtscp", "clock_gettime")
@@ -57,8 +58,16 @@ def timing_replay(
         synthetic.SLEEPS_NS.update(known[1])
 
 
-def put_together(folder: Path, parts: Sequence[Ledger], name: str = "paper:all") -> Ledger:
-    """One run of several: the arms of all, by name, and all trials; its plan says which arms each suite is for."""
+def put_together(
+    folder: Path,
+    parts: Sequence[Ledger],
+    name: str = "paper:all",
+    change: Callable[[TrialRecord], TrialRecord] = lambda trial: trial,
+) -> Ledger:
+    """One run of several: the arms of all, by name, and all trials; its plan says which arms each suite is for.
+
+    ``change`` makes of each trial what it is to be.
+    """
     arms = {arm.name: arm for part in parts for arm in part.manifest().arms}
     # A run has one reference; what another suite refers to is a platform like any other here.
     first = next(arm.name for arm in arms.values() if arm.role == "reference")
@@ -74,6 +83,8 @@ def put_together(folder: Path, parts: Sequence[Ledger], name: str = "paper:all")
     with ledger.together():
         for part in parts:
             for trial in part.trials():
-                ledger.add_trial(dataclasses.replace(trial, guest_id=None), part.histograms_of(trial.trial_id), {})
+                ledger.add_trial(
+                    change(dataclasses.replace(trial, guest_id=None)), part.histograms_of(trial.trial_id), {}
+                )
     ledger.add_event("completed", "")
     return ledger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import io
 import re
@@ -24,6 +25,7 @@ from synthetic import SyntheticArm, arm_record, synthetic_ledger
 from virtgauge import report
 from virtgauge.claims.papers import SOURCES, on_paper
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, counted, verdict_of
+from virtgauge.ledger.records import TrialRecord
 from virtgauge.report import Report
 from virtgauge.report.replay import NOT_PART, Replay, ReplayedClaim, in_words, judge
 
@@ -182,6 +184,45 @@ def test_an_effect_of_the_function_is_found_by_rank_tests_and_contradicted_where
     same = {"rdtscp": 20.0, "clock_gettime": 20.0}
     alike = claims_of(report.build(timing_replay(tmp_path / "same", same)), "timing")["cost-summary-function"]
     assert alike.verdict is Verdict.CONTRADICTED
+
+
+# -- HPTSleep ----------------------------------------------------------------------------------------
+
+KVM = SyntheticArm(arm_record("kvm", "qemu", "QEMU q35 (kvm)"))
+
+
+def of_hptsleep(folder: Path, target_ns: int, cpu_ns: float | None) -> dict[str, ReplayedClaim]:
+    """Claims of host and KVM with HPTSleep of that length and CPU time."""
+
+    def change(trial: TrialRecord) -> TrialRecord:
+        if trial.factors["function"] != "highpertimer":
+            return trial
+        return dataclasses.replace(
+            trial,
+            factors=trial.factors | {"target_ns": str(target_ns)},
+            key=trial.key.replace("=100000", f"={target_ns}"),
+            result={"cpu_ns_per_sleep": cpu_ns},
+        )
+
+    ledger = timing_replay(folder / "run", arms=replay_arms(KVM))
+    return claims_of(report.build(put_together(folder / "changed", [ledger], change=change)), "timing")
+
+
+@pytest.mark.parametrize(
+    ("target_ns", "cpu_ns", "verdict", "told"),
+    [
+        (700_000_000, 4e6, Verdict.CONFIRMED, "HPTSleep, Idle System, CPU time: 0.6 %"),
+        (700_000_000, 14e6, Verdict.CONTRADICTED, "HPTSleep, Idle System, CPU time: 2.0 %"),
+        (700_000_000, None, Verdict.UNTESTABLE, "no CPU time of sleeps of 670 ms or more is known"),
+        (10_000_000, 4e6, Verdict.UNTESTABLE, "no CPU time of sleeps of 670 ms or more is known"),
+    ],
+)
+def test_hptsleeps_share_of_the_cpu_is_that_of_long_sleeps(
+    tmp_path: Path, target_ns: int, cpu_ns: float | None, verdict: Verdict, told: str
+) -> None:
+    claim = of_hptsleep(tmp_path, target_ns, cpu_ns)["hptsleep-cpu-share"]
+    assert claim.verdict is verdict
+    assert told in claim.run[0].checked.evidence[0].text
 
 
 # -- several platforms -------------------------------------------------------------------------------

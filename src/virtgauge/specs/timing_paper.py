@@ -103,7 +103,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 
     def missing_reason(measure: str, at: Cells) -> str:
         if measure == _CPU_SHARE:
-            return f"no sleep of {duration(_LEAST_SHARED_NS)} or more was measured, and a shorter one takes more"
+            return f"no CPU time of sleeps of {duration(_LEAST_SHARED_NS)} or more is known, and shorter ones take more"
         platform = at.get("platform")
         if isinstance(platform, str) and not any(paper_platform(arm) == platform for arm in judged.values()):
             name = _WORDS.get(platform, platform)
