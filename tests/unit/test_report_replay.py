@@ -6,7 +6,7 @@ import dataclasses
 import html
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import markupsafe
@@ -25,7 +25,7 @@ from synthetic import SyntheticArm, arm_record, synthetic_ledger
 from virtgauge import report
 from virtgauge.claims.papers import SOURCES, on_paper
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, counted, verdict_of
-from virtgauge.ledger.records import TrialRecord
+from virtgauge.ledger.records import Flag, TrialRecord
 from virtgauge.report import Report
 from virtgauge.report.replay import NOT_PART, Replay, ReplayedClaim, in_words, judge
 
@@ -188,11 +188,15 @@ def test_an_effect_of_the_function_is_found_by_rank_tests_and_contradicted_where
 
 # -- HPTSleep ----------------------------------------------------------------------------------------
 
+REFUSED = Flag("hptime-refused", "hptime answered from the system's clock: the counter is trapped", fatal=False)
 KVM = SyntheticArm(arm_record("kvm", "qemu", "QEMU q35 (kvm)"))
+BOTH_SLEEPS = ("sleep-three-orders", "sleep-function", "sleep-function-within", "sleep-interaction-function-load")
 
 
-def of_hptsleep(folder: Path, target_ns: int, cpu_ns: float | None) -> dict[str, ReplayedClaim]:
-    """Claims of host and KVM with HPTSleep of that length and CPU time."""
+def of_hptsleep(
+    folder: Path, target_ns: int, cpu_ns: float | None, refused: Collection[tuple[str, int]] = ()
+) -> dict[str, ReplayedClaim]:
+    """Claims of host and KVM with HPTSleep of that length and CPU time; refused by arm and block."""
 
     def change(trial: TrialRecord) -> TrialRecord:
         if trial.factors["function"] != "highpertimer":
@@ -202,6 +206,7 @@ def of_hptsleep(folder: Path, target_ns: int, cpu_ns: float | None) -> dict[str,
             factors=trial.factors | {"target_ns": str(target_ns)},
             key=trial.key.replace("=100000", f"={target_ns}"),
             result={"cpu_ns_per_sleep": cpu_ns},
+            flags=(REFUSED,) if (trial.arm, trial.block) in refused else (),
         )
 
     ledger = timing_replay(folder / "run", arms=replay_arms(KVM))
@@ -223,6 +228,41 @@ def test_hptsleeps_share_of_the_cpu_is_that_of_long_sleeps(
     claim = of_hptsleep(tmp_path, target_ns, cpu_ns)["hptsleep-cpu-share"]
     assert claim.verdict is verdict
     assert told in claim.run[0].checked.evidence[0].text
+
+
+def test_hptsleep_without_its_counter_decides_nothing_and_its_platform_has_no_part_in_ranks_of_both_sleeps(
+    tmp_path: Path,
+) -> None:
+    found = of_hptsleep(tmp_path, 10_000_000, 4e6, {("kvm", block) for block in range(6)})
+    told = "HPTSleep on QEMU q35 (kvm) decides nothing: its counter cannot be trusted"
+    for name in BOTH_SLEEPS:
+        checked = found[name].run[0].checked
+        assert checked.evidence and all(one.measured for one in checked.evidence), (name, checked.evidence)
+        assert told in checked.note
+        assert not any("QEMU" in one.text for one in checked.evidence)
+    usleep = found["sleep-cpu-like-idle"].run[0].checked
+    assert sum("QEMU" in one.text for one in usleep.evidence) == 1, "its uSleep decides"
+    assert told not in found["cost-function"].run[0].checked.note
+
+
+def test_repetitions_of_which_the_counter_was_refused_are_left_out(tmp_path: Path) -> None:
+    found = of_hptsleep(tmp_path, 10_000_000, 4e6, {("kvm", block) for block in range(1, 6)})
+    checked = found["sleep-three-orders"].run[0].checked
+    assert ["QEMU" in one.text for one in checked.evidence if one.agrees is None] == [True], "one repetition is left"
+    assert "decides nothing" not in checked.note
+
+
+@pytest.mark.parametrize(("target_ns", "cpu_ns"), [(10_000_000, 9.98e6), (1_000_000, None)])
+def test_hptsleep_that_only_spins_decides_nothing(tmp_path: Path, target_ns: int, cpu_ns: float | None) -> None:
+    found = of_hptsleep(tmp_path, target_ns, cpu_ns)
+    for name in BOTH_SLEEPS:
+        assert found[name].verdict is Verdict.UNTESTABLE
+        assert "are no longer than the kernel’s tick" in found[name].reason
+
+
+@pytest.mark.parametrize("cpu_ns", [4e6, None])
+def test_hptsleep_that_sleeps_or_may_do_so_decides(tmp_path: Path, cpu_ns: float | None) -> None:
+    assert of_hptsleep(tmp_path, 10_000_000, cpu_ns)["sleep-three-orders"].verdict is Verdict.CONFIRMED
 
 
 # -- several platforms -------------------------------------------------------------------------------

@@ -42,8 +42,10 @@ def judge(claim: Claim, figures: Figures) -> CheckedClaim:
         found = [one if one.agrees is not None else _with_likely(one) for one in found]
     evidence = tuple(sorted(found, key=lambda one: one.agrees is not deciding))  # a reader sees the first of them
     # What a platform does not have and another has: the test is of those that have it.
-    elsewhere = (f"{why}." for why, on_a_platform in dict.fromkeys(itertools.chain(*absent)) if on_a_platform)
-    note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *elsewhere)))
+    elsewhere = [why for why, on_a_platform in dict.fromkeys(itertools.chain(*absent)) if on_a_platform]
+    asked = [one for test in claim.tests for one in _asked(test)]
+    elsewhere += [why for why, some in figures.left_out.items() if any(some.select(*one) for one in asked)]
+    note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *(f"{why}." for why in elsewhere))))
     return CheckedClaim(claim.name, claim.where, claim.text, note, verdict, evidence)
 
 
@@ -89,6 +91,15 @@ def _hear(test: model.CellTest, figures: Figures, absent: Iterable[tuple[str, bo
         yield from found
 
 
+def _asked(test: model.Test) -> Iterator[tuple[str, Cells]]:
+    """The measures, and the cells, of which a test needs figures."""
+    if isinstance(test, model.Significance):
+        yield from ((name, test.cells) for name in (*test.significant, *test.insignificant))
+        return
+    sides = [side for name in ("of", "to", "than") if isinstance(side := vars(test).get(name), dict)]
+    yield from ((test.measure, test.cells | side) for side in sides or [{}])
+
+
 def _absent(test: model.CellTest, figures: Figures) -> Iterator[tuple[str, bool]]:
     """Why cells that a test needs have no figure, and whether a platform lacks there what another has.
 
@@ -97,8 +108,7 @@ def _absent(test: model.CellTest, figures: Figures) -> Iterator[tuple[str, bool]
     needed = figures.file.needed
     if not needed:
         return
-    sides = [side for name in ("of", "to", "than") if isinstance(side := vars(test).get(name), dict)]
-    for cells in [test.cells | side for side in sides] or [test.cells]:
+    for _, cells in _asked(test):
         levels: dict[str, Sequence[Level]] = {}
         for factor, all_levels in needed.items():
             named = cells.get(factor)

@@ -62,6 +62,19 @@ def significance(tests: Sequence[Significance], figures: Figures) -> Iterator[Ev
         yield Evidence(text + why, agrees, needs=math.inf if agrees is None and never else 0)
 
 
+def _ranked(test: Significance, figures: Figures, measure: str) -> list[Figure]:
+    """Figures of arms that are not emulated, and of which none that the test is about was left out.
+
+    With such a gap an interaction has no test, and platforms would be ranked by the cells alone that all of them have.
+    """
+
+    def found() -> list[Figure]:
+        gaps = {one.arm for some in figures.left_out.values() for one in some.select(measure, test.cells)}
+        return [one for one in figures.select(measure, test.cells) if not (one.emulated or one.arm in gaps)]
+
+    return figures.once(found, "ranked", measure, *test.cells.items())
+
+
 def _missing(test: Significance, figures: Figures, measure: str) -> str:
     """Why there is nothing to test: a level that the test names has no figure."""
     named = [name for group in test.groups.values() for name in group]
@@ -101,9 +114,10 @@ def _made(test: Significance, figures: Figures, alpha: float) -> Iterator[_Made]
 
     for measure in (*test.significant, *test.insignificant):
         wanted = measure in test.significant
-        found = [one for one in figures.select(measure, test.cells) if not one.emulated]
+        found = _ranked(test, figures, measure)
         of_platforms = {*test.factors} & {*figures.file.of_arms}
-        if why := _missing(test, figures, measure) or (incomparable(found) if of_platforms else ""):
+        why = _missing(test, figures, measure) or ("" if found else figures.missing_reason(measure, test.cells))
+        if why := why or (incomparable(found) if of_platforms else ""):
             yield _Made(test, wanted, (), _Tested(why))
             continue
         for part in grouped(found, part_of):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from virtgauge.claims.figures import Figure, Figures, fits
@@ -33,6 +34,7 @@ _WORDS = {"VBox": "Virtual Box", "ESXi": "VMware ESXi", "Host OS": "host"}
 _PLAIN_RUNTIMES = ("runc", "crun", "youki")
 _STATISTICS = {"median": "p50", "half_iqr": "half_iqr", "max": "max", "min": "min", "p90": "p90", "p99.9": "p99.9"}
 """Ours, by the paper's parameter."""
+_CPU_TIME = "sleep_lateness.cpu_per_sleep"
 _CPU_SHARE = "cpu_share"  # CPU time of a sleep, of the time that it should take
 _TAIL, _LEAST_TAIL = "p99.9", "at least p99.9"
 _CONFIDENCE = 0.95  # Of what a trial's p99.9 is at least
@@ -44,6 +46,10 @@ at last.  Where several were measured, the nearest one is taken."""
 _LONGEST_NS = 1e12  # Any sleep is shorter
 _LEAST_SHARED_NS = 67 * 10_000_000
 """From which length on HPTSleep, awake for a tick of at most 10 ms (100 Hz), may take the paper's 1.5 % of the CPU."""
+
+_REFUSED = frozenset({"hptime-refused"})
+_AWAKE = 0.9  # HPTSleep that is on the CPU for so much of its length, with nothing beside it, has only spun
+_SHORTEST_TICK_NS = 1e6  # HighPerTimer takes the tick for this at least (1000 Hz)
 
 Place = tuple[str, str, str, str]  # Table, function, arm and load
 
@@ -102,6 +108,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
     judged = {name: arm for name, arm in measured.items() if not arm.emulated}
 
     def missing_reason(measure: str, at: Cells) -> str:
+        if why := next((why for why, some in left_out.items() if some.select(measure, at)), ""):
+            return why
         if measure == _CPU_SHARE:
             return f"no CPU time of sleeps of {duration(_LEAST_SHARED_NS)} or more is known, and shorter ones take more"
         platform = at.get("platform")
@@ -115,18 +123,21 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
         return "not measured here, or with too few values in each trial"
 
     @functools.cache
-    def values(table: str, function: str, load: str, measure: str, arm: str) -> Blocks:
+    def values(table: str, function: str, load: str, measure: str, decides: bool, arm: str) -> Blocks:
         place = table, function, arm, load
-        cell = cells.get(place)
+        cell = (longest if measure == _CPU_SHARE else cells).get(place)
         if cell is None:
             return {}
+        unfit = _unfit(context, cell, arm)[1] if decides else ()
+        return {block: value for block, value in measured_values(cell, measure, arm).items() if block not in unfit}
+
+    def measured_values(cell: Cell, measure: str, arm: str) -> Blocks:
         if measure == _CPU_SHARE:
-            cell = longest.get(place, cell)
             told = context.level(cell, "target_ns")
             target_ns = int(told) if told.isdecimal() else 0
             if target_ns < _LEAST_SHARED_NS:
                 return {}
-            spent = context.values("sleep_lateness.cpu_per_sleep", cell, arm)
+            spent = context.values(_CPU_TIME, cell, arm)
             return {block: cpu_ns / target_ns for block, cpu_ns in spent.items()}
         if measure == _LEAST_TAIL:
             return _least_tail(context, cell, arm)
@@ -135,18 +146,19 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
     tests = itertools.chain.from_iterable(claim.tests for claim in claim_file("timing").claim)
     tails = [test.cells for test in tests if isinstance(test, CellTest) and test.measure == _TAIL]
     figures: list[Figure] = []
+    gaps: dict[str, list[Figure]] = {}
     for place in sorted(cells, key=lambda place: (_ORDER.index(place[1]), _ORDER.index(place[3]))):
         table, function, name, load = place
         asked = [*_STATISTICS, *([_CPU_SHARE] if table == "sleep_miss" else [])]
         for measure in asked if name in judged else ():
-            arm, of = judged[name], functools.partial(values, table, function, load, measure)
+            arm, of = judged[name], functools.partial(values, table, function, load, measure, True)
             own = paper_platform(arm)
             levels: dict[str, Level] = {"table": table, "function": function, "load": load, "platform": own or name}
             asked_for = measure == _TAIL and any(
                 all(fits(level, at[factor]) for factor, level in levels.items() if factor in at) for at in tails
             )
             if at_least := asked_for and table == "sleep_miss" and not of(name):
-                of = functools.partial(values, table, function, load, _LEAST_TAIL)
+                of = functools.partial(values, table, function, load, _LEAST_TAIL, True)
             plain = not arm.is_virtual and (arm.kind != "oci" or arm.settings.get("runtime") in _PLAIN_RUNTIMES)
             facts: dict[str, Level] = {
                 "of_the_paper": own is not None,
@@ -155,8 +167,31 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             figures += context.claim_figure(
                 measure, levels, of, arm, facts=facts, label=arm.label, may_be_higher=_FEW if at_least else ""
             )
-    found = Figures(claim_file("timing"), figures, context.table.claims_confidence, missing_reason)
+            if not of(name) and (why := _unfit(context, cells[place], name)[0]):
+                everything = functools.partial(values, table, function, load, measure, False)
+                gap = context.claim_figure(measure, levels, everything, arm, facts=facts)
+                gaps.setdefault(f"HPTSleep on {arm.label} decides nothing: {why}", []).extend(gap)
+    file, confidence = claim_file("timing"), context.table.claims_confidence
+    left_out = {why: Figures(file, some, confidence) for why, some in gaps.items()}
+    found = Figures(file, figures, confidence, missing_reason, left_out)
     return check_claims("timing", {"": found})
+
+
+def _unfit(context: Context, cell: Cell, arm: str) -> tuple[str, Collection[int]]:
+    """Why HPTSleep is not what the paper measured, and the blocks of which that is so; both empty where it is.
+
+    No run records the tick of a guest's kernel, but the CPU time of a sleep shows one that is as long.
+    """
+    if cell.factors["function"] != "highpertimer":
+        return "", ()
+    if refused := context.table.endings.flagged(cell, arm, _REFUSED):
+        return "its counter cannot be trusted, and the system’s clock was read instead", refused
+    length_ns = int(context.level(cell, "target_ns"))
+    spent = context.values(_CPU_TIME, cell.at(load="idle"), arm) or context.values(_CPU_TIME, cell, arm)
+    if statistics.median(spent.values()) < _AWAKE * length_ns if spent else length_ns > _SHORTEST_TICK_NS:
+        return "", ()
+    why = f"its sleeps of {duration(length_ns)} are no longer than the kernel’s tick, so that it only spins"
+    return why, context.table.numbers(cell, arm)
 
 
 def _least_tail(context: Context, cell: Cell, arm: str) -> Blocks:
