@@ -317,6 +317,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return (f"with {words} " if words else "") + f"{lost}, so that the others do not stand for all"
         if cells.get("own_processor") and found and not any(one.facts["own_processor"] for one in found):
             return "what J does is not told: guests shared processors, or light ones carried too few frames"
+        if _any_of([one.level for one in found if one.level("judged") is False and one.measure == measure], cells):
+            return (f"with {words} " if words else "") + "some guests carried too few frames to judge their loss"
         if not words or any(one.facts["platform"] == cells.get("platform") for one in found):
             near = f"none of its loads lies between two measured ones that are at most {_APART:g} times apart"
             what = near if measure == "latency_at_rate_us" else "no figures at the levels that it is about"
@@ -348,7 +350,8 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord, curve: _Curve) -> Ite
     figure = functools.partial(context.claim_figure, arm=arm, facts=facts, label=arm.label)
     values: Callable[[str], dict[int, float]] = functools.partial(_scaled, context, throughput, cell, 1e-6)
     limited = LIMITED * context.table.may_be_higher(throughput, cell, arm.name)
-    yield from figure("throughput_mbps", {**levels, "load": 100.0}, values, may_be_higher=limited)
+    told_by = {**facts, "judged": told.enough_frames}
+    yield from figure("throughput_mbps", {**levels, "load": 100.0}, values, facts=told_by, may_be_higher=limited)
     for percent in loads(context, [cell]):
         latency = at_load(percent)["latency"]
         values = functools.partial(_scaled, context, latency, cell, 1e-3)
