@@ -198,3 +198,9 @@ def test_throughputs_of_which_light_guests_were_never_judged_leave_conclusions_t
     for name in ("paravirtual-is-faster-at-all", "emulated-throughput-grows-with-size"):
         assert found[name].verdict is Verdict.CONFIRMED, found[name]
         assert all("J 1.000" in one.text for one in found[name].evidence)
+
+
+def test_a_throughput_names_the_search_that_found_it(tmp_path: Path) -> None:
+    found = claims_of(tmp_path, strong=[12])
+    assert "MLRsearch (RFC 9971), NDR" in found["paravirtual-is-faster-at-all"].evidence[0].text
+    assert "MLRsearch" not in found["latencies-are-comparable"].evidence[0].text

@@ -48,14 +48,20 @@ def two_level(vector: str) -> bool:
     return vector.startswith("k=") and vector[2:].isdigit()
 
 
+def search_of(cell: Cell) -> str:
+    """``MLRsearch (RFC 9971)``."""
+    search = cell.factors.get("search", "")
+    return _SEARCHES.get(search, search)
+
+
 def design_of(cell: Cell) -> str:
     """What all cells of one laboratory have in common: ``12 guests of 0.25 CPU, openvswitch, MLRsearch (RFC 9971)``."""
     guests, limit = cell.factors.get("guests", ""), cell.factors.get("cpu_limit", "none")
     limited = {"none": "", "fair": " with a fair share of the CPUs each"}.get(limit, f" of {limit} CPU")
     plural = "" if guests == "1" else "s"
-    search, switch = (cell.factors.get(name, "") for name in ("search", "switch"))
+    switch = cell.factors.get("switch", "")
     laboratory = "a machine between two ports" if switch == "none" else f"{guests} guest{plural}{limited}, {switch}"
-    return f"{laboratory}, {_SEARCHES.get(search, search)}"
+    return f"{laboratory}, {search_of(cell)}"
 
 
 _DURATIONS = "rfc2544_durations", "rfc2544_complete"

@@ -24,6 +24,7 @@ AT_THROUGHPUT = "latency_at_100.weighted_mean"  # Where the paper states its lat
 def forwarding_measures() -> Iterator[Measure]:
     """Of searches for the throughput, latency at parts of it, and bursts."""
     higher, neither = Better.HIGHER, Better.NEITHER
+    found_by = "the no-drop rate by the search that the factor names: mlrsearch finds RFC 9971’s conditional throughput"
     longest = "the longest burst at the tester's rate of which no frame was lost (RFC 9004)"
     received = "the highest rate that came back in any trial of the search"
     buffer = field("back_to_back", "corrected_buffer_s", factor=1e9)
@@ -33,7 +34,7 @@ def forwarding_measures() -> Iterator[Measure]:
     loss, rate = "frames lost in a soak at one load", "the rate at which one frame of 10⁷ is lost (PLRsearch)"
     found = measures(
         *("forwarding", _THROUGHPUT),
-        ("ndr", FRAME_RATE, higher, "the no-drop rate, found by the plan’s search", field("throughput_pps")),
+        ("ndr", FRAME_RATE, higher, found_by, field("throughput_pps")),
         ("ndr_bits", BIT_RATE, higher, "the same in bits, check sequence included", field("throughput_bps")),
         ("pdr", FRAME_RATE, higher, "the partial-drop rate: the highest with 0.5 % of loss in no guest", allowed),
         ("maximum_receive_rate", FRAME_RATE, higher, received, field("maximum_receive_pps")),

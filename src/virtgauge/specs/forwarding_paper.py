@@ -350,7 +350,7 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord, curve: _Curve) -> Ite
     figure = functools.partial(context.claim_figure, arm=arm, facts=facts, label=arm.label)
     values: Callable[[str], dict[int, float]] = functools.partial(_scaled, context, throughput, cell, 1e-6)
     limited = LIMITED * context.table.may_be_higher(throughput, cell, arm.name)
-    told_by = {**facts, "judged": told.enough_frames}
+    told_by = {**facts, "judged": told.enough_frames, "search": insights.search_of(cell)}
     yield from figure("throughput_mbps", {**levels, "load": 100.0}, values, facts=told_by, may_be_higher=limited)
     for percent in loads(context, [cell]):
         latency = at_load(percent)["latency"]
