@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,12 @@ from virtgauge import report
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
 from virtgauge.ledger.records import Flag
 from virtgauge.ledger.store import Ledger
+from virtgauge.platforms.base import Platform
+from virtgauge.platforms.libvirt.platform import LibvirtPlatform
+from virtgauge.platforms.libvirt.settings import LibvirtSettings
+from virtgauge.platforms.rest_vmm.platform import FirecrackerPlatform
+from virtgauge.platforms.uml import UmlPlatform
+from virtgauge.platforms.xen.platform import XenPlatform
 
 pytestmark = pytest.mark.slow
 
@@ -204,3 +211,37 @@ def test_a_throughput_names_the_search_that_found_it(tmp_path: Path) -> None:
     found = claims_of(tmp_path, strong=[12])
     assert "MLRsearch (RFC 9971), NDR" in found["paravirtual-is-faster-at-all"].evidence[0].text
     assert "MLRsearch" not in found["latencies-are-comparable"].evidence[0].text
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind_of_interfaces"),
+    [
+        (XenPlatform(), "paravirtual"),
+        (LibvirtPlatform(LibvirtSettings(uri="xen:///")), "paravirtual"),
+        (LibvirtPlatform(LibvirtSettings(uri="vbox:///session", image="/guest.vdi")), "emulated"),
+        (
+            LibvirtPlatform(LibvirtSettings(uri="vbox:///session", image="/guest.vdi", nic_model="virtio")),
+            "paravirtual",
+        ),
+        (FirecrackerPlatform(), "paravirtual"),
+        (UmlPlatform(), "paravirtual"),
+    ],
+)
+def test_interfaces_are_what_the_platform_says_of_them(
+    platform: Platform, kind_of_interfaces: str, tmp_path: Path
+) -> None:
+    arm = paper_arms()[("", "paravirtual", "emulated").index(kind_of_interfaces)]
+    record = arm_record("own", platform.kind, platform.label, "reference", settings=platform.describe())
+    found = claims_of(tmp_path, [dataclasses.replace(arm, record=record)])
+    tested = {name for name, claim in found.items() if claim.verdict is Verdict.CONFIRMED}
+    about = {f"{one}-throughput-grows-with-size" for one in ("paravirtual", "emulated")}
+    assert tested & about == {f"{kind_of_interfaces}-throughput-grows-with-size"}
+
+
+def test_a_platform_of_which_nothing_says_what_its_interfaces_are_is_named_where_it_decides_nothing(
+    tmp_path: Path,
+) -> None:
+    fields = {"settings": {"ports": {}}, "virtual": False}
+    found = claims_of(tmp_path, [RouterArm(arm_record("there", "attached", "The router", "reference", **fields))])
+    said = found["emulated-throughput-grows-with-size"].evidence[0].text
+    assert said == "no platform with fully emulated interfaces; nothing says which those of The router are"

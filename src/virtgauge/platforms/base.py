@@ -405,5 +405,8 @@ class Platform(abc.ABC):
         return ()
 
     def describe(self) -> dict[str, Any]:
-        """The settings that define this platform, for the record."""
+        """The settings that define this platform, for the record.
+
+        ``nic_model`` names its guests' network interfaces, where they have any of their own.
+        """
         return {"kind": self.kind}

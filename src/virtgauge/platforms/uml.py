@@ -192,7 +192,7 @@ class UmlPlatform(BootedPlatform):
         return "User Mode Linux"
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, **self.settings.described(), "vcpus": 1}
+        return {"kind": self.kind, **self.settings.described(), "vcpus": 1, "nic_model": "vector"}
 
     def needs(self) -> tuple[str, ...]:
         return (*(() if self.settings.kernel else ("uml",)), "uml_registers", *self.settings.image_parts)

@@ -340,7 +340,11 @@ def losses_within(context: Context, arm: str) -> Iterator[str]:
 
 
 Interfaces = Literal["emulated", "paravirtual"]
-_MODELS: dict[str, Interfaces] = {"virtio": "paravirtual", "e1000": "emulated"}
+_MODELS: dict[str, Interfaces] = {
+    **dict.fromkeys(("virtio", "vmxnet3", "netvsc", "xen", "vector"), "paravirtual"),
+    "e1000": "emulated",
+}
+"""Of the models that platforms name (``describe``); ``vector`` is User Mode Linux's."""
 INTERFACES: dict[Interfaces, str] = {"paravirtual": "para-virtual interfaces", "emulated": "fully emulated interfaces"}
 _SIMULATED = (
     "The processor of both is simulated in software, which slows driver and device alike: the ratio is not a "
@@ -349,8 +353,13 @@ _SIMULATED = (
 
 
 def interfaces_of(arm: ArmRecord) -> Interfaces | None:
-    """Of a platform whose guests have interfaces of their own; None for one whose guests share the host's kernel."""
+    """By the model that a platform names; None where its guests share the host's kernel, or nothing names one."""
     return _MODELS.get(str(arm.settings.get("nic_model")))
+
+
+def hides_interfaces(arm: ArmRecord) -> bool:
+    """Whether its guests have interfaces of their own, of which nothing says what they are: an attached machine's."""
+    return interfaces_of(arm) is None and not arm.is_bare and (arm.is_virtual or "ports" in arm.settings)
 
 
 def settings_of(arm: ArmRecord) -> dict[str, object]:

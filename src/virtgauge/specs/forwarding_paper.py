@@ -323,7 +323,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             near = f"none of its loads lies between two measured ones that are at most {_APART:g} times apart"
             what = near if measure == "latency_at_rate_us" else "no figures at the levels that it is about"
             return what + (f", with {words}" if words else "")
-        return f"no platform with {words}"
+        unknown = ", ".join(arm.label for arm in context.usable_arms if insights.hides_interfaces(arm))
+        return f"no platform with {words}" + (f"; nothing says which those of {unknown} are" if unknown else "")
 
     figures = Figures(claim_file("forwarding"), found, context.table.claims_confidence, missing_reason)
     return check_claims("forwarding", {"": figures})

@@ -55,16 +55,19 @@ class LibvirtPlatform(AcceleratedPlatform):
     @property
     def label(self) -> str:
         machine = self._machine()
-        model = self.settings.nic_model
-        usual = next(iter(self.target.driver.nic_models), None)
-        nic = f" with {model}" if model not in (None, usual) else ""
+        nic = f" with {self._nic_model}" if self._nic_model != next(iter(self.target.driver.nic_models)) else ""
         return f"libvirt {self.target.driver.title}{f' {machine}' if machine else ''}{nic}{self._suffix}"
 
     def describe(self) -> dict[str, Any]:
         described = {"kind": self.kind, **self.settings.described(), "vcpus": self._vcpus()}
+        described["nic_model"] = self._nic_model
         if self.target.driver.scheme == "qemu":
             described["accelerator"] = self._accelerator or self.settings.accelerator
         return described
+
+    @property
+    def _nic_model(self) -> str:
+        return self.settings.nic_model or next(iter(self.target.driver.nic_models))
 
     def needs(self) -> tuple[str, ...]:
         return (*(self.settings.parts if self._from_kernel else ()), *self.settings.image_parts)
@@ -234,8 +237,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         root: Path | None,
         parts: tuple[RootPart, ...],
     ) -> Domain:
-        driver, settings = self.target.driver, self.settings
-        model: str = settings.nic_model or next(iter(driver.nic_models))
+        driver, settings, model = self.target.driver, self.settings, self._nic_model
         boot = None
         if self._from_kernel:
             boot = await kernel_boot(spec, settings, driver, accelerator, model, parts)

@@ -64,7 +64,7 @@ class RestVmmPlatform(AcceleratedPlatform):
 
     def describe(self) -> dict[str, Any]:
         vcpus = self.settings.vcpus or usual_vcpus()
-        return {"kind": self.kind, **self.settings.described(), "vcpus": vcpus}
+        return {"kind": self.kind, **self.settings.described(), "vcpus": vcpus, "nic_model": "virtio"}
 
     def needs(self) -> tuple[str, ...]:
         return self.settings.parts

@@ -183,7 +183,7 @@ class XenPlatform(BootedPlatform):
         return self.settings.parts
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, **self.settings.described()}
+        return {"kind": self.kind, **self.settings.described(), "nic_model": "xen"}
 
     async def _examine(self, details: dict[str, str]) -> Availability:
         if not is_xen_host():
