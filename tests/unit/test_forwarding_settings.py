@@ -96,6 +96,15 @@ def test_at_the_speed_of_the_medium_the_lightest_router_carries_enough_frames_fo
         assert carried * one.duration_sum_s >= frames_for(PARTIAL_DROP)
 
 
+def test_the_afternoons_design_fits_into_two_hours_where_containers_alone_route():
+    """With two frame sizes below 512 B, of which the paper says that latency is constant there."""
+    plan, source = load_plan("forwarding-2016")
+    cells = check_plan(plan, source).cells
+    identical = 2  # the reference, and the A/A arm
+    assert plan.aa and identical * plan.repetitions * sum(cell.expected_s for cell in cells) < 2 * 3600
+    assert len({cell.factors["frame_bytes"] for cell in cells if int(cell.factors["frame_bytes"]) < 512}) == 2
+
+
 @pytest.mark.parametrize("name", ["paper:forwarding", "forwarding-2016"])
 def test_between_near_loads_latencies_of_unlike_platforms_can_be_read_at_the_same_one(name):
     """From 4 to 100 % of the throughput, for a platform that carries 1 Gbit/s and one that carries 40 Mbit/s."""
