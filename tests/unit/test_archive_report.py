@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.errors import UsageError
 from virtgauge.exchange.archive import Archived, archive_run
-from virtgauge.exchange.archive_page import _groups, archive_document, archive_json, headline, step_text
+from virtgauge.exchange.archive_page import _groups, archive_document, archive_json, headline, told_step
 from virtgauge.exchange.archive_series import ArchiveSeries, Direction, Series, find_archive_series
 from virtgauge.exchange.archive_steps import Course, kept_steps
 from virtgauge.exchange.entries import LEVELS_SCHEMA as SCHEMA
@@ -79,7 +79,7 @@ def test_a_step_is_found_where_it_was_with_its_size_and_what_else_changed(found:
     assert not step.is_of_few_days and not step.as_reference
     assert step.size.point == pytest.approx(1.3, rel=0.03)
     assert not step.size.excludes(1.3)
-    told = step_text(found, changed, step)
+    told = told_step(found, changed, step).text
     assert told.startswith("worse between run-12 (2025-03-13) and run-13 (2025-03-14): 1.") and told.endswith(
         "; kernel 6.1.0 → 6.18.0"
     )
@@ -441,7 +441,7 @@ def test_steps_of_few_days_are_marked_and_the_newest_come_first(levels: Callable
     found = levels(noisy((20, 1.0), (20, 1.5), (20, 3.0), (20, 6.0)))
     (one,) = found.series
     assert [step.is_of_few_days for step in one.steps] == [True] * 3, "all runs are of one day"
-    assert "the runs on one side are of fewer than 4 days" in step_text(found, one, one.steps[0])
+    assert "the runs on one side are of fewer than 4 days" in told_step(found, one, one.steps[0]).text
     places = [int(between.split("run-")[1].split(" ")[0]) for between, _ in _groups(found)]
     assert places == [59, 39, 19]
     assert len(one.drift) == 3
@@ -457,7 +457,7 @@ def test_what_the_reference_does_too_is_told(tmp_path: Path) -> None:
     found = find_archive_series(place, [TIMER], 0.05)
     guest, host = (series_of(found, TIMER.full_name, name) for name in ("Guest", "Host"))
     assert host.is_reference and [step.as_reference for step in (*guest.steps, *host.steps)] == [True, False]
-    assert "; as the reference does" in step_text(found, guest, guest.steps[0])
+    assert "; as the reference does" in told_step(found, guest, guest.steps[0]).text
 
 
 def test_where_series_end_and_others_begin_is_told(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import io
 import json
@@ -14,6 +15,7 @@ from compared_runs import MEDIAN, ledger_of
 from rich.console import Console
 from synthetic import arm_record
 
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.compare.comparison import Wanted, compare_runs, compare_series
 from virtgauge.compare.document import document
 from virtgauge.compare.model import Comparison, SeriesComparison
@@ -179,6 +181,17 @@ def test_the_courses_mark_every_step(series: SeriesComparison) -> None:
     rows = [row for chart in charts(series) for panel in chart.panels for row in panel.rows]
     assert {row["x"] for row in rows if row["kind"] == "rule"} == {4}
     assert sum(row["kind"] == "ours" for row in rows) == len(series.series) * len(series.runs)
+
+
+def test_what_changed_most_at_a_place_is_what_changed_most_there(series: SeriesComparison) -> None:
+    (one,) = [one for one in series.series if one.steps and not one.relative]
+    small, elsewhere = (Estimate.bare(size, "ratio", "") for size in (1.1, 9.0))
+    (step,) = one.steps
+    smaller = dataclasses.replace(step, size=small), dataclasses.replace(step, after=0, size=elsewhere)
+    first = dataclasses.replace(one, arm=1 - one.arm, steps=smaller)
+    both = dataclasses.replace(series, series=(first, one))
+    (text,) = (block.paragraphs[0] for block in document(both).summary if block.heading == "between r3 and r4")
+    assert text.startswith(f"2 figures worse; most of all {series.arms[one.arm].label}, ")
 
 
 def test_every_change_is_in_the_markup_without_scripts(pages: dict[str, tuple[str, Outline]]) -> None:

@@ -28,10 +28,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from virtgauge.analysis.estimate import Values, Whole
+from virtgauge.analysis.estimate import Estimate, Values, Whole
 from virtgauge.analysis.ranks import ranked
-
-Step = TypeVar("Step")
 
 PERMUTATIONS = 9999
 _AT_ONCE = 4_000_000  # Values that are worked on together; it bounds the memory
@@ -42,6 +40,29 @@ LIMIT = 4.5
 """Standard deviations from level to level that are no change yet.  Shewhart's three are for one place.  Here every
 stretch is tried, and where days vary normally the largest difference exceeds 4.5 in about one of twenty series of 4 to
 50 runs that do not change."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A change of level within a series."""
+
+    after: int  # place of the last one before it
+    size: Estimate  # later / earlier, between the parts beside it; the difference where values may be 0
+
+    @property
+    def grows(self) -> bool:
+        """Whether values are larger after it."""
+        return (self.size.point or 0.0) > (1.0 if self.size.unit == "ratio" else 0.0)
+
+    @property
+    def largeness(self) -> tuple[bool, float]:
+        """For comparing, whichever way it goes: a ratio by its logarithm, and any before a difference."""
+        point = self.size.point or 0.0
+        by_ratio = self.size.unit == "ratio" and point > 0
+        return by_ratio, abs(math.log(point)) if by_ratio else abs(point)
+
+
+AStep = TypeVar("AStep", bound=Step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +205,7 @@ def step_limit(levels: Sequence[float], before: int, after: int) -> float:
     return LIMIT * deviation * math.sqrt(1 / before + 1 / after)
 
 
-def exceeding(cuts: Sequence[int], length: int, step: Callable[[int, int, int], tuple[Step, float]]) -> list[Step]:
+def exceeding(cuts: Sequence[int], length: int, step: Callable[[int, int, int], tuple[AStep, float]]) -> list[AStep]:
     """The steps that exceed their limit: the least of those that do not is taken out, and its neighbours seen anew.
 
     The cuts are the last places before steps.  ``step`` makes that from the part between two places to the one between

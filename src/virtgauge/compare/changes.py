@@ -190,7 +190,7 @@ def find_series(
         what = "ratios to the reference" if relative else "figures"
         progress(f"looking for changes in {len(courses)} {what} over {len(runs)} runs")
         found += _examined(courses, len(runs), criteria, seed)
-    return tuple(sorted(found, key=_rank_of_series))
+    return tuple(sorted(found, key=_rank_of_series, reverse=True))
 
 
 def _course(
@@ -271,17 +271,9 @@ def _step(course: _Course, criteria: Criteria, start: int, place: int, stop: int
         size, limit = shift, max(day, course.band, criteria.equivalent * abs(level))
     outcome = Outcome.HIGHER if (shift.point or 0) > 0 else Outcome.LOWER
     step = Step(course.runs[place - 1], size, limit, finding_of(outcome, course.measure.better))
-    return step, _step_size(size) / max(math.log(limit) if course.by_ratio else limit, 1e-12)
+    return step, step.largeness[1] / max(math.log(limit) if course.by_ratio else limit, 1e-12)
 
 
-def _step_size(size: Estimate) -> float:
-    """How large a step is, whichever way: by the logarithm of a ratio, else in the measure's unit."""
-    if size.point is None:
-        return 0.0
-    return abs(math.log(size.point)) if size.unit == "ratio" else abs(size.point)
-
-
-def _rank_of_series(series: Series) -> tuple[bool, bool, float]:
-    """Those with steps first, and of them the largest ratio."""
-    largest = max((_step_size(step.size) for step in series.steps), default=0.0)
-    return not series.steps, any(step.size.unit != "ratio" for step in series.steps), -largest
+def _rank_of_series(series: Series) -> tuple[bool, float]:
+    """By its largest step; without one it is below all others."""
+    return max((step.largeness for step in series.steps), default=(False, -1.0))

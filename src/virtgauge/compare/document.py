@@ -19,7 +19,7 @@ from virtgauge.compare.model import (
     Step,
 )
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.document import Document, RunLevel, level_rows, levels_chart
+from virtgauge.report.document import Document, RunLevel, ToldStep, level_rows, levels_chart, steps_headline, steps_text
 from virtgauge.results import formatting
 from virtgauge.results.formatting import ratio, ratio_interval, size_text
 from virtgauge.results.measure import Measure
@@ -74,8 +74,8 @@ def document(found: Comparison | SeriesComparison) -> Document:
         charts, figures = tuple(_forests(found)), tuple(_changes(found))
     else:
         title, reading = "What changed over a series of runs", _READING_SERIES
-        groups = [Text((words,), between, "finding") for between, words in step_groups(found)]
-        summary = [Text((f"{series_headline(found)}.",)), *groups]
+        groups = [Text((words,), between, "finding") for between, words in _groups(found)]
+        summary = [Text((f"{steps_headline([len(one.steps) for one in found.series], len(found.runs))}.",)), *groups]
         charts, figures = tuple(_courses(found)), tuple(_series(found))
     notes = [multiplicity(found), *_unexamined(found)]
     if not found.environment and len(found.runs) > 1:
@@ -148,7 +148,7 @@ def _series(found: SeriesComparison) -> Iterator[Block]:
             if bool(one.steps) is changing:
                 measure = _measure(one.measure)
                 cell = f"{found.cells[one.cell].name}\n{_named(one)}"
-                steps = "; ".join(step_text(found, one, step) for step in one.steps)
+                steps = "; ".join(_told(found, one, step).text for step in one.steps)
                 levels = [_value(found, one, measure, level) for level in one.levels]
                 yield Row((cell,), found.arms[one.arm].label, (steps or one.reason, *levels))
 
@@ -212,7 +212,7 @@ def _course(found: SeriesComparison, series: Series, by_ratio: bool) -> Iterator
         for place, level in enumerate(series.levels)
         if level.point is not None
     ]
-    steps = [(step.after + 2, step_text(found, series, step)) for step in series.steps]
+    steps = [(step.after + 2, _told(found, series, step).text) for step in series.steps]
     unit = (levels[0].level.point or 1.0) if by_ratio else 1.0
     quantity = RATIO if series.unit == "ratio" else _measure(series.measure).quantity
     return level_rows(found.arms[series.arm].label, levels, steps, quantity, unit)
@@ -291,37 +291,19 @@ def _unexamined(found: Comparison | SeriesComparison) -> Iterator[str]:
         yield f"{short} series have figures of too few runs to be examined."
 
 
-def step_text(found: SeriesComparison, series: Series, step: Step) -> str:
-    """``worse between run-3 and run-4: 1.31× (1.28–1.35×)``."""
-    before, after = found.runs[step.after].label, found.runs[step.after + 1].label
-    size = size_text(step.size, _measure(series.measure).quantity)
-    return f"{step.finding.value} between {before} and {after}: {size}"
+def _told(found: SeriesComparison, series: Series, step: Step) -> ToldStep:
+    before, after = (found.runs[place].label for place in (step.after, step.after + 1))
+    measure = _measure(series.measure)
+    figure = f"{found.arms[series.arm].label}, {found.cells[series.cell].name}, {measure.name}"
+    return ToldStep(step.finding.value, f"between {before} and {after}", figure, step, measure.quantity)
 
 
-def step_groups(found: SeriesComparison) -> Iterator[tuple[str, str]]:
+def _groups(found: SeriesComparison) -> Iterator[tuple[str, str]]:
     """Between which runs what happened, most figures first, as a host moves many at once; each names the largest."""
-    groups: dict[tuple[int, Finding, bool], list[tuple[Series, Step]]] = {}
+    groups: dict[tuple[int, Finding, bool], list[ToldStep]] = {}
     for series in found.series:
         for step in series.steps:
-            groups.setdefault((step.after, step.finding, series.relative), []).append((series, step))
-    for (after, finding, relative), members in sorted(groups.items(), key=lambda group: -len(group[1])):
-        between = f"between {found.runs[after].label} and {found.runs[after + 1].label}"
+            groups.setdefault((step.after, step.finding, series.relative), []).append(_told(found, series, step))
+    for (*_, relative), steps in sorted(groups.items(), key=lambda group: -len(group[1])):
         kinds = ("ratio to the reference", "ratios to the reference") if relative else ("figure", "figures")
-        number = f"{len(members)} {kinds[len(members) > 1]}"
-        series, step = members[0]
-        measure = _measure(series.measure)
-        largest = (
-            f"{found.arms[series.arm].label}, {found.cells[series.cell].name}, {measure.name}: "
-            f"{size_text(step.size, measure.quantity)}"
-        )
-        most = "; most of all " if len(members) > 1 else ": "
-        yield between, f"{number} {finding.value}{most}{largest}"
-
-
-def series_headline(found: SeriesComparison) -> str:
-    """All series in a sentence."""
-    changing = sum(bool(series.steps) for series in found.series)
-    if not changing:
-        return f"no change shown in any of {len(found.series)} series over {len(found.runs)} runs"
-    steps = "1 step" if found.steps == 1 else f"{found.steps} steps"
-    return f"{steps} in {changing} of {len(found.series)} series over {len(found.runs)} runs"
+        yield steps[0].between, steps_text(steps, *kinds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from virtgauge.analysis import change_points
 from virtgauge.analysis.estimate import Estimate
 
 SCHEMA_VERSION = 1  # Of the JSON form; raised when a field changes its meaning or goes away
@@ -155,11 +156,9 @@ class Comparison(Compared):
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
-    """A change of level within a series."""
+class Step(change_points.Step):
+    """A change of level within a series; its place is that in :attr:`SeriesComparison.runs`."""
 
-    after: int  # place of the last run before it in :attr:`SeriesComparison.runs`
-    size: Estimate  # later / earlier, between the parts on both sides; by difference where figures may be 0
     # what parts of this length may lie apart when nothing changed but the day, or identical arms do, in the same
     # terms; a factor or in the measure's unit
     limit: float
@@ -192,11 +191,6 @@ class SeriesComparison(Compared):
 
     seed: int  # of the permutations
     series: tuple[Series, ...]  # those with the largest steps first
-
-    @property
-    def steps(self) -> int:
-        """How many there are in all."""
-        return sum(len(one.steps) for one in self.series)
 
     def is_worse(self, *, beside_reference: bool) -> bool:
         """Whether the latest step of a figure is for the worse, or with ``beside_reference``, of its ratio to it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,9 @@ from virtgauge.analysis.running_steps import LEAST, WINDOW
 from virtgauge.exchange.archive_series import ArchiveSeries, Series, Shown, Turn
 from virtgauge.exchange.archive_steps import CONFIDENCE, Direction, Step
 from virtgauge.ledger.records import ArmRecord, unfinished_words
-from virtgauge.report.document import Document, RunLevel, level_rows, levels_chart
+from virtgauge.report.document import Document, RunLevel, ToldStep, level_rows, levels_chart, steps_headline, steps_text
 from virtgauge.results import formatting
+from virtgauge.results.formatting import count
 from virtgauge.results.quantities import RATIO, Quantity
 from virtgauge.specs.blocks import Block, Column, Place, Row, Section, Table, Text, Value, table_of
 from virtgauge.specs.suites import cell_name
@@ -56,7 +56,7 @@ def archive_document(found: ArchiveSeries) -> Document:
         Section("all", "Figures", tuple(_tables(found, apart))),
         Section("runs", "Figures by run", tuple(_by_run(found, panels)), folded=True),
     )
-    runs = f"{_count(len(found.runs), 'run')} from {found.runs[0].date} to {found.runs[-1].date}"
+    runs = f"{count(len(found.runs), 'run')} from {found.runs[0].date} to {found.runs[-1].date}"
     return Document(
         "What changed over an archive of runs",
         of=f"{found.place} · {runs} · hosts: {', '.join(found.hosts)}",
@@ -110,26 +110,20 @@ def _step_json(found: ArchiveSeries, one: Series, step: Step) -> dict[str, Any]:
 
 def headline(found: ArchiveSeries) -> str:
     """All series in a sentence."""
-    number, longest = _count(len(found.series), "series", "series"), max(len(one.runs) for one in found.series)
-    of = f"{number} over {_count(len(found.runs), 'run')}"
-    if changing := sum(bool(one.steps) for one in found.series):
-        return f"{_count(found.steps, 'step')} in {changing:,} of {of}"
-    if found.needed is None:
-        return f"nothing told: {number} are too many to tell a change in one alone; `--measure` picks some"
-    if longest < found.needed:
-        return f"too few runs to tell a change: {longest} of the {found.needed} that it takes with {number}"
-    return f"no change shown in any of {of}"
+    number, longest = count(len(found.series), "series", "series"), max(len(one.runs) for one in found.series)
+    if not found.steps:
+        if found.needed is None:
+            return f"nothing told: {number} are too many to tell a change in one alone; `--measure` picks some"
+        if longest < found.needed:
+            return f"too few runs to tell a change: {longest} of the {found.needed} that it takes with {number}"
+    return steps_headline([len(one.steps) for one in found.series], len(found.runs))
 
 
-def step_text(found: ArchiveSeries, one: Series, step: Step) -> str:
+def told_step(found: ArchiveSeries, one: Series, step: Step) -> ToldStep:
     """``worse between run-3 (2025-03-04) and run-4 (2025-03-05): 1.31× (1.28–1.35×); kernel 6.1.0 → 6.18.0``."""
-    size = formatting.size_text(step.size, one.measure.quantity)
-    return "; ".join([f"{step.direction} {_between(found, one, step)}: {size}", *step.remarks])
-
-
-def _between(found: ArchiveSeries, one: Series, step: Step) -> str:
     before, after = (found.runs[one.runs[place]].dated for place in (step.after, step.after + 1))
-    return f"between {before} and {after}"
+    between = f"between {before} and {after}"
+    return ToldStep(step.direction, between, series_text(one), step, one.measure.quantity, step.remarks)
 
 
 def series_text(one: Series) -> str:
@@ -140,38 +134,27 @@ def series_text(one: Series) -> str:
 
 def _groups(found: ArchiveSeries) -> list[tuple[str, str]]:
     """Between which runs what happened, the newest first; each names the largest."""
-    groups = dict[tuple[int, int, Direction], list[tuple[Series, Step]]]()
+    groups = dict[tuple[int, int, Direction], list[ToldStep]]()
     for one in found.series:
         for step in one.steps:
             at = one.runs[step.after + 1], one.runs[step.after], step.direction
-            groups.setdefault(at, []).append((one, step))
-    told = []
-    for (*_, direction), members in sorted(groups.items(), key=lambda group: group[0][:2], reverse=True):
-        one, step = max(members, key=lambda member: member[1].largeness)
-        most = "; most of all " if len(members) > 1 else ": "
-        beside = Counter(remark for _, other in members for remark in other.remarks)
-        facts = [
-            f"{fact}{f' ({number} of them)' if number < len(members) else ''}" for fact, number in beside.most_common(4)
-        ]
-        facts += [f"{len(beside) - 4} more in the table"] if len(beside) > 4 else []
-        size = formatting.size_text(step.size, one.measure.quantity)
-        text = f"{_count(len(members), 'figure')} {direction}{most}{series_text(one)}: {size}"
-        told.append((_between(found, one, step), "; ".join([text, *facts])))
-    return told
+            groups.setdefault(at, []).append(told_step(found, one, step))
+    ordered = sorted(groups.items(), key=lambda group: group[0][:2], reverse=True)
+    return [(steps[0].between, steps_text(steps)) for _, steps in ordered]
 
 
 def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
     if groups > _MOST_GROUPS:
-        yield f"Older steps, at {_count(groups - _MOST_GROUPS, 'place')}, stand in the table."
+        yield f"Older steps, at {count(groups - _MOST_GROUPS, 'place')}, stand in the table."
     for turn, number in [*found.turns.items()][:_MOST_TURNS]:
         yield _turn_text(found, turn, number)
     if len(found.turns) > _MOST_TURNS:
-        yield f"Series end or begin at {_count(len(found.turns) - _MOST_TURNS, 'older place')}, too."
+        yield f"Series end or begin at {count(len(found.turns) - _MOST_TURNS, 'older place')}, too."
     drifts = [one for one in found.series if one.drift]
     for one in drifts[:_MOST_NAMED]:
         yield f"{series_text(one)}: {_drift_text(one)}"
     if len(drifts) > _MOST_NAMED:
-        yield f"{_count(len(drifts) - _MOST_NAMED, 'more series', 'more series')} in steps of the same direction."
+        yield f"{count(len(drifts) - _MOST_NAMED, 'more series', 'more series')} in steps of the same direction."
     if found.steps:
         chance, small = round(1 / (1 - CONFIDENCE)), formatting.confidence(found.equivalent)
         yield (
@@ -181,12 +164,12 @@ def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
     if alike := [series_text(one) for one in found.series if one.alike and not one.drift]:
         yield f"Neighbouring runs are alike, as in a drift, so that steps may be slower changes: {_named(alike)}."
     if doubtful := sum(found.shown(one) is Shown.DOUBTFUL for one in found.series):
-        yield f"{_count(doubtful, 'more series differs', 'more series differ')} somewhere; the table says which."
+        yield f"{count(doubtful, 'more series differs', 'more series differ')} somewhere; the table says which."
     longest = max(len(one.runs) for one in found.series)
     short = sum(found.shown(one) is Shown.TOO_FEW for one in found.series)
     if found.needed is not None and short and (found.steps or longest >= found.needed):
         yield (
-            f"{_count(short, 'series has', 'series have')} fewer than the {found.needed} runs that it takes with "
+            f"{count(short, 'series has', 'series have')} fewer than the {found.needed} runs that it takes with "
             f"{len(found.series):,} series to tell a change in one alone."
         )
     if short:
@@ -197,10 +180,10 @@ def _turn_text(found: ArchiveSeries, turn: Turn, number: int) -> str:
     """``4 series end at run-12 (2025-03-13) and others begin at run-13 (2025-03-14): sample_count 500 → 1000``."""
     last, first = (None if run is None else found.runs[run].dated for run in (turn.last, turn.first))
     if first is None:
-        return f"{_count(number, 'series ends', 'series end')} at {last}: {turn.what}."
+        return f"{count(number, 'series ends', 'series end')} at {last}: {turn.what}."
     if last is None:
-        return f"{_count(number, 'series begins', 'series begin')} at {first}: {turn.what}."
-    ends = f"{_count(number, 'series ends', 'series end')} at {last} and {number:,} begin{'s' * (number == 1)}"
+        return f"{count(number, 'series begins', 'series begin')} at {first}: {turn.what}."
+    ends = f"{count(number, 'series ends', 'series end')} at {last} and {number:,} begin{'s' * (number == 1)}"
     return f"{ends} at {first}: {turn.what}."
 
 
@@ -220,13 +203,13 @@ def _caveats(found: ArchiveSeries) -> Iterator[str]:
     anew = f"`virtgauge archive add RUN --to {found.place}`"
     if found.without_levels:
         yield (
-            f"{_count(len(found.without_levels), 'more run')} without levels, archived by an older virtgauge: "
+            f"{count(len(found.without_levels), 'more run')} without levels, archived by an older virtgauge: "
             f"{_named(found.without_levels)}; {anew} writes them."
         )
     if found.unread:
         told = [f"{run}: {why}" for run, why in found.unread.items()]
         yield (
-            f"Left out {_count(len(told), 'run')} whose levels are missing or damaged; {anew} mends them: "
+            f"Left out {count(len(told), 'run')} whose levels are missing or damaged; {anew} mends them: "
             f"{_named(told)}."
         )
     if unfinished := [run.label for run in found.runs if not run.finished]:
@@ -242,10 +225,6 @@ def _named(names: Sequence[str]) -> str:
     """The first of them; how many more there are."""
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
     return f"{'; '.join(names[:_MOST_NAMED])}{more}"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def _tables(found: ArchiveSeries, apart: Mapping[int, str]) -> Iterator[Table]:
@@ -280,7 +259,7 @@ def _said(found: ArchiveSeries, one: Series) -> str:
     match found.shown(one):
         case Shown.STEPS:
             drift = [_drift_text(one)] if one.drift else []
-            return "; ".join([*(step_text(found, one, step) for step in reversed(one.steps)), *drift])
+            return "; ".join([*(told_step(found, one, step).text for step in reversed(one.steps)), *drift])
         case Shown.DOUBTFUL:
             return "differs somewhere, by no more than single runs do, or than what does not matter"
         case Shown.TOO_FEW:
@@ -357,7 +336,7 @@ def _course(found: ArchiveSeries, one: Series, begin: int) -> Iterator[Mapping[s
     levels = [
         RunLevel(run + 1, found.runs[run].dated, one.level(place)) for place, run in enumerate(one.runs) if run >= begin
     ]
-    steps = [(one.runs[step.after + 1] + 1, step_text(found, one, step)) for step in one.steps]
+    steps = [(one.runs[step.after + 1] + 1, told_step(found, one, step).text) for step in one.steps]
     return level_rows(one.arm, levels, [step for step in steps if step[0] > begin], one.measure.quantity)
 
 

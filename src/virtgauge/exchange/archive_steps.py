@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from virtgauge.analysis import change_points
 from virtgauge.analysis.change_points import exceeding, step_limit
-from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.running_steps import window_beside
 from virtgauge.analysis.shift import shift_estimate
 from virtgauge.report.settings import OF_EVERY_RUN
@@ -42,11 +42,9 @@ class Direction(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
-    """A change of level."""
+class Step(change_points.Step):
+    """A change of level, and what else changed there."""
 
-    after: int  # place in its series of the last run before it
-    size: Estimate  # later / earlier, of the runs beside it; the difference where figures may be 0
     direction: Direction
     beside: tuple[str, ...]  # what else changed there: ``kernel 6.1.0 → 6.18.0``
     days: int  # on which the runs of that side were made that has fewer of them
@@ -63,18 +61,6 @@ class Step:
         reference = ("as the reference does",) if self.as_reference else ()
         days = (f"the runs on one side are of fewer than {LEAST_DAYS} days",) if self.is_of_few_days else ()
         return *reference, *days, *self.beside
-
-    @property
-    def grows(self) -> bool:
-        """Whether figures are larger after it."""
-        return (self.size.point or 0.0) > (1.0 if self.size.unit == "ratio" else 0.0)
-
-    @property
-    def largeness(self) -> tuple[bool, float]:
-        """For comparing: by the logarithm of a ratio, and any difference before those."""
-        point = self.size.point or 0.0
-        by_ratio = self.size.unit == "ratio" and point > 0
-        return by_ratio, abs(math.log(point)) if by_ratio else abs(point)
 
     def is_of(self, other: Step) -> bool:
         """Whether another step may be of the same size: they go the same way, and their intervals meet."""

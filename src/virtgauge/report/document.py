@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.text import Text as Line
 
 from virtgauge import __version__
+from virtgauge.analysis.change_points import Step
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.page import Page
@@ -23,6 +25,7 @@ _CAPTION = (
     "The median of each run with its interval, in the order in which the runs were made. An upright line is the first "
     "run of another level; the level lines are the medians of the runs between steps."
 )
+_FACTS = 4  # That are told of all steps at a place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,3 +107,43 @@ def level_rows(
             yield from (guide | {"across": one.number} for one in (part[0], part[-1]))
     for number, text in steps:
         yield {"kind": "rule", "x": number, "t": text} | shared
+
+
+class ToldStep(NamedTuple):
+    """A step in words."""
+
+    what: str  # ``worse``, ``better`` or ``changed``
+    between: str  # which runs it is
+    figure: str  # of what
+    step: Step
+    quantity: Quantity
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """``worse between run-3 and run-4: 1.31× (1.28–1.35×); kernel 6.1.0 → 6.18.0``."""
+        size = formatting.size_text(self.step.size, self.quantity)
+        return "; ".join([f"{self.what} {self.between}: {size}", *self.remarks])
+
+
+def steps_text(steps: Sequence[ToldStep], one: str = "figure", many: str = "figures") -> str:
+    """Steps of one kind at one place: ``2 figures worse; most of all Guest, Timer cost, p50: 1.31× (1.28–1.35×)``."""
+    largest = max(steps, key=lambda told: told.step.largeness)
+    beside = Counter(remark for told in steps for remark in told.remarks)
+    facts = [
+        f"{fact}{f' ({number} of them)' if number < len(steps) else ''}" for fact, number in beside.most_common(_FACTS)
+    ]
+    facts += [f"{len(beside) - _FACTS} more in the table"] if len(beside) > _FACTS else []
+    most = "; most of all " if len(steps) > 1 else ": "
+    size = formatting.size_text(largest.step.size, largest.quantity)
+    text = f"{formatting.count(len(steps), one, many)} {largest.what}{most}{largest.figure}: {size}"
+    return "; ".join([text, *facts])
+
+
+def steps_headline(steps: Sequence[int], runs: int) -> str:
+    """All series in a sentence, by how many steps each has: ``2 steps in 1 of 40 series over 8 runs``."""
+    of = f"{formatting.count(len(steps), 'series', 'series')} over {formatting.count(runs, 'run')}"
+    changing = sum(map(bool, steps))
+    if not changing:
+        return f"no change shown in any of {of}"
+    return f"{formatting.count(sum(steps), 'step')} in {changing:,} of {of}"

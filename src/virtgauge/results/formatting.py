@@ -22,6 +22,11 @@ PROBES = {
 }
 
 
+def count(number: int, one: str, many: str = "") -> str:
+    """``1 run``, ``1,234 runs``; ``many`` is the plural where an s alone does not make it."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def load_label(load: str) -> str:
     """``CPU load`` for ``cpu``; a load without a name of its own keeps its level's."""
     return LOADS.get(load, load)
