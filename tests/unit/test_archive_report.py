@@ -22,7 +22,7 @@ from virtgauge import cli
 from virtgauge.errors import UsageError
 from virtgauge.exchange.archive import Archived, archive_run
 from virtgauge.exchange.archive_page import _groups, archive_document, archive_json, headline, told_step
-from virtgauge.exchange.archive_series import ArchiveSeries, Direction, Series, find_archive_series
+from virtgauge.exchange.archive_series import ArchiveSeries, Series, find_archive_series
 from virtgauge.exchange.archive_steps import Course, kept_steps
 from virtgauge.exchange.entries import LEVELS_SCHEMA as SCHEMA
 from virtgauge.exchange.entries import Entry, read_entries
@@ -75,7 +75,7 @@ def series_of(found: ArchiveSeries, measure: str, arm: str) -> Series:
 def test_a_step_is_found_where_it_was_with_its_size_and_what_else_changed(found: ArchiveSeries) -> None:
     changed = series_of(found, TIMER.full_name, "Guest")
     (step,) = changed.steps
-    assert (step.after, step.direction, step.beside) == (CHANGED_AT - 1, Direction.WORSE, ("kernel 6.1.0 → 6.18.0",))
+    assert (step.after, step.direction, step.beside) == (CHANGED_AT - 1, "worse", ("kernel 6.1.0 → 6.18.0",))
     assert not step.is_of_few_days and not step.as_reference
     assert step.size.point == pytest.approx(1.3, rel=0.03)
     assert not step.size.excludes(1.3)

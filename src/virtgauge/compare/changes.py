@@ -106,15 +106,6 @@ def widest(bands: Sequence[float | None]) -> float | None:
     return max(known) if known and len(known) == len(bands) else None
 
 
-def finding_of(outcome: Outcome, better: Better) -> Finding:
-    """An outcome by which way is better; a change where neither is."""
-    if outcome in (Outcome.HIGHER, Outcome.LOWER):
-        if better is Better.NEITHER:
-            return Finding.CHANGED
-        return Finding.BETTER if (outcome is Outcome.HIGHER) == (better is Better.HIGHER) else Finding.WORSE
-    return Finding(outcome.value)
-
-
 def _judged(found: Sequence[_Found], criteria: Criteria) -> Iterator[Effect]:
     """Every change held against all of its kind."""
     raw = [one.shifted.p for one in found if one.shifted.p is not None]
@@ -124,13 +115,15 @@ def _judged(found: Sequence[_Found], criteria: Criteria) -> Iterator[Effect]:
         p = None if one.shifted.p is None else next(following)
         bounds = Bounds(one.band, criteria.equivalent, one.base, criteria.level, max(len(raw), 1), held)
         verdict = judge(one.shifted, p, bounds)
+        changed = verdict.outcome in (Outcome.HIGHER, Outcome.LOWER)
+        found_as = one.better.says(verdict.outcome is Outcome.HIGHER) if changed else verdict.outcome.value
         yield Effect(
             ratio=one.shifted.ratio,
             difference=None if one.shifted.difference.unit == "ratio" else one.shifted.difference,
             band=one.band,
             p=one.shifted.p,
             p_adjusted=p,
-            finding=finding_of(verdict.outcome, one.better),
+            finding=Finding(found_as),
             reason=verdict.reason,
             needed=verdict.needed,
         )
@@ -269,8 +262,7 @@ def _step(course: _Course, criteria: Criteria, start: int, place: int, stop: int
     else:
         level = statistics.median(first)
         size, limit = shift, max(day, course.band, criteria.equivalent * abs(level))
-    outcome = Outcome.HIGHER if (shift.point or 0) > 0 else Outcome.LOWER
-    step = Step(course.runs[place - 1], size, limit, finding_of(outcome, course.measure.better))
+    step = Step(course.runs[place - 1], size, limit, Finding(course.measure.better.says((shift.point or 0) > 0)))
     return step, step.largeness[1] / max(math.log(limit) if course.by_ratio else limit, 1e-12)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.running_steps import LEAST, WINDOW
 from virtgauge.exchange.archive_series import ArchiveSeries, Series, Shown, Turn
-from virtgauge.exchange.archive_steps import CONFIDENCE, Direction, Step
+from virtgauge.exchange.archive_steps import CONFIDENCE, Step
 from virtgauge.ledger.records import ArmRecord, unfinished_words
 from virtgauge.report.document import Document, RunLevel, ToldStep, level_rows, levels_chart, steps_headline, steps_text
 from virtgauge.results import formatting
@@ -134,7 +134,7 @@ def series_text(one: Series) -> str:
 
 def _groups(found: ArchiveSeries) -> list[tuple[str, str]]:
     """Between which runs what happened, the newest first; each names the largest."""
-    groups = dict[tuple[int, int, Direction], list[ToldStep]]()
+    groups = dict[tuple[int, int, str], list[ToldStep]]()
     for one in found.series:
         for step in one.steps:
             at = one.runs[step.after + 1], one.runs[step.after], step.direction

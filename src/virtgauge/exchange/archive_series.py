@@ -25,7 +25,6 @@ from virtgauge.exchange.archive_steps import (
     CONFIDENCE,
     NEAR,
     Course,
-    Direction,
     Facts,
     Step,
     alternating,
@@ -167,7 +166,7 @@ class ArchiveSeries:
     def failing(self, since: str = "") -> list[Series]:
         """Those that go on, and whose latest step is for the worse, since a date; emulated ones only without others."""
         measured = [one for one in self.series if not one.emulated] or self.series
-        worse = [one for one in measured if one.steps and one.steps[-1].direction is Direction.WORSE and not one.ended]
+        worse = [one for one in measured if one.steps and one.steps[-1].direction == "worse" and not one.ended]
         return [one for one in worse if self.runs[one.runs[one.steps[-1].after + 1]].date >= since]
 
 

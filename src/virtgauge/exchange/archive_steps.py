@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import itertools
 import math
 from collections import Counter
@@ -17,7 +16,7 @@ from virtgauge.analysis.change_points import exceeding, step_limit
 from virtgauge.analysis.running_steps import window_beside
 from virtgauge.analysis.shift import shift_estimate
 from virtgauge.report.settings import OF_EVERY_RUN
-from virtgauge.results.measure import Better, Measure
+from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import SIZE
 
 Values = npt.NDArray[np.float64]
@@ -33,19 +32,11 @@ _LONGEST = 40  # Characters of a fact, beyond which only the words of it are tol
 _ALIKE, _LEAST_ALIKE = 0.3, 20  # Correlation of neighbouring runs that is told, in series of so many
 
 
-class Direction(enum.StrEnum):
-    """Which way a step goes."""
-
-    WORSE = "worse"
-    BETTER = "better"
-    CHANGED = "changed"  # of a measure of which neither way is better
-
-
 @dataclasses.dataclass(frozen=True)
 class Step(change_points.Step):
     """A change of level, and what else changed there."""
 
-    direction: Direction
+    direction: str  # see :meth:`virtgauge.results.measure.Better.says`
     beside: tuple[str, ...]  # what else changed there: ``kernel 6.1.0 → 6.18.0``
     days: int  # on which the runs of that side were made that has fewer of them
     as_reference: bool = False  # whether the reference changes there too, by a factor that may be the same
@@ -107,17 +98,11 @@ def kept_steps(of: Course, found: Sequence[int], equivalent: float) -> tuple[Ste
         limit = max(step_limit([*before, *after], len(before), len(after)), small, 1e-12)
         shown = size.mapped(math.exp, "ratio") if by_ratio else size
         days = min(len(set(of.dates[part])) for part in parts)
-        made = Step(place - 1, shown, _direction(of.measure, size.point or 0.0), (), days)
+        made = Step(place - 1, shown, of.measure.better.says((size.point or 0.0) > 0), (), days)
         return made, abs(size.point or 0.0) / limit if size.excludes(0.0) else 0.0
 
     kept = exceeding(found, levels.size, step)
     return tuple(dataclasses.replace(one, beside=tuple(_beside(of, one.after))) for one in kept)
-
-
-def _direction(measure: Measure, change: float) -> Direction:
-    if measure.better is Better.NEITHER:
-        return Direction.CHANGED
-    return Direction.BETTER if (change > 0) == (measure.better is Better.HIGHER) else Direction.WORSE
 
 
 def _beside(of: Course, cut: int) -> Iterator[str]:

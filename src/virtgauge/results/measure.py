@@ -32,6 +32,12 @@ class Better(enum.StrEnum):
         """``lower is better``; empty where neither is."""
         return "" if self is Better.NEITHER else f"{self.value} is better"
 
+    def says(self, higher: bool) -> Literal["better", "worse", "changed"]:
+        """What a figure is that is higher than another, or lower."""
+        if self is Better.NEITHER:
+            return "changed"
+        return "better" if higher == (self is Better.HIGHER) else "worse"
+
 
 @dataclasses.dataclass(frozen=True)
 class Field:

@@ -57,10 +57,10 @@ class Value:
     def judged(self) -> Literal["better", "worse", "plain"]:
         """How it stands beside the reference; plain where no difference was shown, or none may be told."""
         found = self.compared
-        if found is None or not self.ranked or not found.distinguishable or self.better is Better.NEITHER:
+        if found is None or not self.ranked or not found.distinguishable:
             return "plain"
-        higher = found.judgement is Judgement.HIGHER
-        return "better" if higher == (self.better is Better.HIGHER) else "worse"
+        said = self.better.says(found.judgement is Judgement.HIGHER)
+        return "plain" if said == "changed" else said
 
     @property
     def slight(self) -> bool:

@@ -95,9 +95,7 @@ def figure(
     """One figure of a headline, ``found`` beside the reference; ``known`` is the resolution beside anything else."""
     if found is None:
         return HeadlineFigure(name, value, resolution=known, probe=probe)
-    tone = Tone.SAME
-    if found.distinguishable and better is not Better.NEITHER:
-        tone = Tone.SLOWER if (found.judgement is Judgement.HIGHER) is (better is Better.LOWER) else Tone.FASTER
+    said = better.says(found.judgement is Judgement.HIGHER) if found.distinguishable else ""
     return HeadlineFigure(
         name,
         value,
@@ -106,7 +104,7 @@ def figure(
         resolution=resolution(found),
         unit=found.estimate.unit,
         probe=probe,
-        tone=tone,
+        tone={"worse": Tone.SLOWER, "better": Tone.FASTER}.get(said, Tone.SAME),
         slight=is_slight(found),
         weight=_weight(found),
     )
