@@ -93,3 +93,11 @@ def test_faster_counts_the_other_way_round() -> None:
     assert formatting.change_phrase(comparison(0.8, 0.7, 0.9, Judgement.LOWER), **said) == "20 % faster (10–30 %)"
     alike = comparison(1, 0.97, 1.06, Judgement.INCONCLUSIVE)
     assert formatting.change_phrase(alike, **said) == "1.00× the reference (0.97–1.06×)"
+
+
+def test_lists_and_plurals() -> None:
+    assert [formatting.count(number, "run") for number in (0, 1, 1234)] == ["0 runs", "1 run", "1,234 runs"]
+    assert formatting.count(2, "crash", "crashes") == "2 crashes"
+    assert [formatting.joined(["a", "b", "c"][:number]) for number in range(4)] == ["", "a", "a and b", "a, b and c"]
+    assert [formatting.first_of(["a", "b", "c"], most) for most in (1, 3)] == ["a; and 2 more", "a; b; c"]
+    assert formatting.first_of(["a", "b", "c"], 2, ", ") == "a, b and 1 more"

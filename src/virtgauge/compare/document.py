@@ -275,7 +275,7 @@ def multiplicity(found: Comparison | SeriesComparison) -> str:
         )
     number = len(found.changes)
     beside = sum(change.relative is not None for change in found.changes)
-    families = f"the {number} comparison{'' if number == 1 else 's'}"
+    families = f"the {formatting.count(number, 'comparison')}"
     families += f", and over the {beside} beside the reference in turn" if beside else ""
     return (
         f"Of what is called worse, better or changed, at most {level} are expected to be chance (Benjamini–Hochberg "

@@ -14,6 +14,7 @@ from virtgauge.compare.runs import ReadRun
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import first_of
 from virtgauge.results.measure import Measure
 from virtgauge.specs.suites import cell_name, row_labels
 from virtgauge.suites.cell_settings import differing, plan_of, settings_of
@@ -155,12 +156,12 @@ def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_
 
 
 def _why(set_aside: Sequence[SetAside]) -> str:
-    return "; ".join(f"{one.what}: {one.reason}" for one in set_aside[:3])
+    return first_of([f"{one.what}: {one.reason}" for one in set_aside], 3)
 
 
 def _lacking(runs: Sequence[ReadRun], measures: Sequence[Measure]) -> str:
     said = []
     for run in runs:
         has = [measure.full_name for measure in measures if run.cells(measure)]
-        said.append(f"{run.folder.name} has " + (", ".join(has[:4]) if has else "none of the measures asked for"))
+        said.append(f"{run.folder.name} has {first_of(has, 4, ', ') or 'none of the measures asked for'}")
     return "; ".join(said)

@@ -17,7 +17,7 @@ from virtgauge.exchange.archive_steps import CONFIDENCE, Step
 from virtgauge.ledger.records import ArmRecord, unfinished_words
 from virtgauge.report.document import Document, RunLevel, ToldStep, level_rows, levels_chart, steps_headline, steps_text
 from virtgauge.results import formatting
-from virtgauge.results.formatting import count
+from virtgauge.results.formatting import count, first_of
 from virtgauge.results.quantities import RATIO, Quantity
 from virtgauge.specs.blocks import Block, Column, Place, Row, Section, Table, Text, Value, table_of
 from virtgauge.specs.suites import cell_name
@@ -162,7 +162,8 @@ def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
             f"fewer than {LEAST} runs."
         )
     if alike := [series_text(one) for one in found.series if one.alike and not one.drift]:
-        yield f"Neighbouring runs are alike, as in a drift, so that steps may be slower changes: {_named(alike)}."
+        named = first_of(alike, _MOST_NAMED)
+        yield f"Neighbouring runs are alike, as in a drift, so that steps may be slower changes: {named}."
     if doubtful := sum(found.shown(one) is Shown.DOUBTFUL for one in found.series):
         yield f"{count(doubtful, 'more series differs', 'more series differ')} somewhere; the table says which."
     longest = max(len(one.runs) for one in found.series)
@@ -204,27 +205,21 @@ def _caveats(found: ArchiveSeries) -> Iterator[str]:
     if found.without_levels:
         yield (
             f"{count(len(found.without_levels), 'more run')} without levels, archived by an older virtgauge: "
-            f"{_named(found.without_levels)}; {anew} writes them."
+            f"{first_of(found.without_levels, _MOST_NAMED)}; {anew} writes them."
         )
     if found.unread:
         told = [f"{run}: {why}" for run, why in found.unread.items()]
         yield (
             f"Left out {count(len(told), 'run')} whose levels are missing or damaged; {anew} mends them: "
-            f"{_named(told)}."
+            f"{first_of(told, _MOST_NAMED)}."
         )
     if unfinished := [run.label for run in found.runs if not run.finished]:
-        yield f"{unfinished_words(_named(unfinished), len(unfinished))}."
+        yield f"{unfinished_words(first_of(unfinished, _MOST_NAMED), len(unfinished))}."
     for host, facts in found.alternating.items():
         yield (
             f"Runs of {host} alternate in {', '.join(facts)}, as those of several machines in one series do: "
             "`virtgauge archive add --host NAME` tells machines apart."
         )
-
-
-def _named(names: Sequence[str]) -> str:
-    """The first of them; how many more there are."""
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return f"{'; '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _tables(found: ArchiveSeries, apart: Mapping[int, str]) -> Iterator[Table]:

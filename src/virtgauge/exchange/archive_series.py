@@ -34,6 +34,7 @@ from virtgauge.exchange.archive_steps import (
 from virtgauge.exchange.entries import Entry, read_entries, read_levels
 from virtgauge.exchange.place import Place
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import first_of
 from virtgauge.results.measure import Measure
 
 _KEY = ("measure", "probe", "factors", "settings", "host", "cpu", "arm", "platform", "emulated")
@@ -189,7 +190,7 @@ def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: f
             remedy = f"`virtgauge archive add RUN --to {place.name}` writes them anew"
             raise UsageError(f"{place.name}: levels cannot be read: {label}: {why}", remedy)
         raise UsageError(
-            f"{place.name}: no run has levels of {', '.join([*by_name][:3])}{' …' if len(by_name) > 3 else ''}",
+            f"{place.name}: no run has levels of {first_of([*by_name], 3, ', ')}",
             "name others with --measure (`virtgauge measures`), or archive the runs again: those of before have none",
         )
     found = [_series(row, by_name[row["measure"]], known) for row in rows]

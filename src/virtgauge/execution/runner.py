@@ -30,6 +30,7 @@ from virtgauge.ledger.store import Ledger, UnfitError, utc_now
 from virtgauge.plan.model import Plan
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.remote import RemoteHost
+from virtgauge.results.formatting import count, first_of
 from virtgauge.suites.base import Cell
 from virtgauge.suites.testbed import Stage, Testbed, allowed_cores
 
@@ -489,5 +490,4 @@ def _listed(claims: Names) -> list[str]:
 
 
 def _counted(what: str, state: str, found: Sequence[str]) -> str:
-    named = ", ".join(found[:3]) + (", …" if found[3:] else "")
-    return f"{len(found)} {what}{' is' if len(found) == 1 else 's are'} {state} ({named})"
+    return f"{count(len(found), f'{what} is', f'{what}s are')} {state} ({first_of(found, 3, ', ')})"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from virtgauge.analysis.comparison import COARSE, Resolution
 from virtgauge.report.model import Report
-from virtgauge.results.formatting import EVEN_CHANCE, NONE, even_chance, factor, printable
+from virtgauge.results.formatting import EVEN_CHANCE, NONE, even_chance, factor, joined, printable
 from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
 
 
@@ -108,7 +108,7 @@ def identical_arms(report: Report) -> IdenticalArms:
             return said(False, f"A/A agrees within {factor(widest)}; {why}")
         reasons = ["too noisy", *["of too few repetitions"] * (none > alone)]
         reasons += ["without an interval of identical arms"] * (alone > 0)
-        why = f"{', '.join(reasons[:-1])}, or {reasons[-1]}," if len(reasons) > 1 else reasons[0]
+        why = f"{joined(reasons, ', or ')}," if len(reasons) > 1 else reasons[0]
         text = f"A/A: {coarse} of {len(found)} headline figures {why} to show {factor(COARSE)}"
         return said(False, text)
     still_open = [one for one in found if _is_open(one)]

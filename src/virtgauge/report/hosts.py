@@ -17,7 +17,7 @@ from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER, ArmRecord, HostRecord, Manifest, TrialStatus
 from virtgauge.results.columns import STATUSES, Cell
-from virtgauge.results.formatting import NONE, ratio, ratio_interval
+from virtgauge.results.formatting import NONE, count, ratio, ratio_interval
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import COUNT, FACTOR, RATIO, significant
 from virtgauge.results.table import ResultTable
@@ -125,7 +125,7 @@ class HostFindings:
             yield from blocks.table_of(measure, ("Measured",), [*columns, more], rows, folded=folded)
 
     def _sentence(self) -> str:
-        hosts = f"{len(self.hosts)} host{'' if len(self.hosts) == 1 else 's'}"
+        hosts = count(len(self.hosts), "host")
         if not self.tested:
             return f"{hosts}; whether they differ cannot be said with the repetitions at hand."
         if not self.differing:

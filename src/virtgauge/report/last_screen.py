@@ -21,7 +21,7 @@ from virtgauge.ledger.records import TrialStatus
 from virtgauge.report.answers import Answer, answers, identical_arms
 from virtgauge.report.model import Report
 from virtgauge.report.requirements import margin_text, more_text
-from virtgauge.results.formatting import printable
+from virtgauge.results.formatting import count, printable
 from virtgauge.specs.headline import Tone
 
 ROWS = 20
@@ -89,7 +89,7 @@ def last_screen(report: Report, place: Place, width: int = COLUMNS) -> list[Text
 def title(report: Report) -> str:
     """``quick: 6 repetitions, 690 of 694 trials valid (not valid: steal ×4) · 54 not supported``."""
     course = "" if report.finished else "NOT FINISHED, "
-    repetitions = f"{report.blocks} repetition{'' if report.blocks == 1 else 's'}"
+    repetitions = count(report.blocks, "repetition")
     return f"{printable(report.run.plan_name)}: {course}{repetitions}, {validity_text(report)}"
 
 
@@ -140,7 +140,7 @@ def _verdict_lines(report: Report, arm: str, verdicts: Sequence[Verdict], width:
     """``✓ runc meets 6 of 6 requirements``, and below it the one that decides, or would."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     outcome = next(one for one in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS) if counts[one])
-    of = f"{len(verdicts)} requirement{'' if len(verdicts) == 1 else 's'}"
+    of = count(len(verdicts), "requirement")
     said = f"{printable(arm)} meets {counts[Outcome.PASS]} of {of}"
     said += f", fails {counts[Outcome.FAIL]}" if counts[Outcome.FAIL] else ""
     said += f", {counts[Outcome.INCONCLUSIVE]} undecided" if counts[Outcome.INCONCLUSIVE] else ""

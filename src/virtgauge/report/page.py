@@ -174,7 +174,7 @@ def _counted(blocks: Iterable[Block]) -> str:
     rows = sum(len(one.rows) for one in blocks if isinstance(one, Table))
     texts = sum(len(one.paragraphs) for one in blocks if isinstance(one, Text)) if not charts and not rows else 0
     parts = ((charts, "chart"), (rows, "row"), (texts, "note"))
-    return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts if number)
+    return ", ".join(formatting.count(*one) for one in parts if one[0])
 
 
 def arm_colours(arms: Sequence[ArmRecord]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.load import PAPER_PREFIX
 from virtgauge.report.suite import SuiteReport
+from virtgauge.results.formatting import first_of, joined
 from virtgauge.specs.blocks import Block, Column, Row, Text, table_of
 
 NOT_PART = "not part of this run"
@@ -128,7 +129,9 @@ def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: b
     verdict = next((one for one in _SEVERITY if one in verdicts), Verdict.UNTESTABLE)
     if verdict is Verdict.UNTESTABLE:
         reasons = [found.text for one in hearings for found in one.checked.evidence if not found.measured]
-        return verdict, _listed(reasons) or (_EMULATED_ONLY if emulated and not hearings else _NOTHING_DECIDES)
+        known = list(dict.fromkeys(reason.rstrip(".") for reason in reasons if reason))
+        otherwise = _EMULATED_ONLY if emulated and not hearings else _NOTHING_DECIDES
+        return verdict, first_of(known, _MOST_REASONS) or otherwise
     evidence = [found for one in hearings if one.checked.verdict is verdict for found in one.checked.evidence]
     told = [_reason(verdict, evidence) + _where(verdict, hearings, labels)]
     others = {one: _where(one, hearings, labels) for one in _SEVERITY if one is not verdict}
@@ -152,10 +155,4 @@ def _reason(verdict: Verdict, evidence: Sequence[Evidence]) -> str:
 def _where(verdict: Verdict, hearings: Sequence[Hearing], labels: Mapping[str, str]) -> str:
     """`` on Host and gVisor``; nothing where the run was checked as a whole."""
     names = [labels.get(one.arm, one.arm) for one in hearings if one.checked.verdict is verdict and one.arm]
-    return f" on {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))}" if names else ""
-
-
-def _listed(reasons: Sequence[str]) -> str:
-    known = list(dict.fromkeys(reason.rstrip(".") for reason in reasons if reason))
-    more = len(known) - _MOST_REASONS
-    return "; ".join(known[:_MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+    return f" on {joined(names)}" if names else ""

@@ -17,7 +17,7 @@ from virtgauge.decisions.requirements import BoundRequirement, resolve
 from virtgauge.decisions.verdicts import CellVerdict, Judge, Verdict
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.load import parse_plan
-from virtgauge.results.formatting import NONE, confidence, printable, share
+from virtgauge.results.formatting import NONE, confidence, count, first_of, printable, share
 from virtgauge.results.quantities import BY_UNIT, significant
 from virtgauge.results.table import ResultTable
 
@@ -131,10 +131,7 @@ def hosts_text(verdict: Verdict) -> str:
     for host, found in outcomes.items():
         on[next(outcome for outcome in _ON_HOSTS if outcome in found)].append(host)
     return "; ".join(
-        f"{_ON_HOSTS[outcome]} {', '.join(hosts[:_MOST_HOSTS])}"
-        + (f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else "")
-        for outcome, hosts in on.items()
-        if hosts
+        f"{_ON_HOSTS[outcome]} {first_of(hosts, _MOST_HOSTS, ', ')}" for outcome, hosts in on.items() if hosts
     )
 
 
@@ -146,7 +143,7 @@ def more_text(verdict: Verdict) -> str:
         return "the number of repetitions that would decide it is unknown" if verdict.decisive.open else ""
     if not verdict.more:
         return ""
-    return f"about {verdict.more} more repetition{'' if verdict.more == 1 else 's'} would decide it"
+    return f"about {count(verdict.more, 'more repetition')} would decide it"
 
 
 def _sentence(decisions: Decisions) -> str:

@@ -96,7 +96,7 @@ def _print(block: Block, arms: Mapping[str, ArmRecord], console: Console) -> Non
             console.print(Line(printable(text), style="bold" if block.tone == "finding" else "dim"))
     elif isinstance(block, Table):
         if block.folded:
-            rows = f"{len(block.rows)} row{'' if len(block.rows) == 1 else 's'}"
+            rows = formatting.count(len(block.rows), "row")
             console.print(Line(printable(f"{block.title}: {rows}, {_ELSEWHERE}"), style="dim"))
         else:
             console.print()
@@ -127,7 +127,7 @@ def _table(block: Table, arms: Mapping[str, ArmRecord], width: int) -> Printed:
             platform.append(f" ({arms[row.arm].mark})", style="yellow")
         made.add_row(platform, *shown)
     lacking = (len(block.rows) - _MOST_ROWS, "row"), (len(block.columns) - len(columns), "column")
-    left = [f"{number} {what}{'' if number == 1 else 's'}" for number, what in lacking if number > 0]
+    left = [formatting.count(*one) for one in lacking if one[0] > 0]
     if left:
         made.add_row(Line(f"{' and '.join(left)} more {_ELSEWHERE}", style="dim"))
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from virtgauge.analysis.comparison import Comparison, Difference, Judgement, Resolution, is_coarse, resolution
 from virtgauge.analysis.estimate import Estimate
@@ -25,6 +26,17 @@ PROBES = {
 def count(number: int, one: str, many: str = "") -> str:
     """``1 run``, ``1,234 runs``; ``many`` is the plural where an s alone does not make it."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def joined(names: Sequence[str], last: str = " and ") -> str:
+    """``a, b and c``."""
+    return last.join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def first_of(names: Sequence[str], most: int, between: str = "; ") -> str:
+    """The first so many: ``a; b; and 3 more``, ``a, b and 3 more``."""
+    more = f"{';' * (between == '; ')} and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{between.join(names[:most])}{more}"
 
 
 def load_label(load: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import count
 from virtgauge.results.quantities import DURATION, FRAME_RATE, SHARE
 from virtgauge.specs import forwarding_insights as insights
 from virtgauge.specs import forwarding_paper as paper
@@ -90,11 +91,7 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
 def _remark(context: Context, cells: Iterable[Cell], arm: str) -> str:
     """``2 attempts limited by the tester``."""
     flags = context.table.endings.flags(context.cells, arm)
-    said = [
-        f"{flags[name]} attempt{'s' * (flags[name] > 1)} {what}"
-        for name, what in insights.NOTABLE_FLAGS.items()
-        if name in flags
-    ]
+    said = [f"{count(flags[name], 'attempt')} {what}" for name, what in insights.NOTABLE_FLAGS.items() if name in flags]
     return ", ".join([*said, *insights.losses_within(context, arm)])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import change_phrase
+from virtgauge.results.formatting import change_phrase, count
 from virtgauge.results.measure import Better, Measure, Statistic, durations, field, measures
 from virtgauge.specs import headline
 from virtgauge.specs.blocks import Block, Row, Text, table_of
@@ -90,7 +90,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         said = change_phrase(change, "higher", "lower") if change is not None else ""
         found.append(headline.figure(measure.name, point, change, said, better=measure.better))
     more = len(parts) - _MOST_FIGURES
-    parts[_MOST_FIGURES:] = [f"{more} more figure{'s' * (more > 1)} below"] if more > 0 else []
+    parts[_MOST_FIGURES:] = [f"{count(more, 'more figure')} below"] if more > 0 else []
     return Said("; ".join(parts), headline.tone_of(found), tuple(found))
 
 

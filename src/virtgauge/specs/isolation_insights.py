@@ -15,6 +15,7 @@ from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.isolation import smallest_setting
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import joined
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
 from virtgauge.specs import isolation_formatting as words
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
@@ -225,7 +226,7 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
     parts = [f"{first.resource} {first.degree}: {first.text.rstrip('.').partition('; ')[0]}"]
     for degree in order:
         if names := [one.resource.value for one in others if one.degree is degree]:
-            parts.append(f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} {degree}")
+            parts.append(f"{joined(names)} {degree}")
     against_it = {one.resource: one.degree for one in known if one.arm.name == context.table.reference}
 
     def better_by(one: Sentence) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virtgauge.results.formatting import exact_duration
+from virtgauge.results.formatting import count, exact_duration
 from virtgauge.specs.model import Factor
 
 LEVELS = ("none", "os", "periodic", "flushed")  # Of durability, the weakest first
@@ -57,11 +57,6 @@ PAPER_LEVELS = {"PostgreSQL": "flushed", "Cassandra": "periodic", "MongoDB": "no
 seconds, and MongoDB's Java driver 2.7 does not wait for an answer."""
 
 
-def clients_words(number: int) -> str:
-    """``1 client``."""
-    return f"{number} client{'' if number == 1 else 's'}"
-
-
 def flush_words(profile: str) -> str:
     """``flushes of a 7200 rpm disk without seeks``; empty of the disk that is there."""
     name, _, value = profile.partition(":")
@@ -101,7 +96,7 @@ FACTORS = (
         words=lambda level: OPERATION_WORDS.get(level, level),
         of=lambda cell: cell.factors.get("of") or cell.factors.get("crash") or "",
     ),
-    Factor("clients", words=lambda level: clients_words(int(level or 1))),
+    Factor("clients", words=lambda level: count(int(level or 1), "client")),
     Factor("values", usual="1", words=lambda level: f"{level} values" if level != "1" else ""),
     Factor("index", "index", ("yes", "no"), "yes", lambda level: "with index" if level == "yes" else "without index"),
     Factor(

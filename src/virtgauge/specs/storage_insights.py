@@ -14,7 +14,7 @@ from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.storage import Explanation, Limit, Load
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import duration, interval_text, share
+from virtgauge.results.formatting import count, duration, interval_text, share
 from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATIO, SHARE, significant
 from virtgauge.results.table import Blocks
 from virtgauge.specs import storage_formatting as words
@@ -271,7 +271,7 @@ def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: 
         tried = [cell for cell in chosen if context.table.tried(cell, arm)]
         yield from (context.table.endings.ending(tried[-1], arm) if tried else None, *(None,) * 4)
         return
-    crashes = f"{len(audits)} crash{'' if len(audits) == 1 else 'es'}"
+    crashes = count(len(audits), "crash", "crashes")
     for name in ("missing", "acknowledged", "wrong"):
         number = sum(int(audit.get(f"{name}_rows") or 0) for audit in audits)
         note = "lost" if name == "missing" and number else ""

@@ -19,7 +19,7 @@ from virtgauge.analysis.comparison import paired_difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialStatus
 from virtgauge.results.columns import STATUSES
-from virtgauge.results.formatting import duration, exact_duration, load_label, share
+from virtgauge.results.formatting import duration, exact_duration, first_of, load_label, share
 from virtgauge.results.quantities import DURATION, RATIO
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Text, Value, table_of
 from virtgauge.specs.context import Context, marked
@@ -290,11 +290,10 @@ def _idle_states(arm: Arm) -> Cause:
 def _described(idle: Mapping[str, Any]) -> str:
     """``intel_idle, menu: POLL 0 µs, C1 2 µs, C6 133 µs (disabled)``."""
     names, states = [part for part in (idle["driver"], idle.get("governor")) if part], []
-    for state in idle["states"][:_MOST_NAMED]:
+    for state in idle["states"]:
         latency = "" if state.get("latency_us") is None else f" {state['latency_us']} µs"
         states.append(f"{state.get('name', '')}{latency}{' (disabled)' if state.get('disabled') else ''}")
-    more = len(idle["states"]) - _MOST_NAMED
-    return f"{', '.join(dict.fromkeys(names))}: {', '.join(states)}{f' and {more} more' if more > 0 else ''}"
+    return f"{', '.join(dict.fromkeys(names))}: {first_of(states, _MOST_NAMED, ', ')}"
 
 
 def _point(blocks: Blocks) -> float:

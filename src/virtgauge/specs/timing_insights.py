@@ -15,7 +15,7 @@ from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.statistics import TAILS
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import exact_duration, load_label
+from virtgauge.results.formatting import count, exact_duration, load_label
 from virtgauge.results.measure import Better, Column, Derived, Measure, Statistic, field
 from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
 from virtgauge.specs import blocks
@@ -112,7 +112,7 @@ def mean_of_all(context: Context, cell: Cell, arm: str) -> Shown:
 def samples(context: Context, cell: Cell, arm: str) -> Shown:
     """How many values there are, of how many repetitions."""
     counts = _counts(context, cell, arm)
-    hint = f"{len(counts)} repetition{'' if len(counts) == 1 else 's'}"
+    hint = count(len(counts), "repetition")
     place = context.place(cell, arm)
     return Value.count(f"{cell.probe}.samples", place, sum(counts.values()), hint=hint) if counts else None
 
