@@ -1,6 +1,7 @@
 """What the page says of a run's progress, from what its ledger says."""
 
 import datetime
+from collections import Counter
 
 import pytest
 from served_runs import HOST, TIMERS, under_way
@@ -12,6 +13,7 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.serve.live import RunWatch
 from virtgauge.serve.overview import Overviews, State
 from virtgauge.serve.runs import find_runs, plain
+from virtgauge.serve.server import _environment
 
 REQUIRES = """
 name = "quick"
@@ -134,6 +136,11 @@ def test_verdicts_are_counted_when_a_run_has_ended_and_none_is_under_way(tmp_pat
     assert found["now"] is None
     assert found["whole"]["fail"] >= 1  # gVisor's clock takes half a microsecond
     assert found["whole"]["pass"] >= 1  # and the host's nine nanoseconds
+
+
+def test_an_undecided_requirement_is_called_so_as_in_a_report():
+    verdicts = _environment().get_template("macros.html").module.verdicts(Counter({"inconclusive": 2}))
+    assert '<span class="badge state-warn">2 undecided</span>' in verdicts
 
 
 def test_texts_are_cut_and_steer_nothing():
