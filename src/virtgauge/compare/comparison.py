@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.compare.changes import Criteria, find_changes, find_series
-from virtgauge.compare.matching import Matched, match, run_labels
+from virtgauge.compare.matching import Matched, match
 from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, EnvironmentLine, RunLine, SeriesComparison
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
 from virtgauge.errors import UsageError
-from virtgauge.ledger.records import unfinished_words
+from virtgauge.ledger.records import run_labels, unfinished_words
 from virtgauge.plan.model import Plan
 from virtgauge.report.settings import OF_EVERY_RUN, recorded_facts
 from virtgauge.results.measure import Measure
@@ -44,7 +44,7 @@ def _facts(run: ReadRun, plan: Plan | None, arms: Collection[str]) -> Iterator[t
 
 def caveats(runs: Sequence[ReadRun], across: bool, *, series: bool = False) -> Iterator[str]:
     """What a reader must know before the figures; ``across`` says that runs of different versions were asked for."""
-    labels = run_labels(runs)
+    labels = run_labels((run.manifest.run_id, run.manifest.created_at) for run in runs)
 
     def of(wanted: Callable[[ReadRun], bool]) -> str:
         return ", ".join(label for label, run in zip(labels, runs, strict=True) if wanted(run))
@@ -106,12 +106,13 @@ def _common(
     """What is compared, by what it is judged, and what every comparison says of it."""
     matched = match(runs, wanted.measures, wanted.arms)
     criteria = Criteria(runs[0].manifest.confidence, wanted.equivalent)
+    labels = run_labels((run.manifest.run_id, run.manifest.created_at) for run in runs)
     lines = (
         RunLine(
             *(label, run.manifest.run_id, run.manifest.created_at, run.manifest.plan_name),
             *(run.manifest.tool_version, run.repetitions, run.finished),
         )
-        for label, run in zip(run_labels(runs), runs, strict=True)
+        for label, run in zip(labels, runs, strict=True)
     )
     common = {
         "schema_version": SCHEMA_VERSION,

@@ -18,7 +18,7 @@ from virtgauge.compare.model import (
     SeriesComparison,
     Step,
 )
-from virtgauge.ledger.records import ArmRecord
+from virtgauge.ledger.records import ArmRecord, moment
 from virtgauge.report.document import Document, RunLevel, ToldStep, level_rows, levels_chart, steps_headline, steps_text
 from virtgauge.results import formatting
 from virtgauge.results.formatting import ratio, ratio_interval, size_text
@@ -158,7 +158,7 @@ def _series(found: SeriesComparison) -> Iterator[Block]:
 
 def _differs(found: Compared) -> Iterator[Block]:
     columns = [Column(run.label, text=True) for run in found.runs]
-    made = ("made", [run.created_at[:19].replace("T", " ") for run in found.runs])
+    made = ("made", [moment(run.created_at) for run in found.runs])
     lines = [made, *((line.what, line.values) for line in found.environment)]
     yield from table_of("Between the runs", ("",), columns, [Row((what,), "", tuple(values)) for what, values in lines])
     left = [Row((line.what,), "", (line.reason,)) for line in found.set_aside]

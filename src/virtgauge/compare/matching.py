@@ -20,15 +20,6 @@ from virtgauge.specs.suites import cell_name, row_labels
 from virtgauge.suites.cell_settings import differing, plan_of, settings_of
 
 
-def run_labels(runs: Sequence[ReadRun]) -> list[str]:
-    """A label for each run: its name, and where two have the same one, when it was made."""
-    names = [run.manifest.run_id for run in runs]
-    return [
-        name if names.count(name) == 1 else f"{name} ({run.manifest.created_at[:19].replace('T', ' ')})"
-        for name, run in zip(names, runs, strict=True)
-    ]
-
-
 @dataclasses.dataclass(frozen=True)
 class Matched:
     """What is compared."""

@@ -116,6 +116,7 @@ def status(folder: RunFolder) -> None:
     """Say how far each host is, and what has happened to it; also while the run is under way."""
     from virtgauge.fleet.batches import fleet_status
     from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.ledger.records import moment
 
     with ReadOnlyLedger.for_command(folder) as ledger:
         hosts, events, course = fleet_status(ledger)
@@ -129,7 +130,7 @@ def status(folder: RunFolder) -> None:
     console = output()
     console.print(table)
     for event in events:
-        console.print(f"{event.at[:19].replace('T', ' ')} {printable(event.detail)}", markup=False, highlight=False)
+        console.print(f"{moment(event.at)} {printable(event.detail)}", markup=False, highlight=False)
     print(f"{folder}: {course}")
 
 

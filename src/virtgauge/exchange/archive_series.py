@@ -33,6 +33,7 @@ from virtgauge.exchange.archive_steps import (
 )
 from virtgauge.exchange.entries import Entry, read_entries, read_levels
 from virtgauge.exchange.place import Place
+from virtgauge.ledger.records import run_labels
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import first_of
 from virtgauge.results.measure import Measure
@@ -177,7 +178,8 @@ def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: f
     Raises UsageError: there is no archive, or none with such figures.
     """
     entries = sorted(read_entries(place), key=lambda one: (one.created_at, one.archive))
-    labels = _labels(entries)
+    named = run_labels((one.run, one.created_at) for one in entries)
+    labels = dict(zip((one.archive for one in entries), named, strict=True))
     by_name = {one.full_name: one for one in measures}
     paths = {one.archive: place.path(one.levels) for one in entries if one.levels is not None}
     table, damaged = read_levels(place, [*dict.fromkeys(paths.values())], by_name)
@@ -338,14 +340,6 @@ def _alternating(rows: Iterable[Mapping[str, Any]], entries: Sequence[Entry]) ->
         for (host, called), own in runs.items()
     }
     return {host: facts for host, facts in told.items() if facts}
-
-
-def _labels(entries: Sequence[Entry]) -> dict[str, str]:
-    names = Counter(one.run for one in entries)
-    return {
-        one.archive: one.run if names[one.run] == 1 else f"{one.run} ({one.created_at[:19].replace('T', ' ')})"
-        for one in entries
-    }
 
 
 def _rank(one: Series) -> tuple[int, tuple[bool, float]]:

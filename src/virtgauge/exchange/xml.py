@@ -16,7 +16,7 @@ from virtgauge.decisions.verdicts import Verdict
 from virtgauge.errors import UsageError, printable
 from virtgauge.exchange.figures import Figure, cell_words
 from virtgauge.exchange.trials import reason_of
-from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
+from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus, moment
 from virtgauge.report.requirements import Decisions, ReportedRequirement, conditions_text, margin_text, more_text
 from virtgauge.results.columns import Cell, Tried, read_marks
 from virtgauge.results.measure import Better
@@ -209,7 +209,7 @@ def phoronix(manifest: Manifest, found: Sequence[Figure]) -> str:
     root = ElementTree.Element("PhoronixTestSuite")
     generated = child(root, "Generated")
     child(generated, "Title", f"{manifest.plan_name} ({manifest.run_id})"[:_TITLE_LIMIT])
-    child(generated, "LastModified", _time(manifest))
+    child(generated, "LastModified", moment(manifest.created_at))
     child(generated, "TestClient", f"virtgauge {__version__}")
     child(generated, "Description", f"virtgauge run {manifest.run_id} of the plan {manifest.plan_name}"[:2048])
     used = {figure.arm.name for figure in figures}
@@ -229,7 +229,7 @@ def _system(root: ElementTree.Element, arm: ArmRecord, manifest: Manifest) -> No
     child(system, "Hardware", f"Processor: {known.get('cpu_model') or 'unknown'} ({known.get('cpu_count') or '?'})")
     child(system, "Software", f"Platform: {arm.label}, Kernel: {known.get('kernel_release') or 'unknown'}")
     child(system, "User", "virtgauge")
-    child(system, "TimeStamp", _time(manifest))
+    child(system, "TimeStamp", moment(manifest.created_at))
     child(system, "TestClientVersion", manifest.tool_version)
     child(system, "Notes", f"{arm.mark}: these figures must not be ranked" if arm.mark else "")
 
@@ -260,7 +260,3 @@ def _identifier(arm: ArmRecord) -> str:
 def _numbers(values: Iterable[float]) -> str:
     """As they read them: in plain decimals, with colons between."""
     return ":".join(np.format_float_positional(value, precision=10, fractional=False, trim="-") for value in values)
-
-
-def _time(manifest: Manifest) -> str:
-    return manifest.created_at[:19].replace("T", " ")

@@ -22,6 +22,7 @@ from virtgauge.ledger.records import (
     HostRecord,
     TrialStatus,
     course_of,
+    moment,
 )
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetPair
@@ -163,7 +164,7 @@ def fleet_status(ledger: Ledger) -> tuple[list[HostStatus], list[EventRecord], s
             valid=valid,
             not_valid=len(own) - valid,
             failed_guests=sum(guest.error is not None for guest in guests if host.owns(guest.block)),
-            last=own[-1].started_at[:19].replace("T", " ") if own else None,
+            last=moment(own[-1].started_at) if own else None,
         )
 
     events = ledger.events()

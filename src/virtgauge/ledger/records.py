@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from virtgauge.analysis.distribution import Distribution
@@ -188,6 +189,18 @@ def course_of(events: Sequence[EventRecord]) -> str:
 def has_finished(events: Sequence[EventRecord]) -> bool:
     """Whether a run has recorded its end."""
     return course_of(events) == COMPLETED
+
+
+def moment(at: str) -> str:
+    """A time as the ledger has it, for people: ``2026-03-01 10:00:00``, in UTC."""
+    return at[:19].replace("T", " ")
+
+
+def run_labels(runs: Iterable[tuple[str, str]]) -> list[str]:
+    """What runs are called, by their names and when each was made, which is told where two have one name."""
+    known = list(runs)
+    names = Counter(name for name, _ in known)
+    return [name if names[name] == 1 else f"{name} ({moment(made)})" for name, made in known]
 
 
 def unfinished_words(runs: str, number: int = 1) -> str:
