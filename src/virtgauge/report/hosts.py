@@ -17,9 +17,9 @@ from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER, ArmRecord, HostRecord, Manifest, TrialStatus
 from virtgauge.results.columns import STATUSES, Cell
-from virtgauge.results.formatting import NONE, count, ratio, ratio_interval
+from virtgauge.results.formatting import NONE, count, p_value, ratio, ratio_interval
 from virtgauge.results.measure import Measure
-from virtgauge.results.quantities import COUNT, FACTOR, RATIO, significant
+from virtgauge.results.quantities import COUNT, FACTOR, RATIO
 from virtgauge.results.table import ResultTable
 from virtgauge.specs import blocks
 from virtgauge.specs.suites import headline_measures
@@ -62,8 +62,7 @@ class HostTest:
         """``differ, p = 0.003``, or why nothing can be said."""
         if self.p_adjusted is None:
             return self.reason
-        p = "p < 0.001" if self.p_adjusted < 0.001 else f"p = {significant(self.p_adjusted, 2)}"
-        return f"{'differ' if self.differ else 'no difference shown'}, {p}"
+        return f"{'differ' if self.differ else 'no difference shown'}, {p_value(self.p_adjusted)}"
 
 
 @dataclasses.dataclass(frozen=True)

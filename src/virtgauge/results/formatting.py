@@ -97,6 +97,11 @@ def share(value: float | None) -> str:
     return NONE if value is None else f"{value:.1%}".replace("%", " %")
 
 
+def p_value(p: float) -> str:
+    """``p = 0.012``, ``p < 0.001``."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
 def amount(value: float) -> str:
     """``12,300``, ``3.14``: three significant digits, thousands apart."""
     return f"{float(significant(value)):,.0f}" if abs(value) >= 100 else significant(value)

@@ -10,7 +10,7 @@ from virtgauge.analysis import factor_tests
 from virtgauge.analysis.factor_tests import PARAMETERS, EffectTest, FactorTest, PairTest
 from virtgauge.analysis.ranks import magnitude
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import NONE, load_label, probe_title
+from virtgauge.results.formatting import NONE, load_label, p_value, probe_title
 from virtgauge.results.quantities import COUNT, PROBABILITY
 from virtgauge.results.table import Blocks
 from virtgauge.specs.blocks import Block, Column, Place, Row, Shown, Table, Text, Value, table_of
@@ -20,11 +20,6 @@ from virtgauge.specs.timing_insights import PROBES, function_label
 _MOST_PAIRS = 3
 
 Labels = Mapping[str, str]  # What to call levels that are not their own name: arms by label, loads in words
-
-
-def p_value(p: float) -> str:
-    """``p < 0.001``, ``p 0.012``."""
-    return "p < 0.001" if p < 0.001 else f"p {p:.2g}" if p < 0.995 else "p 1"
 
 
 def signed(value: float) -> str:
