@@ -91,7 +91,7 @@ def _hear(test: model.CellTest, figures: Figures, absent: Iterable[tuple[str, bo
         yield from found
 
 
-def _asked(test: model.Test) -> Iterator[tuple[str, Cells]]:
+def _asked(test: model.CellTest | model.Significance) -> Iterator[tuple[str, Cells]]:
     """The measures, and the cells, of which a test needs figures."""
     if isinstance(test, model.Significance):
         yield from ((name, test.cells) for name in (*test.significant, *test.insignificant))
