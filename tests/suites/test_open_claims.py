@@ -13,7 +13,7 @@ from suites.simulated_runs import Recorder, execute, plan_of, simulated
 
 from virtgauge.console.runs import overridden
 from virtgauge.decisions.open_claims import open_claims
-from virtgauge.execution.progress import Notice
+from virtgauge.execution.progress import Notice, RunStarted
 from virtgauge.execution.run import resume_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
@@ -48,6 +48,18 @@ def test_what_no_repetition_decides_ends_with_the_budget_and_is_named(tmp_path: 
     assert repetitions == 14
     assert "(timing: improved-half-the-cost" in notices(recorder).partition("repetitions 8 to at most 14 follow")[0]
     assert "the budget of 14 repetitions is spent: 1 conclusion is open" in notices(recorder)
+
+
+def test_the_start_of_a_run_says_that_it_may_go_on_and_how_long(tmp_path: Path) -> None:
+    """The time that it names is that of the plan's repetitions."""
+    budget = BUDGET | {"minutes": 120}
+    _, _, recorder = run(tmp_path / "run", 30.0, 0.02, budget=budget)
+    (started,) = (event for event in recorder.events if isinstance(event, RunStarted))
+    told = Budget.model_validate(budget).told(requirements=False)
+    assert told == "repeated until the papers' conclusions are decided, at most 14 repetitions in all or 120 minutes"
+    assert started.about.startswith("about ") and started.about.endswith(f"; then {told}")
+    _, _, recorder = run(tmp_path / "whole", 30.0, 0.02, budget=None)
+    assert not any("repeated" in event.about for event in recorder.events if isinstance(event, RunStarted))
 
 
 def test_what_is_decided_at_the_first_look_is_not_repeated(tmp_path: Path) -> None:

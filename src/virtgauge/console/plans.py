@@ -84,8 +84,7 @@ def check(
     if design.requirements:
         print(f"requirements: {len(design.requirements)}")
     if loaded.budget is not None:
-        what = ["requirements"] * bool(design.requirements) + ["the papers' conclusions"] * loaded.budget.claims
-        print(f"repeated until {' and '.join(what)} are decided, {loaded.budget.text}")
+        print(loaded.budget.told(requirements=bool(design.requirements)))
     for words in design.undecidable():
         print(printable(f"warning: {words}"))
     for words in design.missing_prerequisites():

@@ -106,12 +106,13 @@ class Runner:
         """Execute what is not yet done; True when nothing remains.
         Raises asyncio.CancelledError: interrupted; the guest under way was ended, all finished trials are kept.
         """
-        started = time.monotonic()
+        started, budget = time.monotonic(), self.plan.budget
         for turn in turns(self._batches, self._each):
             self._expect(turn)
-        self.display.show(
-            RunStarted(self.ledger.folder.name, self._total, self._done, self._clock.seconds, str(self._clock))
-        )
+        about = str(self._clock)
+        if budget is not None:
+            about += f"; then {budget.told(requirements=bool(self.design.requirements))}"
+        self.display.show(RunStarted(self.ledger.folder.name, self._total, self._done, self._clock.seconds, about))
         self.ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:

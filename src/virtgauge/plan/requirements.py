@@ -102,10 +102,11 @@ class Budget(Section):
     claims: bool = False
     """Repeat for the papers' conclusions that are still open, too ([papers.md](papers.md))."""
 
-    @property
-    def text(self) -> str:
-        """``at most 64 repetitions or 120 minutes``."""
-        return f"at most {self.repetitions} repetitions" + (f" or {self.minutes:g} minutes" if self.minutes else "")
+    def told(self, *, requirements: bool) -> str:
+        """``repeated until the papers' conclusions are decided, at most 64 repetitions in all or 120 minutes``."""
+        what = " and ".join(["requirements"] * requirements + ["the papers' conclusions"] * self.claims)
+        minutes = f" or {self.minutes:g} minutes" if self.minutes else ""
+        return f"repeated until {what} are decided, at most {self.repetitions} repetitions in all{minutes}"
 
     def looks(self, repetitions: int) -> tuple[int, ...]:
         """After how many repetitions conclusions are judged: the plan's, each time twice as many, and at the end."""
