@@ -79,7 +79,10 @@ def _section(suite: str, run: dict[str, Any]) -> Iterable[str]:
     yield ""
     yield _told_run(run)
     yield ""
-    yield f"{len(claims)} conclusions: " + ", ".join(f"{counts[one]} {one}" for one in VERDICTS) + "."
+    partly = sum(_verdict(said) == VERDICTS[1] and VERDICTS[2] in _verdicts(said) for said in claims.values())
+    of_these = {VERDICTS[1]: f" ({partly} of these undecided on other platforms)" if partly else ""}
+    told = ", ".join(f"{counts[one]} {one}{of_these.get(one, '')}" for one in VERDICTS)
+    yield f"{len(claims)} conclusions: {told}."
     if tested:
         yield ""
         yield "| conclusion | where | platform | verdict | figures | the paper's own |"
@@ -96,8 +99,12 @@ def _section(suite: str, run: dict[str, Any]) -> Iterable[str]:
 
 
 def _verdict(said: Sequence[dict[str, Any]]) -> str:
-    found = {one["verdict"] for one in said}
+    found = _verdicts(said)
     return next((VERDICTS[at] for at in (1, 2, 0) if VERDICTS[at] in found), VERDICTS[3])
+
+
+def _verdicts(said: Sequence[dict[str, Any]]) -> set[str]:
+    return {one["verdict"] for one in said}
 
 
 def _figures(evidence: Sequence[str]) -> str:

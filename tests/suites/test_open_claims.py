@@ -9,19 +9,22 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from isolation_results import Design as IsolationDesign
+from isolation_results import isolation_arms, isolation_ledger
 from suites.simulated_runs import Recorder, execute, plan_of, simulated
 
 from virtgauge.console.runs import overridden
 from virtgauge.decisions.open_claims import open_claims
 from virtgauge.execution.progress import Notice, RunStarted
 from virtgauge.execution.run import resume_run
+from virtgauge.execution.runner import said_open
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
 from virtgauge.results.table import ResultTable
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]
 BUDGET = {"repetitions": 14, "claims": True}
-HALF = "improved-half-the-cost"
+HALF, FIVE = "improved-half-the-cost", "more-than-the-five-left"
 
 
 def run(folder: Path, tsc_ns: float, guest_sigma: float, **fields: object) -> tuple[list[str], int, Recorder]:
@@ -67,6 +70,21 @@ def test_what_is_decided_at_the_first_look_is_not_repeated(tmp_path: Path) -> No
     assert left == []
     assert repetitions == 7
     assert "every requirement and other conclusion is decided after 7 repetitions" in notices(recorder)
+
+
+def test_what_another_platform_contradicts_is_told_apart_from_what_is_open_everywhere(tmp_path: Path) -> None:
+    """Exactly the five per cent that are left are neither more nor less, and gVisor gives less: that decides it."""
+    host, _, _, gvisor, _ = isolation_arms()
+    beside = IsolationDesign(loads=("none", "integer"), on=("loading",), shares=(95,))
+    said = {}
+    for name, arms in (("alone", [host]), ("both", [host, gvisor])):
+        ledger = isolation_ledger(tmp_path / name, arms, [beside])
+        claims = open_claims(ledger)[0]
+        said[name] = said_open([], {"isolation": {FIVE: claims["isolation"][FIVE]}})
+    assert said == {
+        "alone": f"1 conclusion is open (isolation: {FIVE})",
+        "both": f"1 conclusion is decided, but open on some platform (isolation: {FIVE})",
+    }
 
 
 def test_without_claims_in_the_budget_nothing_is_repeated_for_them(tmp_path: Path) -> None:

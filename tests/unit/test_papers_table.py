@@ -29,7 +29,13 @@ def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
     run, content = tmp_path / "run.json", json.loads(document.getvalue())
     usable = content["arms"][0] | {"arm": "left-out", "label": "Usable and never measured", "role": "test"}
     unsupported = content["rows"][0] | {"trial": -1, "validity": "unsupported"}
-    changed = {"arms": [*content["arms"], usable], "rows": [*content["rows"], unsupported]}
+    against = next(one for one in content["claims"] if one["verdict"] == "contradicted")
+    elsewhere = against | {"arm": "another", "verdict": "undecided here"}
+    changed = {
+        "arms": [*content["arms"], usable],
+        "rows": [*content["rows"], unsupported],
+        "claims": [*content["claims"], elsewhere],
+    }
     run.write_text(json.dumps(content | changed), encoding="utf-8")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     monkeypatch.setattr(sys, "argv", ["papers_table.py", str(run)])
@@ -38,6 +44,8 @@ def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
 
     page = capsys.readouterr().out
     (summary,) = re.findall(r"conclusions: (.*)\.", page)
+    assert " contradicted (1 of these undecided on other platforms), " in summary
+    summary = re.sub(r" \(.*?\)", "", summary)
     assert {name: int(n) for n, name in (one.split(" ", 1) for one in summary.split(", "))} == part.counts
     # the first row of each that could be tested names it, with the verdict of the report
     tested = Counter(claim.paper.text for claim in part.claims if claim.verdict != "not testable here")

@@ -24,7 +24,7 @@ from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
 from virtgauge.claims.papers import SOURCES, on_paper
-from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, counted, verdict_of
+from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, verdict_of
 from virtgauge.ledger.records import Flag, TrialRecord
 from virtgauge.report import Report
 from virtgauge.report.replay import NOT_PART, Replay, ReplayedClaim, in_words, judge
@@ -359,7 +359,25 @@ def test_a_replay_that_has_just_begun_counts_nothing() -> None:
     ],
 )
 def test_claims_are_counted_among_those_that_could_be_tested(verdicts: tuple[int, ...], told: str) -> None:
-    assert in_words(counted(one for one, number in zip(Verdict, verdicts, strict=True) for _ in range(number))) == told
+    said = (one for one, number in zip(Verdict, verdicts, strict=True) for _ in range(number))
+    assert in_words([replayed(one) for one in said]) == told
+
+
+def test_what_one_platform_contradicts_and_others_leave_open_is_told_apart() -> None:
+    claims = [
+        replayed(Verdict.CONTRADICTED, Verdict.UNDECIDED),
+        replayed(Verdict.CONTRADICTED, Verdict.UNTESTABLE),
+        replayed(Verdict.CONFIRMED, Verdict.UNDECIDED),
+    ]
+    assert in_words(claims) == (
+        "0 of 3 testable claims confirmed, 2 contradicted (1 of these undecided on other platforms), 1 undecided here"
+    )
+
+
+def replayed(*verdicts: Verdict) -> ReplayedClaim:
+    """A claim of which each platform says one of these."""
+    hearings = tuple(Hearing(f"arm{at}", CheckedClaim("", "", "", "", one, ())) for at, one in enumerate(verdicts))
+    return ReplayedClaim(hearings[0].checked, hearings, *judge(hearings, {}, emulated=False))
 
 
 def test_a_run_that_is_no_replay_has_none(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ class Verdict(enum.StrEnum):
     UNTESTABLE = "not testable here"
 
 
+SEVERITY = (Verdict.CONTRADICTED, Verdict.UNDECIDED, Verdict.CONFIRMED)
+
+
 @dataclasses.dataclass(frozen=True)
 class Evidence:
     """One figure of a test."""
@@ -82,6 +85,12 @@ def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
         return Verdict.CONFIRMED
     whole = all(one.measured or math.isfinite(one.needs) for one in evidence)
     return Verdict.UNDECIDED if whole and any(one.measured for one in evidence) else Verdict.UNTESTABLE
+
+
+def of_platforms(hearings: Iterable[Hearing]) -> Verdict:
+    """Contradicted if any platform contradicts, confirmed if none is undecided; those that cannot tell do not count."""
+    verdicts = {one.checked.verdict for one in hearings}
+    return next((one for one in SEVERITY if one in verdicts), Verdict.UNTESTABLE)
 
 
 def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:

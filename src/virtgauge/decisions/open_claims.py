@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from virtgauge.claims.verdicts import CheckedClaim, Verdict
+from virtgauge.claims.verdicts import CheckedClaim, Verdict, of_platforms
 from virtgauge.decisions.verdicts import Needed
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import contexts_of
 
-Names = dict[str, list[str]]  # of conclusions, by suite; suites without any are left out
+# Of conclusions, by suite; suites without any are left out. False where other platforms decide it as a whole
+Names = dict[str, dict[str, bool]]
 _NO_VERDICT = (Verdict.UNDECIDED, Verdict.UNTESTABLE)
 
 
 def open_claims(ledger: Ledger, most: int = sys.maxsize) -> tuple[Names, Names]:
-    """Those that so many repetitions may decide, and those that stay undecided however often is repeated."""
+    """Those that so many repetitions may decide on some platform, and those that stay so however often is repeated."""
     table = ResultTable(ledger)
     found: tuple[Names, Names] = ({}, {})
     for context in contexts_of(table):
@@ -24,7 +25,8 @@ def open_claims(ledger: Ledger, most: int = sys.maxsize) -> tuple[Names, Names]:
             heard = [hearing.checked for hearing in one.run if hearing.checked.verdict in _NO_VERDICT]
             is_open = any(_may_decide(checked, most) for checked in heard)
             if is_open or (heard and len(heard) == len(one.run)):
-                found[not is_open].setdefault(context.spec.name, []).append(one.paper.name)
+                as_a_whole = of_platforms(one.run) in _NO_VERDICT
+                found[not is_open].setdefault(context.spec.name, {})[one.paper.name] = as_a_whole
     return found
 
 

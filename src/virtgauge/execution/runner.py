@@ -158,7 +158,7 @@ class Runner:
                 self.display.notice(f"{said}: no further repetition would decide the rest")
                 return
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
-                self.display.notice(f"the budget of {budget.minutes:g} minutes is spent: {said}")
+                self._say_spent(f"{budget.minutes:g} minutes")
                 return
             required = needed_for(still_open, requirements, arms)
             concluded = needed_for_claims(claims, self.ledger)
@@ -173,11 +173,15 @@ class Runner:
                 self._expect(turn)
             self.ledger.add_event(SCHEDULED, f"{self._total} trials")
             await self._run_turns(added)
-        left = undecided(requirements, self.ledger)
+        self._say_spent(f"{budget.repetitions} repetitions")
+
+    def _say_spent(self, what: str) -> None:
+        """Say what is open at the end, as the report has it: by all that was measured, also since the last look."""
+        budget = self.plan.budget
+        assert budget is not None
         claims = open_claims(self.ledger, budget.repetitions)[0] if budget.claims else {}
-        if left or claims:
-            text = f"the budget of {budget.repetitions} repetitions is spent: {said_open(left, claims)}"
-            self.display.notice(text)
+        if said := said_open(undecided(self.design.requirements, self.ledger), claims):
+            self.display.notice(f"the budget of {what} is spent: {said}")
 
     def _open_after(self, look: int, most: int) -> tuple[Names, Names]:
         """What was open at a look, and what stays so: a run that goes on sees what that look saw, and spends none."""
@@ -481,13 +485,16 @@ class Runner:
 
 def said_open(undecided: Sequence[Verdict], claims: Names) -> str:
     """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, …), 1 conclusion is open (timing: cost-load)``."""
-    verdicts = [f"{one.requirement} on {one.arm}" for one in undecided]
-    parts = (("verdict", "undecided", verdicts), ("conclusion", "open", _listed(claims)))
+    parts = (
+        ("verdict", "undecided", [f"{one.requirement} on {one.arm}" for one in undecided]),
+        ("conclusion", "open", _listed(claims, partly=False)),
+        ("conclusion", "decided, but open on some platform", _listed(claims, whole=False)),
+    )
     return ", ".join(_counted(*part) for part in parts if part[2])
 
 
-def _listed(claims: Names) -> list[str]:
-    return [f"{suite}: {name}" for suite, names in claims.items() for name in names]
+def _listed(claims: Names, *, whole: bool = True, partly: bool = True) -> list[str]:
+    return [f"{suite}: {name}" for suite, names in claims.items() for name, at in names.items() if (partly, whole)[at]]
 
 
 def _counted(what: str, state: str, found: Sequence[str]) -> str:

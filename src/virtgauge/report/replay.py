@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from virtgauge.claims.papers import SOURCES, on_paper
-from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, counted
+from virtgauge.claims.verdicts import SEVERITY, CheckedClaim, Evidence, Hearing, Verdict, counted, of_platforms
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.load import PAPER_PREFIX
 from virtgauge.report.suite import SuiteReport
@@ -17,7 +18,6 @@ NOT_PART = "not part of this run"
 _NOTHING_DECIDES = "no platform whose figures decide was measured"
 _EMULATED_ONLY = "measured on emulated platforms alone, whose figures decide nothing"
 _MOST_REASONS = 2
-_SEVERITY = (Verdict.CONTRADICTED, Verdict.UNDECIDED, Verdict.CONFIRMED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +28,11 @@ class ReplayedClaim:
     run: tuple[Hearing, ...]  # on this run's, by platform or for all together; empty where nothing could be judged
     verdict: Verdict  # of this run
     reason: str  # of the verdict, in words
+
+    @property
+    def open_somewhere(self) -> bool:
+        """Whether it is undecided on some platform."""
+        return any(one.checked.verdict is Verdict.UNDECIDED for one in self.run)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +60,19 @@ class Replay:
     lowest_confidence: float | None  # of the intervals that decide; None where there is none
 
     @property
+    def claims(self) -> tuple[ReplayedClaim, ...]:
+        """The conclusions of all parts that were measured."""
+        return tuple(claim for part in self.parts if part.measured for claim in part.claims)
+
+    @property
     def counts(self) -> dict[str, int]:
-        """How many conclusions have each verdict, over all parts that were measured."""
-        return counted(claim.verdict for part in self.parts if part.measured for claim in part.claims)
+        """How many of these have each verdict."""
+        return counted(claim.verdict for claim in self.claims)
 
     @property
     def summary(self) -> str:
-        """``5 of 20 testable claims confirmed, 10 contradicted, 5 undecided here; 6 not testable here``."""
-        return in_words(self.counts) if self.counts else "nothing was measured yet"
+        """As :func:`in_words` has it."""
+        return in_words(self.claims) if self.claims else "nothing was measured yet"
 
     @property
     def blocks(self) -> Iterator[Block]:
@@ -74,19 +84,25 @@ class Replay:
             tested = (one for one in part.claims if one.verdict is not Verdict.UNTESTABLE)
             rows = (Row((one.verdict.value,), "", (one.paper.text, one.reason)) for one in tested)
             columns = (Column("claim", text=True), Column("because", text=True))
-            yield Text((in_words(part.counts),), part.title, "finding")
+            yield Text((in_words(part.claims),), part.title, "finding")
             yield from table_of("", ("verdict",), columns, rows)
         if self.emulated:
             yield Text(tuple(f"{label} is emulated: its figures decide no claim" for label in self.emulated))
 
 
-def in_words(counts: Mapping[str, int]) -> str:
-    """How many claims have each verdict, of those that could be tested; and how many could not."""
-    *tested, (untestable, left) = counts.items()
-    (first, confirmed), *others = tested
-    rest = "".join(f", {number} {verdict}" for verdict, number in others)
-    apart = f"; {left} {untestable}" if left else ""
-    return f"{confirmed} of {sum(number for _, number in tested)} testable claims {first}{rest}{apart}"
+def in_words(claims: Sequence[ReplayedClaim]) -> str:
+    """``5 of 20 testable claims confirmed, 10 contradicted (6 of these undecided on other platforms), 5 undecided here;
+    6 not testable here``.
+    """
+    counts = Counter(claim.verdict for claim in claims)
+    untestable = counts.pop(Verdict.UNTESTABLE, 0)
+    partly = sum(claim.verdict is Verdict.CONTRADICTED and claim.open_somewhere for claim in claims)
+    others = f" ({partly} of these undecided on other platforms)" if partly else ""
+    apart = f"; {untestable} {Verdict.UNTESTABLE}" if untestable else ""
+    return (
+        f"{counts[Verdict.CONFIRMED]} of {counts.total()} testable claims confirmed, "
+        f"{counts[Verdict.CONTRADICTED]} contradicted{others}, {counts[Verdict.UNDECIDED]} undecided here{apart}"
+    )
 
 
 def told_hearings(claim: ReplayedClaim) -> list[Hearing]:
@@ -121,12 +137,8 @@ def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteR
 
 
 def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: bool) -> tuple[Verdict, str]:
-    """Contradicted if any platform contradicts, confirmed if none is undecided; those that cannot tell do not count.
-
-    ``emulated`` says whether anything was measured on an emulated platform.
-    """
-    verdicts = [one.checked.verdict for one in hearings]
-    verdict = next((one for one in _SEVERITY if one in verdicts), Verdict.UNTESTABLE)
+    """The verdict of all platforms together, and why; ``emulated``: something was measured on an emulated one."""
+    verdict = of_platforms(hearings)
     if verdict is Verdict.UNTESTABLE:
         reasons = [found.text for one in hearings for found in one.checked.evidence if not found.measured]
         known = list(dict.fromkeys(reason.rstrip(".") for reason in reasons if reason))
@@ -134,7 +146,7 @@ def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: b
         return verdict, first_of(known, _MOST_REASONS) or otherwise
     evidence = [found for one in hearings if one.checked.verdict is verdict for found in one.checked.evidence]
     told = [_reason(verdict, evidence) + _where(verdict, hearings, labels)]
-    others = {one: _where(one, hearings, labels) for one in _SEVERITY if one is not verdict}
+    others = {one: _where(one, hearings, labels) for one in SEVERITY if one is not verdict}
     return verdict, "; ".join([*told, *(f"{one.value}{where}" for one, where in others.items() if where)])
 
 
