@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 from isolation_reports import rows_of, sentence_of
 from suites.isolation_runs import QUICK, TEST, cell, isolation_trials
 from suites.simulated_runs import execute, plan_of, report_of, simulated
 
+from virtgauge.execution.progress import RunStarted, TrialEnded
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.specs.isolation_formatting import Resource
 from virtgauge.specs.isolation_insights import Degree
@@ -172,6 +174,17 @@ def test_a_setting_that_is_refused_is_unsupported_in_words_and_the_run_goes_on(t
     assert "cpu_limit" in by_policy["limit"].error
     reasons = {row.heads: str(row.cells[-1]) for row in rows_of(report_of(tmp_path / "run"), "missing")}
     assert "cpu_limit" in reasons["integer",]
+
+
+def test_what_a_machine_cannot_do_at_all_is_expected_to_take_no_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    plan = plan_of(simulated(TEST), repetitions=2, suite={"isolation": [QUICK | {"cores": ["1-apart"]}]})
+    complete, recorder = execute(plan, tmp_path / "run")
+    assert complete
+    (started,) = [event for event in recorder.events if isinstance(event, RunStarted)]
+    assert (started.trials_total, started.about) == (2, "nothing is left to do")
+    ended = [event.status for event in recorder.events if isinstance(event, TrialEnded)]
+    assert ended == ["unsupported"] * 2
 
 
 # -- what CPU time is worth ------------------------------------------------------------------------------------------

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+from synthetic import arm_record
 
 from virtgauge.errors import UnavailableError
+from virtgauge.execution import fitting
+from virtgauge.execution.fitting import duration_of
+from virtgauge.execution.prepare import check_plan
 from virtgauge.host import reclaim
-from virtgauge.host.kernel_value import put_back_values, set_governor
+from virtgauge.host.kernel_value import missing_governor, put_back_values, set_governor
+from virtgauge.plan.load import parse_plan
+from virtgauge.platforms.local import HostPlatform
 from virtgauge.suites.isolation.suite import IsolationSuite
 
 
@@ -79,6 +86,36 @@ def test_what_cannot_be_set_is_refused_and_changes_nothing(name: str, said: str,
     with pytest.raises(UnavailableError, match=said):
         set_governor(name, tmp_path, where)
     assert in_force(cpufreq) == ["schedutil", "schedutil"]
+
+
+def test_what_a_machine_has_no_governor_for_is_refused_before_a_guest_is_launched_and_takes_no_time(
+    cpufreq: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+repetitions = 3
+aa = false
+[[platform]]
+name = "host"
+kind = "host"
+[[suite.isolation]]
+benchmarks = ["integer"]
+loads = ["none"]
+policies = ["none"]
+governors = ["as-is", "powersave"]
+"""
+    monkeypatch.setattr(fitting, "costs_file", lambda: cpufreq / "durations.json")
+    took = {}
+    for where in (cpufreq / "none", cpufreq):
+        monkeypatch.setattr(
+            "virtgauge.suites.isolation.suite.missing_governor", partial(missing_governor, cpufreq=where)
+        )
+        plan = parse_plan(text, "my.toml")
+        design = check_plan(plan, "my.toml")
+        refused = {cell.factors.get("governor"): design.refusal(cell, HostPlatform()) for cell in design.cells}
+        assert refused[None] is None
+        assert ("no cpufreq" in (refused["powersave"] or "")) == (where != cpufreq)
+        took[where] = duration_of(plan, design, [arm_record("host", "host", "Host", "reference")]).expected
+    assert took[cpufreq] == pytest.approx(2 * took[cpufreq / "none"])
 
 
 def test_it_is_a_factor_of_the_isolation_suite_that_takes_a_testbed_of_its_own() -> None:

@@ -16,7 +16,9 @@ from synthetic import arm_record
 
 from virtgauge import report
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
+from virtgauge.execution.prepare import check_plan
 from virtgauge.ledger.records import Flag
+from virtgauge.plan.load import load_plan
 from virtgauge.reference import isolation_figures
 from virtgauge.specs.blocks import Value
 
@@ -186,6 +188,28 @@ def test_of_two_governors_the_one_that_changes_the_clock_is_the_papers_other_cas
     if not other:
         assert all("performance" in one.text for one in without.evidence)
         assert all("powersave" in one.text for one in saving.evidence)
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset(Design):
+    """The cells of a plan."""
+
+    plan: str = ""
+
+    def cells(self) -> Iterator[dict[str, str]]:
+        yield from (dict(cell.factors) for cell in check_plan(*load_plan(self.plan)).cells)
+
+
+@pytest.mark.parametrize("plan", ["isolation-2014", "paper:isolation"])
+def test_the_presets_measure_what_is_said_of_energy_saving(tmp_path: Path, plan: str) -> None:
+    """On a host with governors, of which one lowers the clock."""
+    saves = {"powersave": SAVES_ENERGY}
+    found = built(
+        tmp_path, Preset(plan=plan), arms=(HOST, VM), fields=lambda factors: saves.get(factors.get("governor", ""), {})
+    )
+    saving = {name: one for name, one in judged(found, "vm").items() if "energy-saving" in name or "give-ten" in name}
+    assert len(saving) == 6
+    assert all(one.verdict is not Verdict.UNTESTABLE for one in saving.values()), saving
 
 
 def test_what_was_not_measured_is_not_testable_and_says_so(tmp_path: Path) -> None:

@@ -222,6 +222,7 @@ def test_guests_apart_are_on_different_cores_where_there_are_such(monkeypatch):
 def test_on_one_cpu_the_rest_of_a_preset_is_measured(preset, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr("virtgauge.suites.isolation.suite.available_mib", lambda: None)
+    monkeypatch.setattr("virtgauge.suites.isolation.suite.missing_governor", lambda name: None)
     design = check_plan(*load_plan(preset))
     said = {(cell.factors["cores"], design.suites[cell.key].refusal(cell, HostPlatform())) for cell in design.cells}
     (why,) = {why for _, why in said if why is not None}

@@ -17,6 +17,7 @@ from virtgauge.execution.schedule import schedule, turns
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.model import Plan, without_platforms
 from virtgauge.results.quantities import running_time
+from virtgauge.suites.base import Cell
 
 
 def duration_of(plan: Plan, design: Design, arms: Sequence[ArmRecord]) -> RemainingTime:
@@ -24,9 +25,12 @@ def duration_of(plan: Plan, design: Design, arms: Sequence[ArmRecord]) -> Remain
     usable = {arm.name: arm for arm in arms if arm.usable}
     clock = RemainingTime(usable, RememberedCosts(costs_file()), at_the_same_time=plan.at_the_same_time)
     each = plan.repetitions_per_guest
-    batches = schedule(
-        0, plan.repetitions, list(usable), design.cells, lambda cell, arm: design.is_for(cell, usable[arm]), each
-    )
+
+    def takes_time(cell: Cell, name: str) -> bool:
+        platform = design.platforms[plan.reference if usable[name].role == "aa" else name]
+        return design.is_for(cell, usable[name]) and design.refusal(cell, platform) is None
+
+    batches = schedule(0, plan.repetitions, list(usable), design.cells, takes_time, each)
     for turn in turns(batches, each):
         clock.expect(turn[0].arm, turn[0].testbed, [cell for batch in turn for cell in batch.cells])
     return clock

@@ -47,6 +47,10 @@ class Design:
         name = arm.name.removesuffix(AA_SUFFIX) if arm.role == "aa" else arm.name
         return self._is_for(cell, name, aa=arm.role == "aa", emulated=arm.emulated)
 
+    def refusal(self, cell: Cell, platform: Platform) -> str | None:
+        """Why a cell cannot be measured on a platform, and takes no time there; None where it can, or may be tried."""
+        return self.suites[cell.key].refusal(cell, platform)
+
     def cells_of(self, platform: str) -> list[Cell]:
         """What is measured on a platform, if it is not emulated."""
         return [cell for cell in self.cells if self._is_for(cell, platform, aa=False, emulated=False)]

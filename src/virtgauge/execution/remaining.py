@@ -117,8 +117,9 @@ class RemainingTime:
             self._open_trials[arm, cell.key] -= 1
 
     def dropped(self, arm: str, cell: Cell) -> None:
-        """A trial will not be made, for its guest did not come up."""
-        self._open_trials[arm, cell.key] -= 1
+        """A trial will not be made: its guest did not come up, or it was refused, which no time was expected for."""
+        if self._open_trials[arm, cell.key] > 0:
+            self._open_trials[arm, cell.key] -= 1
 
     def closed(self, arm: str, testbed: str, seconds: float) -> None:
         """A testbed is gone, which has taken so long besides its trials; another may follow for what is repeated."""

@@ -225,7 +225,9 @@ class Runner:
         return self.design.is_for(cell, self._arms[arm].record)
 
     def _expect(self, turn: Sequence[Batch]) -> None:
-        if pending := [cell for batch in turn for cell in self._pending(batch)]:
+        cells = [cell for batch in turn for cell in self._pending(batch)]
+        platform = self._arms[turn[0].arm].platform
+        if pending := [cell for cell in cells if self.design.refusal(cell, platform) is None]:
             self._clock.expect(turn[0].arm, turn[0].testbed, pending)
 
     async def _run_turns(self, batches: Sequence[Batch]) -> None:
@@ -261,10 +263,10 @@ class Runner:
 
     async def _run_turn(self, turn: Sequence[Batch], shared: AtTheSameTime | None = None) -> None:
         """Measure batches on one testbed, and on a further one what is left when it is lost, or has to be repeated."""
-        if not any(map(self._pending, turn)):
-            return
         for batch in turn:
             self._refuse(batch)
+        if not any(map(self._pending, turn)):
+            return
         while left := [batch for batch in turn if self._pending(batch)]:
             batch = left[0]
             watch = Stopwatch()
@@ -383,8 +385,7 @@ class Runner:
     def _refuse(self, batch: Batch) -> None:
         """Record what this user cannot have, before anything is started for it."""
         for cell in self._pending(batch):
-            words = self.design.suites[cell.key].refusal(cell, self._arms[batch.arm].platform)
-            if words is not None:
+            if (words := self.design.refusal(cell, self._arms[batch.arm].platform)) is not None:
                 outcome = Outcome(TrialStatus.UNSUPPORTED, (), {}, {}, words, elapsed_ns=0, guest_lost=False)
                 self._record(batch, cell, outcome, guest_id=None, started_at=utc_now(), seconds=None)
 

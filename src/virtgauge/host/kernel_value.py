@@ -102,20 +102,27 @@ def _write_before(told: Any) -> str | None:
     return None
 
 
-def set_governor(name: str, scope_folder: Path, cpufreq: Path = _CPUFREQ) -> Callable[[], object]:
-    """Let a governor choose the frequency of all processors; returns what puts back those that were in force.
-    Raises UnavailableError: this machine lets nobody choose, has no such governor, or had another one afterwards.
-    """
+def missing_governor(name: str, cpufreq: Path = _CPUFREQ) -> UnavailableError | None:
+    """Why a governor cannot be set on this machine by anybody; None where it can."""
     policies = sorted(cpufreq.glob("policy*"))
     if not policies:
-        raise UnavailableError(
+        return UnavailableError(
             "governors: this machine has no cpufreq: firmware or a hypervisor chooses the frequency",
             'leave governors out, or measure with "as-is" alone',
         )
     known = (policies[0] / "scaling_available_governors").read_text().split()
-    if name not in known:
-        raise UnavailableError(f"governors: this machine has no {name!r}", f"use one of {', '.join(known)}")
+    if name in known:
+        return None
+    return UnavailableError(f"governors: this machine has no {name!r}", f"use one of {', '.join(known)}")
+
+
+def set_governor(name: str, scope_folder: Path, cpufreq: Path = _CPUFREQ) -> Callable[[], object]:
+    """Let a governor choose the frequency of all processors; returns what puts back those that were in force.
+    Raises UnavailableError: this machine lets nobody choose, has no such governor, or had another one afterwards.
+    """
+    if (error := missing_governor(name, cpufreq)) is not None:
+        raise error
     with contextlib.ExitStack() as undo:
-        for policy in policies:
+        for policy in sorted(cpufreq.glob("policy*")):
             undo.callback(hold_value(policy / "scaling_governor", name, scope_folder))
         return undo.pop_all().close

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.host.kernel_value import missing_governor
 from virtgauge.host.load import available_mib
 from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.host.rights import lack_of_rights
@@ -75,6 +76,8 @@ class IsolationSuite(Suite):
     def lacking(self, cell: Cell, *, fills_memory: bool = False) -> str | None:
         """What this machine lacks for a cell; memory only where blocks, or the platform, take all that guests have."""
         spec, available_mib = self._testbeds[cell.testbed], self._available_mib
+        if spec.governor != AS_IS and (error := missing_governor(spec.governor)) is not None:
+            return str(error)
         if (why := _lacks_cpu(spec)) is not None or spec.as_is or not (fills_memory or self._blocks(cell.params)):
             return why
         if available_mib is None or 2 * spec.memory_mib <= available_mib:
