@@ -86,7 +86,7 @@ def test_the_known_truth_is_what_the_verdicts_say(usual: report.Report) -> None:
     assert runc["cpu-limit-honoured-alone"].verdict is Verdict.CONFIRMED
     assert gvisor["cpu-limit-honoured-alone"].verdict is Verdict.CONTRADICTED
     assert runc["limits-are-of-cpu-time"].verdict is Verdict.CONFIRMED
-    assert runc["reservation-is-not-hard"].verdict is Verdict.CONFIRMED
+    assert runc["reservation-is-not-hard"].evidence[0].text == "said of Hyper-V, which this is not"
     # Shares are exact here: 5 % are 5 %.
     assert runc["more-than-the-five-left"].verdict is Verdict.UNDECIDED
     assert runc["tested-gets-too-much"].verdict is Verdict.CONTRADICTED
@@ -99,6 +99,13 @@ def test_the_known_truth_is_what_the_verdicts_say(usual: report.Report) -> None:
     assert runc["no-disk-isolation"].verdict is Verdict.CONFIRMED
     assert runc["disk-use-slows-others"].verdict is Verdict.CONFIRMED
     assert runc["disk-depends-on-the-other-operation"].verdict is Verdict.CONTRADICTED
+
+
+def test_what_is_said_of_hyper_v_is_tested_on_a_guest_of_hyper_v(tmp_path: Path) -> None:
+    """An attached one, which says so itself."""
+    record = dataclasses.replace(arm_record("there", "attached", "There"), recognised="hyperv")
+    claims = judged(built(tmp_path, DESIGNS[0], arms=(HOST, IsolationArm(record))), "there")
+    assert claims["reservation-is-not-hard"].verdict is Verdict.CONFIRMED
 
 
 def test_of_memory_nothing_is_decided_by_guests_that_use_it_by_turns(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def _isolation(file: ClaimFile) -> Iterator[Figure]:
             "resource": RESOURCES.get(one.benchmark, one.benchmark),
             "beside": RESOURCES.get(one.load, one.load),
             "energy_saving": one.energy_saving,
+            "hypervisor": "hyperv",
             "cores": ("1", "1-apart", "all"),  # the text does not say of which a figure is
         }
         bottom, top = -math.inf if low is None else low, math.inf if high is None else high

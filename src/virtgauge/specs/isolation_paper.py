@@ -189,6 +189,8 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
     left_out = {flag: Figures(file, [one for one, unfit in found if flag in unfit], confidence) for flag in _UNFIT}
 
     def missing_reason(measure: str, at: Cells) -> str:
+        if at.get("hypervisor", arm.hypervisor) != arm.hypervisor:
+            return "said of Hyper-V, which this is not"
         wanted = at.get("energy_saving")
         if isinstance(wanted, bool) and wanted not in cases:
             verb, case = ("keeps", "with") if wanted else ("changes", "without")
@@ -246,6 +248,7 @@ def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iter
         "beside": tuple(sorted(loads)),
         "energy_saving": saving,
         "left": _left(share, factors["on"]),
+        "hypervisor": arm.hypervisor,
     }
     for measure in claim_file("isolation").measures:
         values = functools.partial(_values, context, measure, cell)
