@@ -18,6 +18,7 @@ from virtgauge.host import domains
 from virtgauge.host.domains import DomainRecord, destroy_domains, has_domains
 from virtgauge.host.reclaim import reclaim_folder
 from virtgauge.host.scope import Scope
+from virtgauge.plan.load import load_plan
 from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.libvirt.boot import kernel_boot, management_interface, removed
@@ -102,6 +103,28 @@ def test_every_drivers_domain_is_valid_by_libvirts_schema(schema: etree.RelaxNG,
         assert schema.validate(etree.fromstring(guest.xml())), schema.error_log
     broken = domain(scheme).xml().replace("<vcpu", "<vcpus").replace("</vcpu>", "</vcpus>")
     assert not schema.validate(etree.fromstring(broken)), "the schema would accept anything"
+
+
+async def test_virtualbox_boots_the_image_of_the_cache_and_says_how_to_build_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the papers' presets have it, which cannot name a file."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(LibvirtPlatform, "_look", lambda self: {"libvirt": "9.0.0"})
+    monkeypatch.setattr("virtgauge.platforms.libvirt.platform.find_agent", lambda: None)
+    plan, _ = load_plan("paper:timing")
+    (section,) = (one for one in plan.platform if one.name == "virtualbox")
+    arm = LibvirtSettings.model_validate(section.settings)
+    image = tmp_path / "virtgauge" / "guest.vdi"
+    found = await LibvirtPlatform(arm).probe()
+    assert not found.usable and f"virtgauge image build --out {image}" in (found.fix or "")
+    image.parent.mkdir()
+    image.touch()
+    platform = LibvirtPlatform(arm)
+    assert (await platform.probe()).usable
+    assert platform.describe()["image"] == str(image)
+    assert LibvirtPlatform(LibvirtSettings(uri=LOCAL["vbox"], image="/other.vdi")).settings.image == "/other.vdi"
+    assert LibvirtPlatform(LibvirtSettings(uri=REMOTE["esx"])).settings.image is None
 
 
 @pytest.mark.parametrize("management", ["VM Network", "br0", "network:default"])

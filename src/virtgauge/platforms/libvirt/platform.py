@@ -46,6 +46,9 @@ class LibvirtPlatform(AcceleratedPlatform):
 
     def __init__(self, settings: LibvirtSettings | None = None) -> None:
         self.settings = settings or LibvirtSettings()
+        usual = self.settings.usual_image
+        if self.settings.image is None and usual is not None and usual.is_file():
+            self.settings = self.settings.model_copy(update={"image": str(usual)})
         self.target = self.settings.target
         self.is_virtual = self.target.driver.own_kernel
         super().__init__(self.settings.accelerator)
@@ -77,10 +80,12 @@ class LibvirtPlatform(AcceleratedPlatform):
         driver, agent = self.target.driver, find_agent()
         details |= await called(f"cannot open {self.target.uri}", self._look)
         if self.settings.image is None and not driver.kernel_boot and driver.channel is not ChannelKind.SOCKET:
-            where = " on another machine" if self.target.remote else ""
+            where, usual = " on another machine" if self.target.remote else "", self.settings.usual_image
             raise UnavailableError(
                 f"{driver.title}{where} boots an image, and image is not set",
-                f"`virtgauge image build --out guest.{driver.image_format}`, then set image to where that is",
+                f"`virtgauge image build --out {usual}`, where it is found"
+                if usual is not None
+                else f"`virtgauge image build --out guest.{driver.image_format}`, then set image to where that is",
             )
         kernel: BootedKernel | None = None
         if self._from_kernel:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from virtgauge.folders import cache_root
 from virtgauge.forms import written_as
 from virtgauge.platforms.attached.platform import EndpointText
 from virtgauge.platforms.disk_image import NO_FOLDERS, OwnDiskImage
@@ -190,7 +191,8 @@ class LibvirtSettings(OwnDiskImage):
     """The connection: qemu:///system, qemu:///session, xen:///, lxc:///, vbox:///session, esx://, hyperv://."""
     image: Annotated[str, Field(min_length=1)] | None = None
     """An image of `virtgauge image`, by the path that the hypervisor knows (for ESXi: ``[datastore]
-    folder/file.vmdk``). QEMU and Xen on this machine boot a kernel directly and need none."""
+    folder/file.vmdk``). QEMU and Xen on this machine boot a kernel directly and need none; VirtualBox takes
+    ``guest.vdi`` of the user's cache, where that is there."""
     machine: Literal["q35", "pc", "xenpvh", "xenpv"] | None = None
     """QEMU: q35 or pc. Xen: xenpvh or xenpv."""
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
@@ -223,6 +225,14 @@ class LibvirtSettings(OwnDiskImage):
     @property
     def target(self) -> Target:
         return target_of(self.uri)
+
+    @property
+    def usual_image(self) -> Path | None:
+        """Where an image is looked for that is not set; None where none is needed, or it is on another machine."""
+        driver = self.target.driver
+        if self.target.remote or driver.kernel_boot or driver.image_format is None:
+            return None
+        return cache_root() / f"guest.{driver.image_format}"
 
     @property
     def image_format(self) -> str:
