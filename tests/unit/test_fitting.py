@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from synthetic import arm_record
 
-from virtgauge.errors import UsageError
+from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution import fitting
 from virtgauge.execution.fitting import Fitted, duration_of, fitted
 from virtgauge.execution.prepare import check_plan
@@ -352,6 +352,23 @@ def run(of: Plan, clock: RemainingTime, slow: dict[str, float], bench_s: float) 
             took += bench_s
     clock.keep()
     return took
+
+
+@pytest.mark.parametrize("kvm", [False, True])
+@pytest.mark.parametrize("name", ["timing-2019", "bandwidth-2019", "storage-2012", "isolation-2014"])
+def test_the_papers_designs_take_an_afternoon(name: str, kvm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hours on two cores for the repetitions that each has anyhow, of a machine without governors."""
+    monkeypatch.setattr("virtgauge.suites.isolation.settings.allowed_cpus", lambda: (0, 1))
+    monkeypatch.setattr("virtgauge.suites.isolation.suite.missing_governor", lambda name: UnavailableError(name, ""))
+    monkeypatch.setattr("virtgauge.suites.bandwidth.suite.lack_of_rights", lambda *_: None)
+    monkeypatch.setattr("virtgauge.suites.storage.suite.lack_of_rights", lambda *_: None)
+    design, source = load_plan(name)
+    arms = [
+        arm_record(one.name, one.kind, one.name, settings=dict(one.settings), emulated=one.kind == "qemu" and not kvm)
+        for one in design.platform
+        if one.kind not in ("xen", "libvirt")
+    ]
+    assert duration_of(design, check_plan(design, source), [*arms, ARMS[1]]).expected <= 2 * 3600
 
 
 @pytest.mark.parametrize(("preset", "emulated"), [("realtime-advice", True), ("storage-practice", False)])
