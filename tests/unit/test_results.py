@@ -121,6 +121,23 @@ def test_measures_of_the_same_and_of_other_probes_read_each_result_once(tmp_path
     assert sorted(read) == [1, 2, 3]
 
 
+def test_details_of_every_cell_and_arm_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = {"host": [1.0, 2.0], "aa": [3.0]}
+    trials = [record(arm, block, 1.0, result={"steps": steps[arm]}) for arm in steps for block in (1, 0)]
+    table, read = table_of(tmp_path, *trials, record("aa", 2, 1.0), record("aa", 2, 2.0, attempt=2)), []
+
+    def told(*asked: Any) -> Any:
+        for numbers, rows in read_results(*asked):
+            read.extend(numbers)
+            yield numbers, rows
+
+    monkeypatch.setattr("virtgauge.results.table.read_results", told)
+    for _ in range(2):
+        assert table.details(CELL, "host", (("steps",),), str) == {0: "[1.0, 2.0]", 1: "[1.0, 2.0]"}
+        assert table.details(CELL, "aa", (("steps",),), str) == {0: "[3.0]", 1: "[3.0]", 2: "None"}
+    assert sorted(read) == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_result_that_sqlite_cannot_read_is_read_all_the_same(tmp_path: Path) -> None:
     table = table_of(tmp_path, record("host", 0, 5.0, result={"operations_per_s": 5.0, "other": float("nan")}))
     assert table.values(RATE, CELL, "host") == {0: 5.0}

@@ -172,9 +172,8 @@ class Judge:
         at_any_time, every = self._any_time_valid, of.required.of == "every"
         if watch is None or over_s is None:
             return decide(values, of.bound, unit, of.confidence, cells=cells, every=every, any_time_valid=at_any_time)
-        table = self._table
-        told, numbers = table.details(cell.suite, cell.probe, watch.paths, watch.read), table.numbers(cell, arm)
-        watched = [told[numbers[block]] for block in sorted(figures)]
+        told = self._table.details(cell, arm, watch.paths, watch.read)
+        watched = [told[block] for block in sorted(figures)]
         seconds = sum(one.seconds for one in watched)
         if of.required.per:
             # What ended without a result may have had one more.

@@ -457,11 +457,6 @@ class ResultTable:
 
     # -- whole results -----------------------------------------------------------------------------------
 
-    def results(self, cell: Cell, arm: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The whole result of each repetition, by ascending block: for the few figures that no measure has."""
-        for block, number in self.numbers(cell, arm).items():
-            yield block, read_result(self.ledger, number)
-
     def attempted_results(self, suite: str) -> Iterator[tuple[Cell, str, int, bool, dict[str, Any]]]:
         """Of every attempt of a suite cell, arm, block, whether it counts, and the whole result, in ledger order."""
         asked = "SELECT trial_id, result FROM trials WHERE suite = ? AND block BETWEEN ? AND ? ORDER BY trial_id"
@@ -473,23 +468,24 @@ class ResultTable:
                 yield cell, arm, int(trials.block[place]), place in counted, json.loads(text)
 
     def details(
-        self, suite: str, probe: str, paths: Sequence[tuple[str, ...]], make: Callable[..., Made]
-    ) -> Mapping[int, Made]:
-        """For what no measure has: of each trial that counts, by number, what is made of some parts of its result.
+        self, cell: Cell, arm: str, paths: tuple[tuple[str, ...], ...], make: Callable[..., Made]
+    ) -> dict[int, Made]:
+        """For what no measure has: of each repetition, by ascending block, what is made of some parts of its result.
 
-        ``paths`` are of keys that lead to the parts, two at least; a part that is not there is None.
+        ``paths`` are of keys that lead to the parts; a part that is not there is None.  The trials of all cells and
+        arms are read at once, and what is made of each is kept.
         """
-        key = suite, probe, tuple(paths), make
+        key = cell.suite, cell.probe, paths, make
         if key not in self._details:
             self._details[key] = {
                 number: make(*parts)
-                for numbers, rows in read_results(self.ledger, suite, [probe], paths)
+                for numbers, rows in read_results(self.ledger, cell.suite, [cell.probe], paths)
                 for counts, number, parts in zip(
                     self._places(numbers) >= 0, numbers, zip(*rows, strict=True), strict=True
                 )
                 if counts
             }
-        return self._details[key]
+        return {block: self._details[key][number] for block, number in self.numbers(cell, arm).items()}
 
     def last_result(self, cell: Cell, arm: str) -> dict[str, Any]:
         """The whole result of the last repetition; empty where there is none."""

@@ -114,8 +114,7 @@ def _detail(instants: Any, method: Any, stamp: Any, refusal: Any, link: Any, shi
 
 def details(context: Context, cell: Cell, arm: str) -> dict[int, Detail]:
     """The details of each repetition."""
-    known = context.table.details("bandwidth", "estimate", _PATHS, _detail)
-    return {block: known[number] for block, number in context.table.numbers(cell, arm).items() if number in known}
+    return context.table.details(cell, arm, _PATHS, _detail)
 
 
 def told(context: Context, name: str, cell: Cell, arm: str) -> Blocks:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from virtgauge.analysis.comparison import aa_band, resolution_of
 from virtgauge.analysis.estimate import Estimate, median_estimate
@@ -257,14 +258,18 @@ def absolute(context: Context, cell: Cell, arm: str) -> Shown:
     return context.of("value", context.place(cell, arm), dataclasses.replace(values, unit=unit), quantity)
 
 
+def _rates(slices: list[float] | None) -> npt.NDArray[np.float64]:
+    return np.array(slices or (), dtype=np.float64)
+
+
 def slice_of(share: float) -> Callable[[Context, Cell, str], Shown]:
     """Makes a column: a quantile of the rates of 100 ms of all repetitions, of the reference's rate in each."""
 
     def say(context: Context, cell: Cell, arm: str) -> Shown:
         references = context.values("work", reference(cell), context.table.reference)
         parts = [
-            np.asarray(result.get("slices") or [], dtype=np.float64) / references[block]
-            for block, result in context.table.results(cell, arm)
+            rates / references[block]
+            for block, rates in context.table.details(cell, arm, (("slices",),), _rates).items()
             if references.get(block, 0) > 0
         ]
         slices = np.concatenate(parts) if parts else np.empty(0)

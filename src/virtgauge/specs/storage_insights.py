@@ -262,21 +262,29 @@ def _settings_words(settings: Any) -> str:
     return f"profile={settings}" if settings else "–"
 
 
+_AUDITED = (("missing_rows",), ("acknowledged_rows",), ("wrong_rows",), ("newest_lost_ms",))
+
+
+def _audit(*found: Any) -> tuple[Any, ...]:
+    return found
+
+
 def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: Place) -> Iterator[Shown]:
     """All audits after a kind of crash together: rows lost, acknowledged and wrong, and the newest that was lost."""
     crashed = [cell for cell in cells if context.level(cell, "operation") == "crash"]
     chosen = [cell for cell in crashed if (context.level(cell, "of") or "server") == of]
-    audits = [result for cell in chosen for _, result in context.table.results(cell, arm)]
+    audits = [audit for cell in chosen for audit in context.table.details(cell, arm, _AUDITED, _audit).values()]
     if not audits:
         tried = [cell for cell in chosen if context.table.tried(cell, arm)]
         yield from (context.table.endings.ending(tried[-1], arm) if tried else None, *(None,) * 4)
         return
     crashes = count(len(audits), "crash", "crashes")
-    for name in ("missing", "acknowledged", "wrong"):
-        number = sum(int(audit.get(f"{name}_rows") or 0) for audit in audits)
+    *counts, ages_ms = zip(*audits, strict=True)
+    for name, rows in zip(("missing", "acknowledged", "wrong"), counts, strict=True):
+        number = sum(int(one or 0) for one in rows)
         note = "lost" if name == "missing" and number else ""
         yield Value.count(f"crash.{of}.{name}", place, number, note=note, hint=crashes)
-    ages = [float(age) * 1e6 for audit in audits if (age := audit.get("newest_lost_ms")) is not None]
+    ages = [float(age) * 1e6 for age in ages_ms if age is not None]
     yield Value.count(f"crash.{of}.newest_lost", place, max(ages, default=None), DURATION)
     yield Value.count(f"crash.{of}.crashes", place, len(audits))
 
@@ -311,12 +319,18 @@ def rates_tried(context: Context, cell: Cell, arm: str) -> Shown:
     return str(len(_steps(context, cell, arm))) if context.measured(cell, arm) else None
 
 
-def _steps(context: Context, cell: Cell, arm: str) -> list[tuple[float, float, bool]]:
+_Steps = list[tuple[float, float, bool]]
+
+
+def _steps(context: Context, cell: Cell, arm: str) -> _Steps:
     """What the searches of a knee offered, the p99 of the response there, and whether it met the objective."""
+    return [*itertools.chain.from_iterable(context.table.details(cell, arm, (("steps",),), _steps_of).values())]
+
+
+def _steps_of(steps: Sequence[Mapping[str, Any]] | None) -> _Steps:
     return [
         (float(step["rate_per_s"]), float(step["p99_ms"]) * 1e6, bool(step.get("met")))
-        for _, result in context.table.results(cell, arm)
-        for step in result.get("steps") or ()
+        for step in steps or ()
         if step.get("p99_ms") is not None
     ]
 

@@ -75,7 +75,7 @@ class _Late(NamedTuple):
     inside: tuple[courses.Part, ...]  # the same by the guest's own kernel
 
 
-def _late(worst: Any, _: Any) -> list[_Late]:
+def _late(worst: Any) -> list[_Late]:
     """What is no such record, in a run from anywhere, is left out."""
     found = []
     for one in worst if isinstance(worst, list) else ():
@@ -105,13 +105,12 @@ def _words(parts: tuple[courses.Part, ...]) -> str:
 
 def late_causes(context: Context) -> Iterator[Block]:
     """Of each arm two tables: cells by causes, the most frequent first, and what followed what in the latest cycles."""
-    told = context.table.details(context.spec.name, "cycle", (("spikes", "worst"), ("spikes", "ring_kib")), _late)
     columns = (Column("by", text=True), "of the worst", "share", "latest", Column("what to do", text=True))
     for arm in context.own_arms:
         rows, latest = [], list[tuple[str, _Late]]()
         for cell in context.where({"probe": ("cycle",)}):
-            trials = context.table.numbers(cell, arm.name).values()
-            late = [one for number in trials for one in told.get(number, ())]
+            trials = context.table.details(cell, arm.name, (("spikes", "worst"),), _late).values()
+            late = [*itertools.chain.from_iterable(trials)]
             label = f"{function_label(cell.factors)}, {load_label(context.level(cell, 'load'))}"
             latest += ((label, one) for one in late if one.course or one.inside)
             for cause, times in Counter(one.cause for one in late).most_common():
