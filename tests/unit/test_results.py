@@ -124,7 +124,8 @@ def test_measures_of_the_same_and_of_other_probes_read_each_result_once(tmp_path
 def test_details_of_every_cell_and_arm_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = {"host": [1.0, 2.0], "aa": [3.0]}
     trials = [record(arm, block, 1.0, result={"steps": steps[arm]}) for arm in steps for block in (1, 0)]
-    table, read = table_of(tmp_path, *trials, record("aa", 2, 1.0), record("aa", 2, 2.0, attempt=2)), []
+    table = table_of(tmp_path, *trials, record("aa", 2, 1.0), record("aa", 2, 2.0, attempt=2))
+    read: list[int] = []
 
     def told(*asked: Any) -> Any:
         for numbers, rows in read_results(*asked):
@@ -256,7 +257,7 @@ def test_histograms_of_repetitions_are_merged_when_asked_for(tmp_path: Path) -> 
         for block, one in enumerate(parts):
             ledger.add_trial(record("host", block, 1.0), {"service": one})
         ledger.add_trial(record("host", 3, 1.0, status=TrialStatus.INVALID), {"service": parts[0]})
-    found = ResultTable.open(tmp_path / "run").distribution("service", CELL, "host")
+    found = ResultTable.open(tmp_path / "run").distributions.pooled("service", CELL, "host")
     assert found is not None
     whole, ns, *_ = found
     expected = merge(parts)
@@ -273,7 +274,7 @@ def test_of_many_repetitions_with_many_values_some_are_merged_of_every_part_of_t
             samples = np.full(values, 1000 + 2000 * (block % 2)) + rng.integers(0, 100, values)
             ledger.add_trial(record("host", block, 1.0), {"service": hdr_bins(samples)})
     table = ResultTable.open(tmp_path / "run")
-    found = table.distribution("service", CELL, "host")
+    found = table.distributions.pooled("service", CELL, "host")
     assert found is not None
     assert (found.places.size, found.of) == (1_000_000 // values, blocks)
     drawn = table.trials.block[found.places]
@@ -281,7 +282,7 @@ def test_of_many_repetitions_with_many_values_some_are_merged_of_every_part_of_t
     assert [np.count_nonzero((drawn >= at) & (drawn < at + 40)) for at in range(0, blocks, 40)] == [20] * 10
     assert all(np.unique(drawn % period).size == period for period in range(2, 11))
     assert found.values.n == drawn.size * values
-    mean_ns = table.mean_ns("service", CELL, "host")
+    mean_ns = table.distributions.mean_ns("service", CELL, "host")
     assert mean_ns is not None and mean_ns / found.ns == pytest.approx(2049.5, rel=1e-3)
 
 

@@ -271,18 +271,13 @@ def _tag(text: str) -> str:
 
 def _histograms(table: ResultTable) -> Iterator[tuple[int, str, Histogram]]:
     """Of each trial that counts its number, and of each of its histograms the tag."""
-    trials = table.trials
     for suite in table.suites:
-        places = {
-            int(trials.number[row]): (trials.arms[trials.arm[row]], trials.cells[trials.cell[row]])
-            for row in trials.counted.tolist()
-            if trials.cells[trials.cell[row]].suite == suite
-        }
-        names = [measure.histogram for measure in MEASURES.get(suite, {}).values() if measure.histogram]
-        for name in dict.fromkeys(names):
-            for number, histogram in table.ledger.histograms(places, name):
+        names = dict.fromkeys(one.histogram for one in MEASURES.get(suite, {}).values() if one.histogram)
+        for name, cell, arm in itertools.product(names, table.cells(suite), table.trials.arms):
+            numbers = table.numbers(cell, arm)
+            for block, histogram in table.distributions.histograms(name, cell, arm):
                 if histogram.unit in NS_PER_UNIT and histogram.n:
-                    yield number, tag_of(*places[number], name), histogram
+                    yield numbers[block], tag_of(arm, cell, name), histogram
 
 
 def _encoded(histogram: Histogram, factor: float) -> tuple[str, int]:

@@ -273,11 +273,11 @@ def _curves(context: Context, spec: ChartSpec, cells: list[Cell], measures: Meas
     """Of each arm the cell that has the histogram; columns, for the page makes rows of them."""
     for arm in context.arms:
         for cell in cells:
-            known = ((one, context.table.distribution(one, cell, arm.name)) for one in spec.measures)
+            known = ((one, context.table.distributions.pooled(one, cell, arm.name)) for one in spec.measures)
             name, found = next((one for one in known if one[1]), ("", None))
             if found is not None:
                 values, shares = ccdf(found.values, _CURVE_POINTS)
-                mean_ns = context.table.mean_ns(name, cell, arm.name)
+                mean_ns = context.table.distributions.mean_ns(name, cell, arm.name)
                 row: PointRow = {"arm": arm.name, "label": arm.label, "mean": mean_ns}
                 row |= {"drawn": (found.places.size, found.of)} if found.places.size < found.of else {}
                 yield row | {"x": (values * found.ns).tolist(), "y": shares.tolist()}
@@ -295,7 +295,7 @@ def _strips(context: Context, spec: ChartSpec, cells: list[Cell], measures: Meas
             continue
         block = min(medians, key=lambda one: abs(medians[one] - middle))
         for name in spec.measures:
-            raw = context.table.ledger.samples(context.table.numbers(cell, arm.name)[block], name)
+            raw = context.table.distributions.samples(name, cell, arm.name, block)
             if raw.size:
                 measures[spec.middle] = measure
                 # A reservoir is in no order, but one that was never full is in order of time: even steps serve both.

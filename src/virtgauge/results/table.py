@@ -10,10 +10,9 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from virtgauge.analysis.comparison import (
     Comparison,
@@ -26,17 +25,15 @@ from virtgauge.analysis.comparison import (
     paired_difference,
     paired_ratio,
 )
-from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, HostRecord, Manifest, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, merged
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Budget
 from virtgauge.results.columns import Account, Cell, Integers, Trials, read_result, read_results
+from virtgauge.results.distributions import Distributions
 from virtgauge.results.endings import Endings
 from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Source, Statistic
-from virtgauge.results.statistics import HistogramStatistics
 
 Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in the measure's base unit
 _Place = tuple[str, frozenset[str], Source]
@@ -46,17 +43,6 @@ _CellPlace = tuple[str, str, frozenset[tuple[str, str]]]
 _Figures = tuple[str, Cell, str]  # A measure's in a cell, of an arm
 _MOST_KEPT, _MOST_VALUES = 64, 500_000
 """The repetitions of so many figures, and of so many values together, are kept for what asks for the same ones next."""
-_FEWEST_POOLED, _ENOUGH_POOLED = 32, 1_000_000
-"""How many repetitions, and how many values, are taken together at least, where there are so many."""
-
-
-class Pooled(NamedTuple):
-    """The values of repetitions together."""
-
-    values: Distribution
-    ns: float  # that their unit has
-    places: npt.NDArray[np.int64]  # of their trials in :class:`Trials`
-    of: int  # so many repetitions as have values
 
 
 class ResultTable:
@@ -75,7 +61,6 @@ class ResultTable:
         self._selected: dict[_Figures, tuple[Integers, Column]] = {}
         self._by_block: dict[_Figures, Blocks] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
-        self._pooled: dict[tuple[str, Cell, str], Pooled | None] = {}
 
     @classmethod
     def open(cls, folder: Path, host: str | None = None) -> ResultTable:
@@ -100,8 +85,9 @@ class ResultTable:
         return Endings(self.ledger, self.trials)
 
     @functools.cached_property
-    def _statistics(self) -> HistogramStatistics:
-        return HistogramStatistics(self.ledger, self.trials)
+    def distributions(self) -> Distributions:
+        """Histograms and raw values of the trials."""
+        return Distributions(self.ledger, self.trials)
 
     # -- what there is -----------------------------------------------------------------------------------
 
@@ -317,7 +303,7 @@ class ResultTable:
         for suite, fields in wanted.items():
             self._read_fields(suite, fields)
         for histogram, names in statistics.items():
-            self._statistics.of(histogram, names)
+            self.distributions.statistics(histogram, names)
 
     def _source(self, measure: Measure, source: Source) -> Column:
         key = measure.suite, measure.probes, source
@@ -337,7 +323,7 @@ class ResultTable:
 
     def _statistic(self, source: Statistic, rows: Integers) -> tuple[Column, Column]:
         """A statistic of some trials, and how many values each has."""
-        told = self._statistics.of(source.histogram, {source.name})
+        told = self.distributions.statistics(source.histogram, {source.name})
         found, n = (told[name][rows] for name in (source.name, "n"))
         return np.where(n < source.least, np.nan, found) if source.least else found, n
 
@@ -386,37 +372,6 @@ class ResultTable:
                     columns[one][places[there]] = one[1].numbers(values)[there]
         self._columns |= {(suite, *one): column for one, column in columns.items()}
 
-    # -- distributions -----------------------------------------------------------------------------------
-
-    def distribution(self, histogram: str, cell: Cell, arm: str) -> Pooled | None:
-        """The values of repetitions together; None without any.
-
-        They are those of all repetitions, or, as to decode them would take minutes, of one drawn from each of as many
-        equal stretches of the run as have a million values on the average (a hundred beyond the quantile at 0.9999),
-        and from 32 at least.  Drawn, because a fixed step may meet one repetition of each guest only.
-        """
-        key = histogram, cell, arm
-        if key not in self._pooled:
-            rows = self.trials.counting_at(cell, arm)
-            values = self._statistics.of(histogram, {"n"})["n"][rows]
-            rows, enough = rows[values > 0], _FEWEST_POOLED
-            of = rows.size
-            if of > enough:
-                enough = max(enough, math.ceil(_ENOUGH_POOLED * of / np.nansum(values)))
-            if of > enough:
-                stretches = np.linspace(0, of, enough + 1).astype(np.int64)
-                rows = rows[np.random.default_rng(enough).integers(stretches[:-1], stretches[1:])]
-            found = merged([one for _, one in self.ledger.histograms(self.trials.number[rows].tolist(), histogram)])
-            self._pooled[key] = None if found is None else Pooled(found, NS_PER_UNIT[found.unit], rows, of)
-        return self._pooled[key]
-
-    def mean_ns(self, histogram: str, cell: Cell, arm: str) -> float | None:
-        """The mean of all values of all repetitions, in nanoseconds; None without any."""
-        rows = self.trials.counting_at(cell, arm)
-        n, means = (self._statistics.of(histogram, {"mean"})[name][rows] for name in ("n", "mean"))
-        total = np.nansum(n)
-        return float(np.nansum(n * means) / total) if total else None
-
     def missing_reason(self, measure: Measure, cell: Cell, arm: str) -> str:
         """Why an arm has no figure in a cell, as its last trial there tells."""
         last = self.endings.last(cell, arm)
@@ -438,7 +393,7 @@ class ResultTable:
         trials = self.trials
         samples, medians = np.full((2, trials.number.size), np.nan)
         for place, cell in enumerate(trials.cells):
-            own, told = trials.cell == place, self._statistics.of(cell.probe, {"p50"})
+            own, told = trials.cell == place, self.distributions.statistics(cell.probe, {"p50"})
             samples[own], medians[own] = told["n"][own], told["p50"][own]
         counted = self._account
         with np.errstate(divide="ignore", invalid="ignore"):  # of a trial that took no time

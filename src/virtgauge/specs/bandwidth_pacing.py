@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from virtgauge.analysis.distribution import Distribution, ccdf, samples_needed
@@ -54,9 +54,7 @@ def pacings(context: Context) -> list[Pacing]:
                     groups.setdefault(place, []).append((cell, block))
         for through, timing, method in sorted(groups, key=_pacing_rank):
             trials = groups[through, timing, method]
-            of_cell = {cell: context.table.numbers(cell, arm.name) for cell, _ in trials}
-            numbers = [of_cell[cell][block] for cell, block in trials]
-            gap, late = (_merged(context, name, numbers, units) for name, units in _UNITS.items())
+            gap, late = (_merged(context, name, arm.name, trials) for name in _UNITS)
             found.append(Pacing(arm, timing, through, method, trials, gap, late))
     return found
 
@@ -67,9 +65,12 @@ def _pacing_rank(place: tuple[str, str, str]) -> tuple[object, ...]:
     return (*known, place)
 
 
-def _merged(context: Context, name: str, numbers: list[int], units: Mapping[str, float]) -> Merged | None:
+def _merged(context: Context, name: str, arm: str, trials: Sequence[tuple[Cell, int]]) -> Merged | None:
     """All values of some trials' histograms; of several units, those of the first."""
-    found = merged([one for _, one in context.table.ledger.histograms(numbers, name) if one.unit in units and one.n])
+    units, own, read = _UNITS[name], frozenset(trials), context.table.distributions.histograms
+    of_cells = ((cell, read(name, cell, arm)) for cell in dict.fromkeys(cell for cell, _ in trials))
+    told = (one for cell, found in of_cells for block, one in found if (cell, block) in own)
+    found = merged([one for one in told if one.unit in units and one.n])
     return None if found is None else (found, units[found.unit])
 
 

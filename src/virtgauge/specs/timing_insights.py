@@ -94,7 +94,7 @@ def _pooled_tail(context: Context, cell: Cell, arm: str, share: float, counts: M
     needed, samples = samples_needed(share), int(sum(counts.values()))
     if samples < needed:
         return Estimate.missing("ns", f"needs {needed:,} samples, has {samples:,}", len(counts))
-    pooled = context.table.distribution(cell.probe, cell, arm)
+    pooled = context.table.distributions.pooled(cell.probe, cell, arm)
     assert pooled is not None, "there are samples"
     values, ns, places, _ = pooled
     of = f"all {samples:,}" if values.n == samples else f"{values.n:,} of {samples:,}"
@@ -104,7 +104,7 @@ def _pooled_tail(context: Context, cell: Cell, arm: str, share: float, counts: M
 
 def mean_of_all(context: Context, cell: Cell, arm: str) -> Shown:
     """The mean of all values, whatever their repetition."""
-    mean = context.table.mean_ns(cell.probe, cell, arm)
+    mean = context.table.distributions.mean_ns(cell.probe, cell, arm)
     place = context.place(cell, arm)
     return None if mean is None else Value.count(f"{cell.probe}.curve.mean", place, mean, DURATION)
 

@@ -196,10 +196,9 @@ def _unfit(context: Context, cell: Cell, arm: str) -> tuple[str, Collection[int]
 
 def _least_tail(context: Context, cell: Cell, arm: str) -> Blocks:
     """By block what the p99.9 is at least: few trials are long enough to tell it, and a short one may contradict."""
-    blocks = {number: block for block, number in context.table.numbers(cell, arm).items()}
     return {
-        blocks[number]: one.quantile_at_least(TAILS[_TAIL], _CONFIDENCE) * NS_PER_UNIT[one.unit]
-        for number, one in context.table.ledger.histograms(blocks, cell.probe)
+        block: one.quantile_at_least(TAILS[_TAIL], _CONFIDENCE) * NS_PER_UNIT[one.unit]
+        for block, one in context.table.distributions.histograms(cell.probe, cell, arm)
         if one.n and one.unit in NS_PER_UNIT
     }
 
