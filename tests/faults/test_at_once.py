@@ -15,7 +15,8 @@ import pytest
 
 import virtgauge
 from virtgauge.errors import VirtgaugeError
-from virtgauge.ledger.read_only import Attempt, ReadOnlyLedger
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.ledger.records import Attempt
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]  # it cleans what all dead runs left, those of other tests too
 

@@ -51,8 +51,8 @@ def test_a_ledger_that_grows_is_read_as_far_as_it_was_committed(run):
             before = contents(run)
             with ReadOnlyLedger.open(run) as ledger:
                 assert [one.block for one in ledger.attempts()] == sorted([*range(block + 1)] * 2)
-                assert [one.trial_id for one in ledger.trials(after=2)] == list(range(3, 2 * block + 3))
-                assert [one.trial_id for one in ledger.trials(after=1, at_most=1)] == [2]
+                assert [one.trial_id for one in ledger.attempts(after=2)] == list(range(3, 2 * block + 3))
+                assert [one.trial_id for one in ledger.attempts(after=1, at_most=1)] == [2]
                 assert ledger.trial(2).block == 0
             assert contents(run) == before
 

@@ -24,7 +24,7 @@ from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwa
 from virtgauge.execution.schedule import AtTheSameTime, Batch, schedule, schedule_block, together, turns
 from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
-from virtgauge.ledger.records import DOUBT, SCHEDULED, Flag, GuestRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import DOUBT, SCHEDULED, Attempt, Flag, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.rows import RowError, check_json
 from virtgauge.ledger.store import Ledger, UnfitError, utc_now
 from virtgauge.plan.model import Plan
@@ -41,7 +41,7 @@ _LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
 class Progress:
     """What the ledger says of the attempts at each trial."""
 
-    def __init__(self, attempts: int, trials: Iterable[TrialRecord]) -> None:
+    def __init__(self, attempts: int, trials: Iterable[TrialRecord | Attempt]) -> None:
         self._attempts = attempts
         self.known: defaultdict[str, dict[int, TrialStatus]] = defaultdict(dict)  # By key and attempt
         for trial in trials:

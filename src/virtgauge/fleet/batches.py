@@ -150,7 +150,7 @@ def fleet_status(ledger: Ledger) -> tuple[list[HostStatus], list[EventRecord], s
     plan = parse_plan(manifest.plan_text, f"{ledger.folder}/plan.toml")
     design = check_plan(plan, f"{ledger.folder}/plan.toml")
     arms = {arm.name: arm for arm in manifest.arms}
-    trials, guests = ledger.trials(), ledger.guests()
+    trials, guests = ledger.attempts(), ledger.guests()
     progress = BatchProgress(plan.attempts, trials)
 
     def of(host: HostRecord) -> HostStatus:

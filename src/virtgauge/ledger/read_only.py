@@ -20,13 +20,14 @@ import shlex
 import sqlite3
 import time
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 from urllib.parse import quote
 
 from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.ledger.damage import MADE_OF_ROWS, DamagedError, is_suspect
 from virtgauge.ledger.files import is_regular
 from virtgauge.ledger.records import BLOCKS_PER_HOST, GuestRecord, HostRecord, Manifest, TrialRecord
+from virtgauge.ledger.rows import read_trial
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, defended, no_run, require_files
 
 LOG_NAME = LEDGER_NAME + "-wal"
@@ -35,17 +36,6 @@ _LOG_HEADER = 32  # Bytes before the first frame of a log (https://www.sqlite.or
 _LARGEST_VALUE = 64 * 2**20
 _IMMUTABLE = "mode=ro&immutable=1"
 _CHECK_EVERY = 100_000  # Steps of SQLite's machine, some milliseconds, between looks at the clock
-
-
-class Attempt(NamedTuple):
-    """The little of a trial that counting needs."""
-
-    trial_id: int
-    key: str
-    number: int
-    status: str
-    block: int
-    started_at: str
 
 
 class ChangedError(VirtgaugeError):
@@ -129,17 +119,10 @@ class ReadOnlyLedger(Ledger):
         if self._unchanged is not None and self._unchanged != _state(self.path):
             raise ChangedError(self.folder)
 
-    def attempts(self, after: int = 0) -> list[Attempt]:
-        """What was tried and how it ended, in that order; only trials beyond a number where one is given."""
-        rows = self._db.execute(
-            "SELECT trial_id, key, attempt, status, block, started_at FROM trials WHERE trial_id > ? ORDER BY trial_id",
-            (after,),
-        )
-        return [Attempt(*row) for row in rows]
-
     def trial(self, number: int) -> TrialRecord:
-        """One trial by its number; IndexError when there is none."""
-        return self.trials(after=number - 1, at_most=1)[0]
+        """One trial by its number; ValueError when there is none."""
+        (row,) = self._db.execute("SELECT * FROM trials WHERE trial_id = ?", (number,))
+        return read_trial(dict(row))
 
     def last_guest(self) -> GuestRecord | None:
         """The guest that was started last, without its facts, which may be long."""

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from virtgauge.analysis.distribution import Distribution
 
@@ -125,6 +125,17 @@ class ArmRecord:
         if self.kind == "libvirt":
             return str(self.settings.get("uri", "")).partition(":")[0].partition("+")[0]
         return self.recognised or (self.kind if self.kind in ("qemu", "xen", "uml") else "")
+
+
+class Attempt(NamedTuple):
+    """The little of a trial that counting needs."""
+
+    trial_id: int
+    key: str
+    attempt: int
+    status: TrialStatus
+    block: int
+    started_at: str
 
 
 BLOCKS_PER_HOST = 100_000

@@ -41,7 +41,16 @@ from virtgauge.ledger.damage import (
     examine,
     odd_one,
 )
-from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, Histogram, Manifest, TrialRecord
+from virtgauge.ledger.records import (
+    ArmRecord,
+    Attempt,
+    EventRecord,
+    GuestRecord,
+    Histogram,
+    Manifest,
+    TrialRecord,
+    TrialStatus,
+)
 from virtgauge.ledger.statistics import STATISTICS, pack, statistics_of
 
 SCHEMA_VERSION = 1
@@ -341,10 +350,19 @@ class Ledger:
     def manifest(self) -> Manifest:
         return rows.read_manifest(self._db.execute("SELECT * FROM manifest").fetchone())
 
-    def trials(self, after: int = 0, at_most: int = -1) -> list[TrialRecord]:
-        """All trials, valid or not, in the order in which they ended; or those after a number, or the first so many."""
-        asked = "SELECT * FROM trials WHERE trial_id > ? AND block BETWEEN ? AND ? ORDER BY trial_id LIMIT ?"
-        return [rows.read_trial(dict(row)) for row in self._db.execute(asked, (after, *self.blocks, at_most))]
+    def trials(self) -> list[TrialRecord]:
+        """All trials, valid or not, in the order in which they ended."""
+        asked = "SELECT * FROM trials WHERE block BETWEEN ? AND ? ORDER BY trial_id"
+        return [rows.read_trial(dict(row)) for row in self._db.execute(asked, self.blocks)]
+
+    def attempts(self, after: int = 0, at_most: int = -1) -> list[Attempt]:
+        """The little of each that counting needs; or of those after a number, or of the first so many."""
+        asked = (
+            "SELECT trial_id, key, attempt, status, block, started_at FROM trials "
+            "WHERE trial_id > ? AND block BETWEEN ? AND ? ORDER BY trial_id LIMIT ?"
+        )
+        found = self.rows(asked, (after, *self.blocks, at_most))
+        return [Attempt(number, key, n, TrialStatus(how), block, at) for number, key, n, how, block, at in found]
 
     def guests(self) -> list[GuestRecord]:
         asked = "SELECT * FROM guests WHERE block BETWEEN ? AND ? ORDER BY guest_id"

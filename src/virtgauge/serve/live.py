@@ -49,11 +49,10 @@ class RunningFigures:
         self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
         self._cells: defaultdict[str, dict[Cell, None]] = defaultdict(dict)
 
-    def add(self, ledger: Ledger, trials: Sequence[TrialRecord]) -> None:
+    def add(self, ledger: Ledger, blocks: Sequence[int]) -> None:
         """Take in the repetitions in which trials ended since the last time."""
-        if not trials:
+        if not blocks:
             return
-        blocks = [trial.block for trial in trials]
         ledger.blocks = min(blocks), max(blocks)
         table = ResultTable(ledger)
         measures = [measure for measure in headline_measures() if measure.suite in table.suites]
@@ -146,9 +145,9 @@ class RunWatch:
         labels = {arm.name: plain(arm.label) for arm in manifest.arms}
         if self._figures is None:
             self._figures, self._newest = RunningFigures(manifest.confidence), 0
-        trials = ledger.trials(self._newest, _GENTLY if self._overviews.measuring else -1)
-        self._figures.add(ledger, trials)
-        self._newest = trials[-1].trial_id if trials else self._newest
+        attempts = ledger.attempts(self._newest, _GENTLY if self._overviews.measuring else -1)
+        self._figures.add(ledger, [one.block for one in attempts])
+        self._newest = attempts[-1].trial_id if attempts else self._newest
         running = overview.state is State.RUNNING
         return LiveRun(
             overview=overview,

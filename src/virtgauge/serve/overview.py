@@ -10,14 +10,23 @@ import tomllib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from virtgauge.ledger.read_only import Attempt, ReadOnlyLedger
-from virtgauge.ledger.records import COMPLETED, INCOMPLETE, SCHEDULED, EventRecord, Manifest, TrialStatus, course_of
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.ledger.records import (
+    COMPLETED,
+    INCOMPLETE,
+    SCHEDULED,
+    Attempt,
+    EventRecord,
+    Manifest,
+    TrialStatus,
+    course_of,
+)
 from virtgauge.serve.runs import FoundRun, Stamp, is_measured, read_or_say, same_ledger
 
 _COUNTS, _DEFAULT_ATTEMPTS = ("attempts", "repetitions"), 3
 _SHOWN = 10
-_SETTLING = frozenset({TrialStatus.VALID.value, TrialStatus.UNSUPPORTED.value})
-_NOT_COUNTED = frozenset({TrialStatus.INVALID.value, TrialStatus.FAILED.value})
+_SETTLING = frozenset({TrialStatus.VALID, TrialStatus.UNSUPPORTED})
+_NOT_COUNTED = frozenset({TrialStatus.INVALID, TrialStatus.FAILED})
 _QUIET_S = 600.0  # Of a run that goes on, a trial is written in less
 _JUDGING_S = 1.0  # In one look at the list; to judge takes the figures of all trials, and the next look goes on
 
@@ -53,7 +62,7 @@ class Tally:
             self.newest = one.trial_id
             self.statuses[one.status] += 1
             self.begun.setdefault(one.block, one.started_at)
-            if one.status in _SETTLING or one.number >= self._attempts:
+            if one.status in _SETTLING or one.attempt >= self._attempts:
                 self._settled.add(one.key)
             if one.status in _NOT_COUNTED:
                 self.invalid.append(one.trial_id)
