@@ -30,6 +30,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("forwarding-lab", "Set-up and teardown of forwarding laboratories", "forwarding_lab.py"),
     Benchmark("serve-cost", "What an open page of `virtgauge serve` costs beside a run", "serve_cost.py"),
     Benchmark("report-time", "Time, memory and size of a report by number of trials", "report_time.py"),
+    Benchmark("verdict-time", "Time of a verdict over 100,000 trials", "verdict_time.py"),
     Benchmark("archive-queries", "Questions to an archive of runs beside reading their ledgers", "archive_queries.py"),
     Benchmark("decided-verdict", "Repetitions until a verdict is decided", "decided_verdict.py"),
     Benchmark("kernels-peers", "The isolation suite's kernels beside their peers", "kernels_peers.py"),

@@ -1,30 +1,33 @@
 """Time and size of the report over 10,000 trials.
 
-Usage: python benchmarks/report_scale.py [--trials 10000] [--keep FOLDER] [--json]
+Usage: python benchmarks/report_scale.py [--suite timing] [--trials 10000] [--keep FOLDER] [--json]
 
-Writes a synthetic run (10 arms × the 18 cells of the full timing suite, a million reads a trial; beyond 10,000 trials
-those are repeated as later repetitions), then makes its report in a fresh process, as ``virtgauge report RUN --format
-html`` would, and prints wall time, peak memory and size; with ``--json`` those of the JSON, too.
+Writes a synthetic run of a suite (timing: 10 arms × the 18 cells of the full suite, a million reads a trial; beyond
+10,000 trials those are repeated as later repetitions), then makes its report in a fresh process, as ``virtgauge report
+RUN --format html`` would, and prints wall time, peak memory and size; with ``--json`` those of the JSON, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from virtgauge.ledger.store import Ledger
 
 _MOST_DRAWN = 10_000
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 
 
-def make_run(folder: Path, trials: int) -> int:
-    """Write a run of at least so many trials; returns how many it has."""
-    sys.path.insert(0, str(TESTS))
+def _timing(folder: Path, blocks: int) -> Ledger:
     from synthetic import SyntheticArm, arm_record, cells, synthetic_ledger
 
     arms = [
@@ -32,10 +35,44 @@ def make_run(folder: Path, trials: int) -> int:
         SyntheticArm(arm_record("host-aa", "host", "Host (A/A)", "aa")),
         *(SyntheticArm(arm_record(f"guest-{n}", "oci", f"Guest {n}"), 1 + n / 2, 1 + n / 8) for n in range(8)),
     ]
-    design = list(cells())
-    blocks = -(-min(trials, _MOST_DRAWN) // (len(arms) * len(design)))
-    with synthetic_ledger(folder, arms, blocks, design, invalid_share=0.02) as ledger:
-        drawn = len(ledger.trials())
+    return synthetic_ledger(folder, arms, blocks, list(cells()), invalid_share=0.02)
+
+
+def _isolation(folder: Path, blocks: int) -> Ledger:
+    """A benchmark of each resource beside loads of each kind, with a policy and without."""
+    from isolation_results import FULL, isolation_ledger
+
+    policies = ("none", "limit+reservation")
+    design = dataclasses.replace(FULL, cores=("1",), policies=policies, on=("tested",), shares=(50,))
+    return isolation_ledger(folder, designs=[design], blocks=blocks)
+
+
+def _storage(folder: Path, blocks: int) -> Ledger:
+    """Three databases: single and many values, knees, mixed loads and crashes."""
+    from storage_results import Design, storage_ledger
+
+    design = Design(operations=(*Design.operations, "knee", "mixed"), crashes=("server",))
+    return storage_ledger(folder, designs=[design], blocks=blocks)
+
+
+def _forwarding(folder: Path, blocks: int) -> Ledger:
+    """Twelve guests, three load vectors and three frame sizes."""
+    from forwarding_results import forwarding_ledger
+
+    return forwarding_ledger(folder, blocks=blocks)
+
+
+SUITES = {"timing": _timing, "isolation": _isolation, "storage": _storage, "forwarding": _forwarding}
+
+
+def make_run(folder: Path, trials: int, suite: str = "timing") -> int:
+    """Write a suite's run of about so many trials; returns how many it has."""
+    sys.path.insert(0, str(TESTS))
+    with tempfile.TemporaryDirectory() as scratch, SUITES[suite](Path(scratch) / "one", 1) as ledger:
+        each = len({one.key for one in ledger.attempts()})
+    blocks = -(-min(trials, _MOST_DRAWN) // each)
+    with SUITES[suite](folder, blocks) as ledger:
+        drawn = len(ledger.attempts())
     times = max(round(trials / drawn), 1)
     if times > 1:
         _repeat(folder / "ledger.sqlite", times, blocks)
@@ -100,6 +137,7 @@ def report(folder: Path, json: bool) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=SUITES, default="timing", help="whose trials")
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--keep", type=Path, help="write the run here and keep it")
     parser.add_argument("--of", type=Path, help="only make the report of this run")
@@ -110,7 +148,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.keep or Path(scratch) / "run"
-        trials = make_run(folder, arguments.trials)
+        trials = make_run(folder, arguments.trials, arguments.suite)
         print(f"trials            {trials:6d}", flush=True)
         subprocess.run([sys.executable, __file__, "--of", str(folder), *["--json"] * arguments.json], check=True)
 
