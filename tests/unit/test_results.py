@@ -106,6 +106,8 @@ def test_measures_of_the_same_and_of_other_probes_read_each_result_once(tmp_path
     read: list[int] = []
 
     def told(*asked: Any) -> Any:
+        *_, paths = asked
+        assert paths == [("operations_per_s",)]
         for numbers, rows in read_results(*asked):
             read.extend(numbers)
             yield numbers, rows

@@ -365,11 +365,12 @@ class ResultTable:
         for probe in sorted(frozenset().union(*(probes for probes, _ in columns))):
             together.setdefault(tuple(one for one in columns if probe in one[0]), []).append(probe)
         for asked, probes in together.items():
-            for numbers, rows in read_results(self.ledger, suite, probes, [one.path for _, one in asked]):
-                places = self._places(numbers)
+            paths = [*dict.fromkeys(one.path for _, one in asked)]  # of entries of one list it is the same
+            for numbers, rows in read_results(self.ledger, suite, probes, paths):
+                places, found = self._places(numbers), dict(zip(paths, rows, strict=True))
                 there = places >= 0
-                for one, values in zip(asked, rows, strict=True):
-                    columns[one][places[there]] = one[1].numbers(values)[there]
+                for one in asked:
+                    columns[one][places[there]] = one[1].numbers(found[one[1].path])[there]
         self._columns |= {(suite, *one): column for one, column in columns.items()}
 
     def missing_reason(self, measure: Measure, cell: Cell, arm: str) -> str:
