@@ -15,13 +15,6 @@ EVEN_CHANCE = "even chance to see"
 """A true difference of that size is shown in half of all runs: :mod:`virtgauge.analysis.comparison`."""
 _MATERIAL = 1.1  # A factor below is slight, and one is told for both directions: the larger one
 
-LOADS = {"idle": "idle", "cpu": "CPU load", "io": "I/O load", "": ""}
-PROBES = {
-    "timer_cost": ("Timer cost", "the time it takes to read a clock once"),
-    "sleep_lateness": ("Sleep lateness", "how long after its deadline a sleep wakes"),
-    "cycle": ("Cycles", "how long after its deadline a cycle begins, or of a gap between reads of the counter"),
-}
-
 
 def count(number: int, one: str, many: str = "") -> str:
     """``1 run``, ``1,234 runs``; ``many`` is the plural where an s alone does not make it."""
@@ -37,16 +30,6 @@ def first_of(names: Sequence[str], most: int, between: str = "; ") -> str:
     """The first so many: ``a; b; and 3 more``, ``a, b and 3 more``."""
     more = f"{';' * (between == '; ')} and {len(names) - most:,} more" if len(names) > most else ""
     return f"{between.join(names[:most])}{more}"
-
-
-def load_label(load: str) -> str:
-    """``CPU load`` for ``cpu``; a load without a name of its own keeps its level's."""
-    return LOADS.get(load, load)
-
-
-def probe_title(probe: str) -> str:
-    """What a probe measures, as a heading."""
-    return PROBES[probe][0] if probe in PROBES else probe.replace("_", " ")
 
 
 def duration(ns: float | None) -> str:

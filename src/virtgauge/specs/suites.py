@@ -10,7 +10,6 @@ from virtgauge.errors import UsageError, nearest
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Manifest
 from virtgauge.plan.model import AA_SUFFIX, scopes_of
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import probe_title
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.bandwidth import BANDWIDTH
@@ -63,10 +62,10 @@ def headline_measures() -> list[Measure]:
 
 def cell_name(cell: Cell) -> str:
     """A cell by its probe, and its levels as the report names them: ``Sleep lateness: usleep, CPU load``."""
-    title = (
-        probe_title(cell.probe) if cell.suite == "timing" else f"{cell.suite.capitalize()} {probe_title(cell.probe)}"
-    )
-    levels = next(spec for spec in SPECS if spec.name == cell.suite).cell_name(cell, without=("probe",))
+    spec = next(one for one in SPECS if one.name == cell.suite)
+    probe, named = cell.probe.replace("_", " "), spec.factor("probe")
+    title = named.words(cell.probe) if named.levels else f"{cell.suite.capitalize()} {probe}"
+    levels = spec.cell_name(cell, without=("probe",))
     return f"{title}: {levels}" if levels else title
 
 

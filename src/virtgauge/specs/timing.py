@@ -10,7 +10,7 @@ from typing import Any
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.rare_events import cluster_peaks
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import PROBES, exact_duration, load_label, probe_title
+from virtgauge.results.formatting import exact_duration
 from virtgauge.results.measure import Better, Derived, Measure, Watch, Watched, durations, field, measures
 from virtgauge.results.quantities import COUNT, DURATION, SHARE
 from virtgauge.specs import timing_insights as insights
@@ -19,6 +19,7 @@ from virtgauge.specs.context import Context
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
 from virtgauge.specs.timing_causes import why
 from virtgauge.specs.timing_factors import what_matters
+from virtgauge.specs.timing_insights import PROBES, load_label, probe_title
 from virtgauge.specs.timing_settings import what_settings_buy
 from virtgauge.specs.timing_spikes import late_causes
 
@@ -33,8 +34,8 @@ def timing_measures() -> Iterator[Measure]:
 
 
 def _measures() -> Iterator[Measure]:
-    for probe in insights.PROBES:
-        yield from durations("timing", probe, PROBES[probe][1], frozenset({probe}), probe, "p50 p99", least=_LEAST)
+    for probe, (_, meaning) in PROBES.items():
+        yield from durations("timing", probe, meaning, frozenset({probe}), probe, "p50 p99", least=_LEAST)
     resolution, overhead = (field(f"{name}_ps", factor=1e-3) for name in ("resolution", "overhead"))
     lower, neither, taken_off = Better.LOWER, Better.NEITHER, "what measuring costs, which was taken off"
     still, zero = "reads between which the clock did not step", field("zero_share", factor=100)
@@ -95,7 +96,7 @@ _WATCHES = {
     "cycle.missed_count": dataclasses.replace(_SIZE, figure="number"),
 }
 FACTORS = (
-    Factor("probe", "", insights.PROBES, words=probe_title),
+    Factor("probe", "", tuple(PROBES), words=probe_title),
     Factor(
         "function",
         levels=(
@@ -130,7 +131,7 @@ _SHORT = {"p50": "median", "half_iqr": "half IQR", "mad": "MAD"}
 
 
 def _tables() -> Iterator[TableSpec]:
-    for probe in insights.PROBES:
+    for probe in PROBES:
         own = _OWN[probe]
         yield TableSpec(
             PROBES[probe][0],
@@ -161,8 +162,8 @@ _CURVES = {
 
 def _charts() -> Iterator[ChartSpec]:
     """In the manner of Kirova et al. 2019, figures 4, 6, 8 … 14 (values) and 5, 7, 9 … 15 (distributions)."""
-    for probe in insights.PROBES:
-        title, where = PROBES[probe][0], {"probe": (probe,)}
+    for probe, (title, _) in PROBES.items():
+        where = {"probe": (probe,)}
         yield ChartSpec(
             *("dots", f"{title}: medians"),
             "Median over repetitions with its interval. Crosses: published medians of the same function and load, "
@@ -261,7 +262,7 @@ TIMING = SuiteSpec(
             folded=True,
         ),
     ),
-    agreement=tuple(Figures(f"{probe}.p50") for probe in insights.PROBES),
+    agreement=tuple(Figures(f"{probe}.p50") for probe in PROBES),
     claims=paper.claims,
     missing=("function", "load"),
     glossary={

@@ -19,11 +19,11 @@ from virtgauge.analysis.comparison import paired_difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialStatus
 from virtgauge.results.columns import STATUSES
-from virtgauge.results.formatting import duration, exact_duration, first_of, load_label, share
+from virtgauge.results.formatting import duration, exact_duration, first_of, share
 from virtgauge.results.quantities import DURATION, RATIO
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Text, Value, table_of
 from virtgauge.specs.context import Context, marked
-from virtgauge.specs.timing_insights import PROBES
+from virtgauge.specs.timing_insights import PROBES, load_label
 
 TRAPPED_TSC_NS = 150.0
 """A counter that takes longer to read than this is not read by the processor alone: the hypervisor traps it."""

@@ -10,12 +10,12 @@ from virtgauge.analysis import factor_tests
 from virtgauge.analysis.factor_tests import PARAMETERS, EffectTest, FactorTest, PairTest
 from virtgauge.analysis.ranks import magnitude
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import NONE, load_label, p_value, probe_title
+from virtgauge.results.formatting import NONE, p_value
 from virtgauge.results.quantities import COUNT, PROBABILITY
 from virtgauge.results.table import Blocks
 from virtgauge.specs.blocks import Block, Column, Place, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.timing_insights import PROBES, function_label
+from virtgauge.specs.timing_insights import PROBES, function_label, load_label, probe_title
 
 _MOST_PAIRS = 3
 

@@ -15,14 +15,20 @@ from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.statistics import TAILS
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import count, exact_duration, load_label
+from virtgauge.results.formatting import count, exact_duration
 from virtgauge.results.measure import Better, Column, Derived, Measure, Statistic, field
 from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
 from virtgauge.specs import blocks
 from virtgauge.specs.blocks import Block, Row, Shown, Value, table_of
 from virtgauge.specs.context import Context, over_cells
 
-PROBES = ("timer_cost", "sleep_lateness", "cycle")
+_LOADS = {"cpu": "CPU load", "io": "I/O load"}
+PROBES = {
+    "timer_cost": ("Timer cost", "the time it takes to read a clock once"),
+    "sleep_lateness": ("Sleep lateness", "how long after its deadline a sleep wakes"),
+    "cycle": ("Cycles", "how long after its deadline a cycle begins, or of a gap between reads of the counter"),
+}
+"""What each measures, as a heading and in a clause."""
 FIRST_CHOICE = {
     # What a program meets that does nothing special: the libc's clock through the vDSO, a plain sleep.
     "timer_cost": ("clock_gettime", "rdtscp", "rdtsc", "gettimeofday", "clock_gettime_syscall"),
@@ -33,6 +39,16 @@ COMPARED = ("p50", "p99", "p99.9")  # Statistics that stand beside the reference
 USUAL = {"slack": ("default", "own"), "policy": ("other",), "idle_states": ("default",)}
 """As a program has them that does nothing about them; HPTSleep sees to its own slack."""
 _NEWS = 1.5  # A ratio under load is worth telling when it differs from that without by more than this factor
+
+
+def load_label(load: str) -> str:
+    """``CPU load`` for ``cpu``; a load without a name of its own keeps its level's."""
+    return _LOADS.get(load, load)
+
+
+def probe_title(probe: str) -> str:
+    """What a probe measures, as a heading."""
+    return PROBES[probe][0] if probe in PROBES else probe.replace("_", " ")
 
 
 def function_label(levels: Mapping[str, str]) -> str:

@@ -18,12 +18,12 @@ from virtgauge.ledger.statistics import NS_PER_UNIT, TAILS
 from virtgauge.reference import TimingFigure, timing_figures
 from virtgauge.reference import table as reference_table
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import duration, load_label
+from virtgauge.results.formatting import duration
 from virtgauge.results.quantities import DURATION
 from virtgauge.results.table import Blocks
 from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.timing_insights import USUAL, function_label, statistic
+from virtgauge.specs.timing_insights import USUAL, function_label, load_label, statistic
 
 _TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}  # The paper's table of each probe
 _FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}

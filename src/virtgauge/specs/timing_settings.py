@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from virtgauge.analysis.comparison import Comparison
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import NONE, beside, change_phrase, load_label
+from virtgauge.results.formatting import NONE, beside, change_phrase
 from virtgauge.specs.blocks import Block, Column, Finding, Place, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.model import Factor
-from virtgauge.specs.timing_insights import USUAL, function_label
+from virtgauge.specs.timing_insights import USUAL, function_label, load_label
 
 _COLUMNS = {"p99": "p99", "max": "max", "p50": "median", "missed": "missed"}  # Statistics, the one that ranks first
 _COLUMNS_OF = {"sleep_lateness": ("p99", "max", "p50"), "cycle": tuple(_COLUMNS)}  # By probe

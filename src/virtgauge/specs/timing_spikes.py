@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from virtgauge.analysis import courses
 from virtgauge.analysis.spikes import MOST_PARTS
-from virtgauge.results.formatting import duration, load_label
+from virtgauge.results.formatting import duration
 from virtgauge.results.quantities import DURATION, SHARE
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Value, chart_of, table_of
 from virtgauge.specs.context import Context, marked
-from virtgauge.specs.timing_insights import function_label
+from virtgauge.specs.timing_insights import function_label, load_label
 
 _MOST_NAMED, _MOST_LATEST = 3, 10
 
