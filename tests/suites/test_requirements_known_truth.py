@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from suites.isolation_runs import QUICK
 from suites.simulated_runs import Recorder, execute, plan_of, report_of, simulated
 from typer.testing import CliRunner
 
@@ -174,6 +175,26 @@ def test_repetitions_are_added_until_decided_and_only_where_needed(tmp_path: Pat
     assert len(blocks["close"]) >= 8
     assert blocks["close"] == set(range(len(blocks["close"]))), "one repetition after the other, none beyond the last"
     assert any("every requirement is decided" in text for text in notices(recorder))
+
+
+def test_figures_relative_to_other_cells_are_decided_by_repetitions_that_have_those_too(tmp_path: Path) -> None:
+    names = ("kept", "relative_work", "q", "q_rate", "work_beside_load", "kept_of_promised", "conservation.given")
+    where = {"load": "integer", "policy": "limit+reservation", "share": "50"}
+    known = {"suite": "isolation", "conditions": where, "platforms": ["guest"], "at_least": 20, "unit": "%"}
+    policies = {"policies": ["none", "limit+reservation"], "shares": [50, 90]}
+    plan = plan_of(
+        *(simulated(name, isolation={}, seed=seed) for seed, name in enumerate(("native", "guest"))),
+        repetitions=2,
+        suite={"isolation": [QUICK | policies | {"loads": ["none", "integer"]}]},
+        require=[known | {"measure": name} for name in names],
+        budget={"repetitions": 30},
+    )
+    _, recorder = execute(plan, tmp_path / "run")
+    verdicts = report_of(tmp_path / "run").decisions.verdicts
+    assert {one.requirement.split()[0]: one.outcome for one in verdicts} == dict.fromkeys(names, Outcome.PASS)
+    assert any("every requirement is decided" in text for text in notices(recorder))
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert {one.block for one in ledger.trials() if one.factors["share"] == "90"} == {0, 1}, "nothing rests on it"
 
 
 def test_an_undecidable_bound_ends_with_the_budget_and_says_so(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import re
-import types
 from pathlib import Path
 from typing import Any
 
 import altair
+import numpy as np
 import pytest
 from isolation_reports import AA, HOST, MEMORY, at, built, charts, panel_of, rows_of, sentence_of
 from isolation_results import (
@@ -430,7 +430,5 @@ def test_a_disk_limit_is_drawn_of_disks_alone_and_a_single_share_is_no_curve(
 
 def test_the_latency_of_memory_is_a_threads_own_however_many_there_are() -> None:
     """Each of eight threads follows a chain of its own, 100 ns a load; their loads are counted together."""
-    values = {isolation_work.CAPACITY.name: {0: 8.0}, isolation_work.EFFORT.name: {0: 8e7}}
-    table: Any = types.SimpleNamespace(values=lambda measure, *_: values[measure.name])
-    where = cell("latency", "none", "tested")
-    assert isolation_work._memory_latency(table, where, "host") == {0: 100.0}
+    found = isolation_work._memory_latency(np.array([8.0, np.nan]), np.array([8e7, 1e7]))
+    assert found.tolist() == [100.0, 100.0]

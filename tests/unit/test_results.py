@@ -195,21 +195,21 @@ def one_by_one(ledger: Ledger, measures: list[Measure]) -> dict[tuple[str, Cell,
     found: dict[tuple[str, Cell, str], dict[int, float]] = {}
     trials = [one for one in ledger.trials() if one.status is TrialStatus.VALID]
     for measure, trial in itertools.product(measures, trials):
-        if trial.suite == measure.suite and trial.probe in measure.probes:
+        cell = Cell(trial.suite, trial.probe, tuple(trial.factors.items()))
+        if measure.fits(cell):
             statistics = None
             if measure.histogram and (own := dict(ledger.histograms([trial.trial_id], measure.histogram))):
                 unit = NS_PER_UNIT[own[trial.trial_id].unit]
                 known = statistics_of(own[trial.trial_id])
                 statistics = {name: None if value is None else value * unit for name, value in known.items()}
             if (value := value_of(measure.source, trial.result, statistics)) is not None:
-                cell = Cell(trial.suite, trial.probe, tuple(trial.factors.items()))
                 found.setdefault((measure.name, cell, trial.arm), {})[trial.block] = value
     return found
 
 
 def _agrees(ledger: Ledger, suite: str) -> None:
     # What is made of several cells has no figure of a trial by itself.
-    measures = [one for one in MEASURES[suite].values() if not isinstance(one.source, Across)]
+    measures = [one for one in MEASURES[suite].values() if not (one.relatives or isinstance(one.source, Across))]
     values, table = one_by_one(ledger, measures), ResultTable(ledger)
     table.read(measures)
     reference = table.reference

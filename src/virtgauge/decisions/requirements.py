@@ -51,11 +51,8 @@ class BoundRequirement:
     def covers(self, cell: Cell) -> bool:
         """Whether the requirement is about this cell."""
         levels = cell.factors
-        return (
-            cell.suite == self.measure.suite
-            and cell.probe in self.measure.probes
-            and (not self.measure.relative_to or self.measure.base_of(cell) is not None)
-            and all(levels.get(factor) in wanted for factor, wanted in self.required.conditions.items())
+        return self.measure.fits(cell) and all(
+            levels.get(factor) in wanted for factor, wanted in self.required.conditions.items()
         )
 
 
@@ -149,7 +146,7 @@ def _require_covered(requirement: BoundRequirement, cells: Sequence[Cell], where
     if any(requirement.covers(cell) for cell in cells):
         return
     suite, name = requirement.measure.suite, requirement.measure.name
-    own = [cell.factors for cell in cells if cell.suite == suite and cell.probe in requirement.measure.probes]
+    own = [cell.factors for cell in cells if requirement.measure.fits(cell)]
     if not own:
         raise UsageError(
             f"{where}: no trial of the plan measures {suite}.{name}",

@@ -214,10 +214,9 @@ class Judge:
         measure, table = requirement.measure, self._table
         valid = set(_of_host(table.numbers(cell, arm), host))
         failed = _of_host(table.endings.failed(cell, arm), host)
-        if (base := measure.base_of(cell)) is not None:
-            valid &= table.numbers(base, arm).keys()
-        if requirement.relative:
-            valid &= table.numbers(cell, table.reference).keys()
+        for one in [arm, table.reference] if requirement.relative else [arm]:
+            for place in [(cell, one), *table.bases(measure, cell, one)]:
+                valid &= table.numbers(*place).keys()
         lacking, every = len(valid.difference(told)), requirement.required.of == "every"
         silent, tried = lacking + len(failed), len(valid) + len(failed)
         if not (silent if every else too_many(silent, tried)):
@@ -318,16 +317,16 @@ def needed_for(
     What is required over hours is judged against nothing.
     """
     references = {arm.name for arm in arms if arm.role in ("reference", "aa") and arm.usable}
+    reference = next((arm.name for arm in arms if arm.role == "reference"), "")
     known = {one.name: one for one in requirements}
     places: set[tuple[str, object]] = set()
     for verdict in verdicts:
         for cell in verdict.cells:
             if cell.open:
                 required = known[verdict.requirement]
-                against = references if required.watch is None else set()
-                # With the cell that its figure is divided by.
-                for one in filter(None, (cell.cell, required.measure.base_of(cell.cell))):
-                    places |= {(arm, _loose(one)) for arm in {verdict.arm, *against}}
+                for arm in {verdict.arm, *(references if required.watch is None else ())}:
+                    found = {(cell.cell, arm), *required.measure.bases(cell.cell, arm, reference)}
+                    places |= {(arm, _loose(one)) for one, arm in found}
     return lambda arm, cell: (arm, _loose(cell)) in places
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.results.quantities import DURATION, SHARE, Quantity
+from virtgauge.results.quantities import DURATION, Quantity
 
 if TYPE_CHECKING:
     from virtgauge.results.columns import Cell
@@ -87,20 +87,29 @@ class Statistic:
 class Derived:
     """A figure that is computed from others of the same trial."""
 
-    of: tuple[Field | Statistic, ...]  # the others
+    of: tuple[Field | Statistic | Relative, ...]  # the others
     function: Callable[..., Column]  # of their columns, which are of equal length; makes a column of that length
 
 
 @dataclasses.dataclass(frozen=True)
+class Relative:
+    """A figure over that of the same repetition in another cell, of the same arm or of the reference."""
+
+    of: Field | Statistic | Derived  # both figures
+    # of a cell the other, and by what its figure is multiplied; of several the first that has a figure above 0
+    to: Callable[[Cell], Sequence[tuple[Cell, float]]]
+    of_reference: bool = False  # whether the other figure is the reference's
+
+
+@dataclasses.dataclass(frozen=True)
 class Across:
-    """A figure that is computed from others of the same repetition, in other cells or of other arms too."""
+    """A figure that is computed from others of the same cell and arm."""
 
     # of the table, a cell and an arm makes the figures by block, or says why there are none
     function: Callable[[ResultTable, Cell, str], Mapping[int, float] | str]
-    ratio: bool = False  # whether repetitions are summed up as ratios are, by the median of their logarithms
 
 
-Source = Field | Statistic | Derived | Across
+Source = Field | Statistic | Derived | Relative | Across
 
 
 def field(*path: str, factor: float = 1.0) -> Field:
@@ -139,29 +148,34 @@ class Measure:
     meaning: str  # in a clause
     probes: frozenset[str]  # of the trials that have it
     source: Source  # where a trial has it, in the base unit
-    # levels of the cell by whose figure, of the same arm and block, its source divides; empty where it stands alone
-    relative_to: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     headline: bool = False  # whether it is among the few by which runs are compared when none is named
     lacking: str = ""  # why a valid trial may have no such figure, and what would help, in a clause
+    never: Callable[[Cell], str] = lambda cell: ""  # why no trial of a cell has it, in a clause; empty where one may
+    by_ratio: bool = False  # whether repetitions are summed up as ratios are, by the median of their logarithms
     # whether it is compared with the reference by the difference, because its ratio says little
     by_difference: bool = False
     watch: Watch | None = None  # None where a trial watches for no time
     bounded_by: frozenset[str] = frozenset()  # flags of trials whose figure is a lower bound
     below_by: frozenset[str] = frozenset()  # flags of trials without the figure, for it is below all that was tried
 
-    def __post_init__(self) -> None:
-        if self.relative_to and not (isinstance(self.source, Across) and self.quantity is SHARE):
-            raise ValueError(f"{self.name}: a quotient in per cent is a share that its source divides")
-
     @property
     def full_name(self) -> str:
         """``timing.sleep_lateness.p99``."""
         return f"{self.suite}.{self.name}"
 
-    def base_of(self, cell: Cell) -> Cell | None:
-        """The cell by whose figure a cell's is divided; None without one, and of one that it would be itself."""
-        base = cell.at(**self.relative_to)
-        return None if base == cell else base
+    def fits(self, cell: Cell) -> bool:
+        """Whether a trial of the cell may have it."""
+        return cell.suite == self.suite and cell.probe in self.probes and not self.never(cell)
+
+    @property
+    def relatives(self) -> list[Relative]:
+        """Those parts of its source that are relative to other figures."""
+        parts = self.source.of if isinstance(self.source, Derived) else (self.source,)
+        return [one for one in parts if isinstance(one, Relative)]
+
+    def bases(self, cell: Cell, arm: str, reference: str) -> set[tuple[Cell, str]]:
+        """The cells, each with an arm, to whose figures an arm's in a cell may be relative."""
+        return {(to, reference if one.of_reference else arm) for one in self.relatives for to, _ in one.to(cell)}
 
     @property
     def histogram(self) -> str | None:

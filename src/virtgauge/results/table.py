@@ -33,7 +33,7 @@ from virtgauge.plan.requirements import Budget
 from virtgauge.results.columns import Account, Cell, Integers, Trials, read_result, read_results
 from virtgauge.results.distributions import Distributions
 from virtgauge.results.endings import Endings
-from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Source, Statistic
+from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Relative, Source, Statistic
 
 Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in the measure's base unit
 _Place = tuple[str, frozenset[str], Source]
@@ -193,14 +193,14 @@ class ResultTable:
 
     def _select(self, measure: Measure, cell: Cell, arm: str) -> tuple[Integers, Column]:
         at = self.trials.counted_at(cell, arm)
-        if at.start == at.stop or cell.suite != measure.suite or cell.probe not in measure.probes:
+        if at.start == at.stop or not measure.fits(cell):
             return np.empty(0, dtype=np.int64), np.empty(0)
         source = measure.source
         if isinstance(source, Statistic) and source.otherwise is None:
             # Straight from what is known already: a column of each measure would take it all once more.
             found, _ = self._statistic(source, self.trials.counted[at])
         else:
-            found = self.column(measure)[at]
+            found = self._source(measure, source)[at]
         there = ~np.isnan(found)
         return self.trials.block[self.trials.counted[at][there]], found[there]
 
@@ -215,7 +215,7 @@ class ResultTable:
             unit, (blocks, values) = measure.quantity.unit, self._repetitions(measure, cell, arm)
             if not values.size:
                 self._estimates[key] = Estimate.missing(unit, self.missing_reason(measure, cell, arm))
-            elif isinstance(measure.source, Across) and measure.source.ratio:
+            elif measure.by_ratio:
                 by_block = dict(zip(blocks.tolist(), values.tolist(), strict=True))
                 self._estimates[key] = paired_ratio(by_block, dict.fromkeys(by_block, 1.0), self.confidence)
             else:
@@ -288,7 +288,7 @@ class ResultTable:
 
     def column(self, measure: Measure) -> Column:
         """The figure of each trial of :attr:`Trials.counted`, in that order; NaN where it has none."""
-        return self._source(measure, measure.source)
+        return self._within(self._source(measure, measure.source), measure.fits)
 
     def read(self, measures: Iterable[Measure]) -> None:
         """Read what several measures need and no more, at once, which saves going through the ledger for each."""
@@ -306,15 +306,17 @@ class ResultTable:
             self.distributions.statistics(histogram, names)
 
     def _source(self, measure: Measure, source: Source) -> Column:
-        key = measure.suite, measure.probes, source
+        suite, probes, _ = key = measure.suite, measure.probes, source
         if key not in self._columns:
             if isinstance(source, Field):
-                self._read_fields(measure.suite, [(measure.probes, source)])
+                self._read_fields(suite, [(probes, source)])
             elif isinstance(source, Statistic):
                 found, lacks = self._statistic(source, self.trials.counted)
                 if source.otherwise is not None:
                     found = np.where(np.isnan(lacks), self._source(measure, source.otherwise), found)
-                self._columns[key] = self._of_probes(measure, found)
+                self._columns[key] = self._within(found, lambda cell: cell.suite == suite and cell.probe in probes)
+            elif isinstance(source, Relative):
+                self._columns[key] = self._relative(measure, source)
             elif isinstance(source, Across):
                 self._columns[key] = self._across(measure, source)
             else:
@@ -336,11 +338,31 @@ class ResultTable:
                 column[at] = [found.get(block, np.nan) for block in blocks[at].tolist()]
         return column
 
-    def _of_probes(self, measure: Measure, column: Column) -> Column:
-        fits = np.array(
-            [(c.suite == measure.suite and c.probe in measure.probes) for c in self.trials.cells], dtype=bool
-        )
-        return np.where(fits[self.trials.cell[self.trials.counted]], column, np.nan) if column.size else column
+    def _relative(self, measure: Measure, source: Relative) -> Column:
+        own, column, blocks = self._source(measure, source.of), self._empty(), self.trials.block[self.trials.counted]
+        for cell, arm in itertools.product(self.cells(measure.suite), self.trials.arms):
+            if cell.probe in measure.probes and not (source.of_reference and self.elsewhere(arm)):
+                place, part = self._base(measure, source, cell, arm)
+                at, base = self.trials.counted_at(cell, arm), self.trials.counted_at(*place)
+                _, here, there = np.intersect1d(blocks[at], blocks[base], assume_unique=True, return_indices=True)
+                whole = part * own[base][there]
+                column[at][here] = np.divide(own[at][here], whole, out=np.full_like(whole, np.nan), where=whole > 0)
+        return column
+
+    def _base(self, measure: Measure, source: Relative, cell: Cell, arm: str) -> tuple[tuple[Cell, str], float]:
+        """The cell and arm by whose figure an arm's in a cell is divided, and which part of that."""
+        figures, of = self._source(measure, source.of), self.reference if source.of_reference else arm
+        found = [((one, of), part) for one, part in source.to(cell)]
+        return next((one for one in found if (figures[self.trials.counted_at(*one[0])] > 0).any()), found[0])
+
+    def bases(self, measure: Measure, cell: Cell, arm: str) -> list[tuple[Cell, str]]:
+        """The cells, each with an arm, to whose figures an arm's in a cell are relative."""
+        return [self._base(measure, one, cell, arm)[0] for one in measure.relatives]
+
+    def _within(self, column: Column, fits: Callable[[Cell], bool]) -> Column:
+        """A column in some cells only."""
+        there = np.array([*map(fits, self.trials.cells)], dtype=bool)
+        return np.where(there[self.trials.cell[self.trials.counted]], column, np.nan) if column.size else column
 
     def _places(self, numbers: Sequence[int]) -> Integers:
         """Of trials by number, their places among those that count; −1 of others.
@@ -378,6 +400,15 @@ class ResultTable:
         last = self.endings.last(cell, arm)
         if last is None or last.status is not TrialStatus.VALID:
             return self.endings.ending(cell, arm)
+        if never := measure.never(cell):
+            return never
+        for place in self.bases(measure, cell, arm):
+            if place[1] != arm and (apart := self.elsewhere(arm)):
+                return f"measured {apart}, whose work tells nothing of this one’s"
+            if not self.numbers(cell, arm).keys() & self.numbers(*place).keys():
+                return "no block has a valid trial of this cell and of the one that it is relative to"
+        if measure.relatives:
+            return measure.lacking or "a ratio needs positive figures; see the difference"
         if isinstance(measure.source, Across) and isinstance(why := measure.source.function(self, cell, arm), str):
             return why
         if isinstance(measure.source, Statistic):
@@ -463,6 +494,8 @@ def _leaves(source: Source | None) -> Iterator[Field | Statistic]:
     elif isinstance(source, Statistic):
         yield source
         yield from _leaves(source.otherwise)
+    elif isinstance(source, Relative):
+        yield from _leaves(source.of)
     elif isinstance(source, Derived):
         for one in source.of:
             yield from _leaves(one)

@@ -23,7 +23,7 @@ from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Val
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
 from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED, Policy, Resource
-from virtgauge.specs.isolation_work import EFFORT, effort, is_alone, is_free, reference, wake_tail
+from virtgauge.specs.isolation_work import EFFORT, is_alone, is_free, reference, wake_tail
 
 ISOLATED_FROM = 0.95  # Kept of what was promised: from here on a resource counts as isolated
 FAIR_SHARE, FAIR_INTERVAL = 0.6, 0.75
@@ -97,7 +97,7 @@ def measured_resources(found: Iterable[Sentence]) -> list[Resource]:
 def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
     """By the worst of its benchmarks and placements, under the policy that protects it best."""
     tried = [cell for cell in context.cells if words.about(cell) is resource and context.table.tried(cell, arm.name)]
-    done = [cell for cell in tried if effort(context.table, cell, arm.name)]
+    done = [cell for cell in tried if context.values("effort", cell, arm.name)]
     loaded = [cell for cell in done if not is_alone(cell)]
     kept = {cell: context.estimate("kept_of_promised", cell, arm.name) for cell in loaded}
     measured = [cell for cell in loaded if kept[cell].point is not None]
@@ -216,7 +216,7 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
     own = [one for one in known if one.arm.name == arm.name]
     if not own:
         tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
-        if not any(effort(context.table, cell, arm.name) for cell in tried):
+        if not any(context.values("effort", cell, arm.name) for cell in tried):
             reasons = [context.table.missing_reason(EFFORT, cell, arm.name) for cell in tried]
             return Said(reasons[0] if reasons else "not measured yet", Tone.MISSING)
         if any(not is_alone(cell) for cell in tried):

@@ -21,7 +21,7 @@ from virtgauge.specs import isolation_formatting as words
 from virtgauge.specs.blocks import Block, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED, Policy, Resource
-from virtgauge.specs.isolation_work import effort, is_free, reference, unbounded, unloaded
+from virtgauge.specs.isolation_work import is_free, reference
 
 _DHRYSTONE = "dhrystone"
 _RESOURCES: dict[Resource, str] = {Resource.CPU: "cpu", Resource.MEMORY: "memory", Resource.DISK: "disk"}
@@ -169,7 +169,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 
 
 def _figures(context: Context, arm: ArmRecord) -> Figures:
-    cells = [cell for cell in context.cells if effort(context.table, cell, arm.name)]
+    cells = [cell for cell in context.cells if context.values("effort", cell, arm.name)]
     references = [cell for cell in cells if cell == reference(cell) and words.about(cell) is Resource.CPU]
     known: dict[str, bool] = {}
     for cell in references:
@@ -256,15 +256,11 @@ def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iter
 
 
 def _values(context: Context, measure: str, cell: Cell, arm: str) -> Mapping[int, float]:
-    if measure in ("given", "under_load"):
-        base = effort(context.table, unbounded(cell) if measure == "given" else unloaded(cell), arm)
-        work = effort(context.table, cell, arm)
-        return {block: work[block] / base[block] for block in work.keys() & base.keys() if base[block] > 0}
     if measure == "loss":  # the CPU's is what the memory's is set against, so it must be more than nothing
         lost = {block: 1 - q for block, q in context.values("q", cell, arm).items()}
         if words.about(cell) is Resource.CPU:
             return lost if min(lost.values(), default=0) > _NOTHING_LOST else {}
         return {block: max(value, _NOTHING_LOST) for block, value in lost.items()}
-    if measure == "q_share":
-        return {block: part / 100 for block, part in context.values("entitlement", cell, arm).items()}
-    return context.values({"relative": "relative_work"}.get(measure, measure), cell, arm)
+    if of := {"q_share": "entitlement", "under_load": "kept"}.get(measure):
+        return {block: part / 100 for block, part in context.values(of, cell, arm).items()}
+    return context.values({"relative": "relative_work", "given": "conservation.given"}.get(measure, measure), cell, arm)
