@@ -14,6 +14,7 @@ from virtgauge.exchange.trials import COLUMNS, csv_cell
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, statistics_of
 from virtgauge.ledger.store import Ledger
+from virtgauge.results.columns import Cell
 from virtgauge.specs.suites import MEASURES, find_measure
 
 HOSTILE = 'a "quoted", comma\nand =1+1 \x1b[31m'
@@ -33,7 +34,7 @@ def rows(run, tmp_path_factory):
         return list(csv.DictReader(text))
 
 
-def test_every_trial_has_a_row_for_each_measure_of_its_probe(run, rows):
+def test_every_trial_has_a_row_for_each_measure_that_its_cell_can_have(run, rows):
     with Ledger.open(run) as ledger:
         trials = ledger.trials()
     found = {(int(row["trial_id"]), row["measure"]) for row in rows}
@@ -41,7 +42,7 @@ def test_every_trial_has_a_row_for_each_measure_of_its_probe(run, rows):
         (one.trial_id, measure.name)
         for one in trials
         for measure in MEASURES["timing"].values()
-        if one.probe in measure.probes
+        if measure.fits(Cell(one.suite, one.probe, tuple(one.factors.items())))
     }
     assert len(found) == len(rows)
 

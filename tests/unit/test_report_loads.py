@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from exported_runs import exported
 from shown import tables, value
 from synthetic import arm_record, manifest, trial
 
 from virtgauge import report
+from virtgauge.exchange import Format
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report import Report
@@ -95,3 +99,11 @@ def test_operations_are_of_the_time_that_the_load_ran(tmp_path: Path) -> None:
     built = built_of(tmp_path, beside("cpu", {"elapsed_ns": 2 * 10**9, "operations": 4_560_000, "achieved": ACHIEVED}))
     assert points(built)["operations"] == 2_280_000
     assert "what the loads achieved" in report.render_html(built)
+
+
+def test_what_a_load_achieved_is_exported_for_each_trial_that_has_one(tmp_path: Path) -> None:
+    told = {"achieved": ACHIEVED}
+    built_of(tmp_path, beside("cpu", told), beside("cpu", told, function="hptime"), beside("idle", None))
+    with exported(tmp_path / "run", Format.CSV, tmp_path / "run.csv").open(newline="") as text:
+        found = [one for one in csv.DictReader(text) if one["measure"] == "load.interrupts"]
+    assert [(json.loads(one["factors"])["load"], one["value"]) for one in found] == [("cpu", "2500.0")] * 2

@@ -65,6 +65,8 @@ _UNITS = {
     quantities.SIZE.name: ("bytes", 1.0),
     quantities.FACTOR.name: ("ratio", 1.0),
     quantities.RATIO.name: ("ratio", 1.0),
+    quantities.BYTE_RATE.name: ("bytes_per_second", 1.0),
+    quantities.EVENT_RATE.name: ("events_per_second", 1.0),
     quantities.CPUS.name: ("processors", 1.0),
     quantities.FLUSH_RATE.name: ("flushes_per_second", 1.0),
     quantities.FLUSHES.name: ("flushes", 1.0),

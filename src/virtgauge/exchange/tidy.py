@@ -280,7 +280,7 @@ def _text(record: object) -> str:
 
 
 def rows(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Row]:
-    """Every trial of a run, in the order of the ledger, with those of these measures that its probe has."""
+    """Every trial of a run, in the order of the ledger, with those of these measures that its cell can have."""
     for one in trials_of(table, measures):
         why = None if one.counts else "a later attempt counts" if one.ended.status == "valid" else reason_of(one.ended)
         host = "" if one.host is None else one.host.name
@@ -298,7 +298,7 @@ def estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Esti
     cells = {cell: number for number, cell in enumerate(table.trials.cells)}
     for of in measures:
         for cell in table.cells(of.suite):
-            tried = (arm for arm in table.arms if cell.probe in of.probes and table.tried(cell, arm.name))
+            tried = (arm for arm in table.arms if of.fits(cell) and table.tried(cell, arm.name))
             for arm in tried:
                 one, compared = table.estimate(of, cell, arm.name), dict[str, Any]()
                 at_least = one.point is not None and table.may_be_higher(of, cell, arm.name)

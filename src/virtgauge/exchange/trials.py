@@ -94,9 +94,7 @@ def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]
         column = np.full(trials.number.size, np.nan)
         column[trials.counted] = table.column(measure)
         columns.append((measure, column))
-    by_cell = [
-        [one for one in columns if one[0].suite == cell.suite and cell.probe in one[0].probes] for cell in trials.cells
-    ]
+    by_cell = [[one for one in columns if one[0].fits(cell)] for cell in trials.cells]
     counted = np.zeros(trials.number.size, dtype=bool)
     counted[trials.counted] = True
     told = (trials.cell, trials.arm, trials.block, trials.attempt, trials.status, counted)

@@ -55,7 +55,7 @@ class SuiteReport:
 def suite_report(context: Context) -> SuiteReport:
     """What a run says of a suite."""
     spec, table = context.spec, context.table
-    table.read((*spec.measures, *spec.beside))
+    table.read(spec.measures)
     ratios = [
         table.aa_ratio(spec.measure(one.measure), cell) for one in spec.agreement for cell in context.where(one.where)
     ]

@@ -19,19 +19,23 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, durations, field, measures
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
-from virtgauge.results.table import Blocks
 from virtgauge.specs.bandwidth_formatting import BASES
 from virtgauge.specs.context import Context, over_cells
 
 ESTIMATES = frozenset({"estimate"})
 _ERROR, _BOUND = field("error_ratio", factor=100), Field(("lower_bound",), flag=True)
 _REFUSED = Field(("pacing", "refused"), flag=True)
+_ANSWER, _HELD = field("median_mbps"), Field(("covered",), flag=True)
 _WIDTH = "searches.half_iqr"
 
 
 def _signed(error: Column, bound: Column) -> Column:
     """An answer that is a lower bound below the truth is right, and has no error."""
     return np.where((bound == 1) & (error < 0), np.nan, error)
+
+
+def _covered(held: Column, *error: Column) -> Column:
+    return np.where(np.isnan(_signed(*error)), np.nan, held)
 
 
 def bandwidth_measures() -> Iterator[Measure]:
@@ -44,6 +48,15 @@ def bandwidth_measures() -> Iterator[Measure]:
     off = "how far the estimate is off the truth, without its sign; a lower bound below the truth has none"
     spread = "half the interquartile range of a trial’s searches"
     mad = "median distance of a trial’s searches from their median"
+    refused = Derived((_REFUSED, _ANSWER), lambda no, at: np.where(np.isnan(at), no, 0.0))
+    silent = Derived((_REFUSED, _ANSWER), lambda no, at: np.isnan(at) * (1 - np.nan_to_num(no)))
+    bounds = Derived((_ERROR, _BOUND), lambda error, bound: (error < 0) * np.nan_to_num(bound))
+    covered = Derived((_HELD, _ERROR, _BOUND), _covered)
+    holds = "1 where the estimator's own interval holds the truth, 0 where not"
+    link_late, dropped = (
+        "99th percentile of how late the link emulator let packets go",
+        "cross traffic that was dropped",
+    )
     paced, carried = rate("pacing", "max_paced_mbps"), rate("pacing", "carried_mbps")
     found = measures(
         *("bandwidth", ESTIMATES),
@@ -57,40 +70,23 @@ def bandwidth_measures() -> Iterator[Measure]:
         ("bytes_sent", SIZE, lower, "what an estimate sent over the path", field("bytes_sent")),
         ("max_paced", BIT_RATE, higher, "the highest rate that was paced, where a trial tells it", paced),
         ("carried", BIT_RATE, neither, "what the path carried at least, where a trial tells it", carried),
+        ("refused", COUNT, lower, "1 where the sender could not pace what the path still carried, else 0", refused),
+        ("no_answer", COUNT, lower, "1 where the path gave no answer, else 0", silent),
+        ("bounds", COUNT, neither, "1 where the answer is a lower bound below the truth, else 0", bounds),
+        ("intervals.covered", COUNT, higher, holds, covered),
+        ("discarded", COUNT, lower, "trains that were repeated", field("discarded")),
+        ("foreign_packets", COUNT, lower, "packets of others that came to the estimator", field("foreign_packets")),
+        ("path.cross_dropped", COUNT, neither, dropped, field("cross", "dropped")),
+        ("path.capacity", BIT_RATE, neither, "the capacity as it was measured", rate("capacity", "measured_mbps")),
+        ("path.cross_traffic", BIT_RATE, neither, "the cross traffic as counted", rate("cross", "counted_mbps")),
+        ("path.link_lateness.p99", DURATION, lower, link_late, field("link", "lateness_p99_ns")),
         headline=("error",),
         lacking="the sender could not pace the rate, the path gave no answer, the answer is a lower bound and the "
         "truth is above it, or nobody knows the truth, because the path is as it is",
     )
-    # The ratio of two errors says little.
-    yield from (dataclasses.replace(one, by_difference=one.quantity is SHARE) for one in found)
+    # The ratio of two errors says little, and of counts most are 0.
+    yield from (dataclasses.replace(one, by_difference=one.quantity in (SHARE, COUNT)) for one in found)
     yield from durations("bandwidth", "send_lateness", "how late packets were sent", ESTIMATES, "lateness")
-
-
-_HELD, _NOTHING = Field(("covered",), flag=True), Better.NEITHER
-_NOT_PACED = Derived((_REFUSED, field("median_mbps")), lambda no, at: np.where(np.isnan(at), no, 0.0))
-_NO_ANSWER = Derived((_REFUSED, field("median_mbps")), lambda no, at: np.isnan(at) * (1 - np.nan_to_num(no)))
-_BOUNDS = Derived((_ERROR, _BOUND), lambda error, bound: (error < 0) * np.nan_to_num(bound))
-_COVERED = Derived(
-    (_HELD, _ERROR, _BOUND), lambda held, error, bound: np.where(np.isnan(_signed(error, bound)), np.nan, held)
-)
-COUNTED = {
-    one.name: one
-    for one in measures(
-        *("bandwidth", ESTIMATES),
-        ("refused", COUNT, _NOTHING, "", _NOT_PACED),
-        ("no_answer", COUNT, _NOTHING, "", _NO_ANSWER),
-        ("bounds", COUNT, _NOTHING, "", _BOUNDS),
-        ("intervals.covered", COUNT, _NOTHING, "", _COVERED),
-        ("discarded", COUNT, _NOTHING, "", field("discarded")),
-        ("foreign_packets", COUNT, _NOTHING, "", field("foreign_packets")),
-        ("path.cross_dropped", COUNT, _NOTHING, "", field("cross", "dropped")),
-        ("path.capacity", BIT_RATE, _NOTHING, "", field("capacity", "measured_mbps", factor=1e6)),
-        ("path.cross_traffic", BIT_RATE, _NOTHING, "", field("cross", "counted_mbps", factor=1e6)),
-        ("path.link_lateness.p99", DURATION, _NOTHING, "", field("link", "lateness_p99_ns")),
-    )
-}
-"""What is counted in each trial and summed up, and what belongs to a path whatever the estimator."""
-MEASURES = {one.name: one for one in bandwidth_measures()} | COUNTED
 
 
 class Detail(NamedTuple):
@@ -117,14 +113,9 @@ def details(context: Context, cell: Cell, arm: str) -> dict[int, Detail]:
     return context.table.details(cell, arm, _PATHS, _detail)
 
 
-def told(context: Context, name: str, cell: Cell, arm: str) -> Blocks:
-    """A figure of each repetition, by block: of a measure or of what is counted besides."""
-    return context.table.values(MEASURES[name], cell, arm)
-
-
 def total(context: Context, name: str, cells: Sequence[Cell], arm: str) -> float:
     """The sum of what is counted, over all trials of some cells."""
-    return sum(sum(told(context, name, cell, arm).values()) for cell in cells)
+    return sum(sum(context.values(name, cell, arm).values()) for cell in cells)
 
 
 def estimated(context: Context, cell: Cell, arm: str) -> bool:
@@ -164,7 +155,7 @@ PerCell = Mapping[Cell, Mapping[int, float]]  # A figure by cell and block
 
 def _of(context: Context, name: str, cells: Sequence[Cell], arm: str, timing: str = "") -> PerCell:
     """A figure of those cells that have it; with a timing, of the cell that has that instead."""
-    found = {cell: told(context, name, cell.at(timing=timing) if timing else cell, arm) for cell in cells}
+    found = {cell: context.values(name, cell.at(timing=timing) if timing else cell, arm) for cell in cells}
     return {cell: values for cell, values in found.items() if values}
 
 

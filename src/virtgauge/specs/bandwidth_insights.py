@@ -15,7 +15,7 @@ from virtgauge.results.quantities import BIT_RATE, DURATION, SHARE, SIZE
 from virtgauge.specs import bandwidth_figures as figures
 from virtgauge.specs import bandwidth_formatting as words
 from virtgauge.specs import blocks
-from virtgauge.specs.bandwidth_figures import Effect, named, told
+from virtgauge.specs.bandwidth_figures import Effect, named
 from virtgauge.specs.bandwidth_paper import published_of
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Shown, Text, Value, chart_of, panels_of, table_of
 from virtgauge.specs.context import Context, over_cells
@@ -47,7 +47,7 @@ def _instants(context: Context, cell: Cell, arm: str) -> list[float]:
 
 
 searches = _count("searches", lambda context, cell, arm: len(_instants(context, cell, arm)))
-intervals = _count("intervals", lambda context, cell, arm: len(told(context, "intervals.covered", cell, arm)))
+intervals = _count("intervals", lambda context, cell, arm: len(context.values("intervals.covered", cell, arm)))
 """Trials that gave an interval of their own for an error."""
 
 
@@ -144,7 +144,7 @@ def _row(context: Context, one: Effect) -> Row:
     place = context.place(cell, one.arm, f"timing={one.base}")
     counts, paced = list[Shown](), list[Shown]()
     for prefix, at in (("", cell), ("base_", cell.at(timing=one.base))):
-        refused, rates = figures.total(context, "refused", [at], one.arm), told(context, "max_paced", at, one.arm)
+        refused, rates = figures.total(context, "refused", [at], one.arm), context.values("max_paced", at, one.arm)
         counts.append(Value.count(f"timing_effect.{prefix}refused", place, refused))
         counts.append(Value.count(f"timing_effect.{prefix}blocks", place, len(context.table.numbers(at, one.arm))))
         paced.append(context.middle(f"timing_effect.{prefix}max_paced", place, rates, BIT_RATE) if rates else None)
@@ -167,8 +167,8 @@ def paths(context: Context) -> Iterator[Block]:
             shown: list[Shown] = []
             for name in ("path.truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
                 asked = name.removeprefix("path.") if name == "path.truth" else name
-                values = over_cells(told(context, asked, cell, arm.name) for cell in cells)
-                quantity = figures.MEASURES[asked].quantity
+                values = over_cells(context.values(asked, cell, arm.name) for cell in cells)
+                quantity = context.spec.measure(asked).quantity
                 shown.append(context.middle(name, place, values, quantity) if values else None)
             dropped = figures.total(context, "path.cross_dropped", cells, arm.name) if shown[0] else None
             shown.insert(3, Value.count("path.cross_dropped", place, dropped))

@@ -12,7 +12,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import amount
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE, DURATION, FACTOR, Quantity
-from virtgauge.specs.bandwidth_figures import details, told
+from virtgauge.specs.bandwidth_figures import details
 from virtgauge.specs.bandwidth_formatting import THROUGH, TIMINGS, timed_words
 from virtgauge.specs.blocks import Axis, Block, Column, Place, Row, Shown, Value, chart_of, panels_of, table_of
 from virtgauge.specs.context import Context, over_cells
@@ -80,7 +80,7 @@ def pacing(context: Context) -> Iterator[Block]:
     for one in context.once(pacings):
         name, cells = one.arm.name, list(dict.fromkeys(cell for cell, _ in one.trials))
         place = context.place(f"*;through={one.through};timing={one.timing}", name, method=one.method)
-        rates, refused = ({cell: told(context, of, cell, name) for cell in cells} for of in ("max_paced", "refused"))
+        rates, refused = ({cell: context.values(of, cell, name) for cell in cells} for of in ("max_paced", "refused"))
         # A trial tells no more than it was asked for: the highest of each repetition counts.
         paced = over_cells(({block: rates[cell][block]} for cell, block in one.trials if block in rates[cell]), max)
         best = context.median(paced.values(), BIT_RATE) if paced else None

@@ -16,7 +16,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.reference import BandwidthFigure, bandwidth_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import BIT_RATE
-from virtgauge.specs.bandwidth_figures import at_least, cannot_pace, details, named, told
+from virtgauge.specs.bandwidth_figures import at_least, cannot_pace, details, named
 from virtgauge.specs.bandwidth_formatting import AS_IS, NO_TRAFFIC, PRECISE, SYSTEM, link_words, mbps
 from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
@@ -161,7 +161,7 @@ def _values(context: Context, cell: Cell, measure: str, of: str, arm: str) -> Bl
             return _mbps(context, "searches.half_iqr", cell, arm)
         case "sent_mbps":
             paced = _mbps(context, "max_paced", cell, arm)
-            refused = {block for block, no in told(context, "refused", cell, arm).items() if no}
+            refused = {block for block, no in context.values("refused", cell, arm).items() if no}
             return _mbps(context, "estimate", cell, arm) | {block: paced[block] for block in refused & paced.keys()}
         case "error":
             return _errors(context, cell, arm)
@@ -181,14 +181,14 @@ def _values(context: Context, cell: Cell, measure: str, of: str, arm: str) -> Bl
 
 
 def _mbps(context: Context, name: str, cell: Cell, arm: str) -> dict[int, float]:
-    return {block: value * 1e-6 for block, value in told(context, name, cell, arm).items()}
+    return {block: value * 1e-6 for block, value in context.values(name, cell, arm).items()}
 
 
 def _errors(context: Context, cell: Cell, arm: str) -> dict[int, float]:
     """Of a rate that could not be paced the highest that could is all that can be told, as the paper does."""
-    errors = {block: error * 0.01 for block, error in told(context, "signed_error", cell, arm).items()}
-    paced, truth = (told(context, name, cell, arm) for name in ("max_paced", "truth"))
-    for block, refused in told(context, "refused", cell, arm).items():
+    errors = {block: error * 0.01 for block, error in context.values("signed_error", cell, arm).items()}
+    paced, truth = (context.values(name, cell, arm) for name in ("max_paced", "truth"))
+    for block, refused in context.values("refused", cell, arm).items():
         if refused and block in paced and truth.get(block):
             errors[block] = min(paced[block] / truth[block] - 1, 0.0)
     return dict(sorted(errors.items()))

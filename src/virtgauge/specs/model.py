@@ -179,7 +179,6 @@ class SuiteSpec:
     absent: Callable[[Context], Iterable[tuple[str, str]]] = lambda context: ()
     glossary: Mapping[str, str] = dataclasses.field(default_factory=dict)  # terms and their explanations
     prefix: str = ""  # that a cell's name begins with, in the list of trials
-    beside: tuple[Measure, ...] = ()  # figures that insights alone show, read with the others
 
     def factor(self, name: str) -> Factor:
         """A factor by name; one that is not declared has its levels' own words."""

@@ -53,6 +53,7 @@ def _measures() -> Iterator[Measure]:
     )
     # None is missed, as a rule, and to that there is no ratio.
     yield from (dataclasses.replace(one, by_difference="missed" in one.name) for one in found)
+    yield from insights.ACHIEVED.values()
 
 
 def watched(period_ns: Any, cycles: Any, missed: Any, threads: Any, worst: Any, usage: Any) -> Watched:
@@ -283,5 +284,4 @@ TIMING = SuiteSpec(
         "Cliff’s δ compares like with like, where all other factors have the same level: +1 when the first of the pair "
         "is always the larger (slower), −1 when always the smaller, 0 when neither.",
     },
-    beside=tuple(insights.ACHIEVED.values()),
 )

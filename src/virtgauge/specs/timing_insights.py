@@ -6,7 +6,6 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.statistics import TAILS
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import count, exact_duration
-from virtgauge.results.measure import Better, Column, Derived, Measure, Statistic, field
-from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
+from virtgauge.results.measure import Better, Column, Derived, Field, Measure, Statistic, field
+from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE, Quantity
 from virtgauge.specs import blocks
 from virtgauge.specs.blocks import Block, Row, Shown, Value, table_of
 from virtgauge.specs.context import Context, over_cells
@@ -207,27 +206,33 @@ def _per_second(number: Column, elapsed_ns: Column) -> Column:
     return np.divide(1e9 * number, elapsed_ns, out=np.full_like(number, np.nan), where=elapsed_ns > 0)
 
 
-def _achieved(name: str, quantity: Any, source: Any) -> Measure:
-    return Measure("timing", f"load.{name}", quantity, Better.NEITHER, "of the load", frozenset(PROBES), source)
+def _no_load(cell: Cell) -> str:
+    return "there is no load" if cell.factors.get("load", "") in ("idle", "") else ""
+
+
+def _achieved(name: str, quantity: Quantity, meaning: str, source: Derived | Field) -> Measure:
+    known = "timing", f"load.{name}", quantity, Better.NEITHER, meaning, frozenset(PROBES), source
+    return Measure(*known, never=_no_load)
 
 
 _NOT_TOLD = Estimate.missing("", "not told")
 _MOVED = tuple(field("load", name, factor=1e6) for name in ("read_mb_per_s", "written_mb_per_s"))
+_OPERATIONS = Derived((field("load", "operations"), field("load", "elapsed_ns")), _per_second)
+_BUSY = field("load", "achieved", "cpu_busy_share", factor=100)
+_INTERRUPTS, _SWITCHES = (field("load", "achieved", f"{one}_per_s") for one in ("interrupts", "context_switches"))
 ACHIEVED = {
-    "CPU busy": _achieved("cpu_busy", SHARE, field("load", "achieved", "cpu_busy_share", factor=100)),
-    "read and written": _achieved("bytes", BYTE_RATE, Derived(_MOVED, _sum)),
-    "operations": _achieved(
-        "operations", EVENT_RATE, Derived((field("load", "operations"), field("load", "elapsed_ns")), _per_second)
-    ),
-    "interrupts": _achieved("interrupts", EVENT_RATE, field("load", "achieved", "interrupts_per_s")),
-    "context switches": _achieved("switches", EVENT_RATE, field("load", "achieved", "context_switches_per_s")),
+    "CPU busy": _achieved("cpu_busy", SHARE, "of the guest's processors, beside a load", _BUSY),
+    "read and written": _achieved("bytes", BYTE_RATE, "what the load read and wrote", Derived(_MOVED, _sum)),
+    "operations": _achieved("operations", EVENT_RATE, "what the load did", _OPERATIONS),
+    "interrupts": _achieved("interrupts", EVENT_RATE, "of the guest, beside a load", _INTERRUPTS),
+    "context switches": _achieved("switches", EVENT_RATE, "of the guest, beside a load", _SWITCHES),
 }
 
 
 def loads(context: Context) -> Iterator[Block]:
     """What each load really achieved: one that could hardly run beside a probe explains its figures."""
     rows = []
-    beside = context.where({"load": lambda load: load not in ("idle", "")})
+    beside = [cell for cell in context.cells if not _no_load(cell)]
     for (load,), cells in context.groups(beside, ("load",)).items():
         for arm in context.arms:
             own = [cell for cell in cells if context.measured(cell, arm.name)]
