@@ -12,7 +12,9 @@ from virtgauge.compare.changes import Criteria, find_changes
 from virtgauge.compare.matching import match
 from virtgauge.compare.model import Change, Finding
 from virtgauge.compare.runs import ReadRun
+from virtgauge.results.formatting import size_text
 from virtgauge.results.measure import Better, Measure
+from virtgauge.specs.suites import MEASURES
 
 CRITERIA = Criteria(nominal=0.95, equivalent=0.05)
 USUAL = {"host": 20.0, "host-aa": 20.0, "guest": 30.0}
@@ -108,6 +110,20 @@ def test_errors_that_may_be_zero_are_compared_by_their_difference() -> None:
     assert guest.own.difference.low <= 7 <= guest.own.difference.high
     assert guest.relative is None  # of a host that errs by nothing
     assert (host.own.finding, host.own.ratio.point) == (Finding.EQUIVALENT, None)
+
+
+def test_a_ratio_that_was_zero_is_compared_by_its_difference_and_not_told_as_a_factor() -> None:
+    work, kept = MEASURES["isolation"]["relative_work"], {"host": 1.0, "host-aa": 1.0, "guest": 0.0}
+    found = changes(
+        run_in_memory("a", 1, kept, measure=work),
+        run_in_memory("b", 2, kept | {"guest": 0.6}, measure=work),
+        measure=work,
+    )
+    guest, host = of(found, 1), of(found, 0)
+    assert (guest.own.finding, guest.own.ratio.point) == (Finding.BETTER, None)
+    assert guest.own.difference.point == pytest.approx(0.6, abs=0.02)
+    assert "×" not in size_text(guest.own.difference, work.quantity)
+    assert (host.own.difference, host.own.ratio.unit) == (None, "ratio")  # A ratio of ratios says it all
 
 
 def test_every_other_run_is_compared_with_the_first() -> None:

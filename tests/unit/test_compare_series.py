@@ -11,6 +11,8 @@ from virtgauge.compare.changes import Criteria, find_series
 from virtgauge.compare.matching import match
 from virtgauge.compare.model import Finding, Series
 from virtgauge.compare.runs import ReadRun
+from virtgauge.results.measure import Measure
+from virtgauge.specs.suites import MEASURES
 
 CRITERIA = Criteria(nominal=0.95, equivalent=0.05)
 
@@ -24,9 +26,9 @@ def made(guest: list[float], host: list[float] | None = None, seed: int = 0, **f
     ]
 
 
-def series(runs: list[ReadRun]) -> dict[tuple[int, bool], Series]:
+def series(runs: list[ReadRun], measure: Measure = MEDIAN) -> dict[tuple[int, bool], Series]:
     """By arm, and whether it is relative."""
-    found = find_series(runs, match(runs, [MEDIAN], ()), CRITERIA, 1, lambda what: None)
+    found = find_series(runs, match(runs, [measure], ()), CRITERIA, 1, lambda what: None)
     return {(one.arm, one.relative): one for one in found}
 
 
@@ -55,6 +57,18 @@ def test_a_guest_that_changed_under_a_host_that_drifts_is_seen_in_the_ratio() ->
     found = series(made([1.0] * 4 + [1.2] * 4, host=rng.lognormal(0, 0.15, 8).tolist()))
     assert found[1, False].steps == ()
     assert [step.after for step in found[1, True].steps] == [3]
+
+
+@pytest.mark.parametrize("after", [0.6, 1.0])
+def test_a_ratio_that_was_zero_grows_by_what_it_is_now(after: float) -> None:
+    work = MEASURES["isolation"]["relative_work"]
+    runs = [
+        run_in_memory(f"run-{n}", n, {"host": 1.0, "host-aa": 1.0, "guest": 0.0 if n < 4 else after}, measure=work)
+        for n in range(8)
+    ]
+    (step,) = series(runs, work)[1, False].steps
+    assert (step.after, step.finding, step.grows) == (3, Finding.BETTER, True)
+    assert step.size.point == pytest.approx(after, abs=0.02)
 
 
 def test_a_lone_run_goes_and_comes_back() -> None:

@@ -51,6 +51,8 @@ from scipy import special
 from virtgauge.analysis.estimate import Estimate, Values, attainable_confidence
 from virtgauge.analysis.ranks import midranks
 
+POINTS = "points of a ratio"
+"""The unit of a difference of two ratios: ``ratio`` itself is that of what was formed by division."""
 MOST_EXACT = 80  # Values of both samples together of which the exact distribution is counted; it takes milliseconds
 MOST_NEEDED = 10_000  # Repetitions beyond which more of them are no answer; a plan allows no more
 _SLACK = 1e-9  # Relative: sums of probabilities that should be equal differ by rounding
@@ -127,8 +129,9 @@ def _place(chances: Values, nominal: float) -> tuple[int, float]:
 def shift_estimate(x: Sequence[float], y: Sequence[float], unit: str, nominal: float) -> Estimate:
     """By how much y lies above x, in their unit; ``n`` is the size of the smaller sample.
 
-    Raises ValueError: a value that is no finite number.
+    Of ratios the unit is :data:`POINTS`.  Raises ValueError: a value that is no finite number.
     """
+    unit = POINTS if unit == "ratio" else unit
     m, n = len(x), len(y)
     if not m or not n:
         return Estimate.missing(unit, "one of the two has no valid repetition")
@@ -140,10 +143,11 @@ def shift_estimate(x: Sequence[float], y: Sequence[float], unit: str, nominal: f
 
 
 def paired_shift_estimate(differences: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """The shift that the differences within each block show, in their unit.
+    """The shift that the differences within each block show, in their unit; of ratios it is :data:`POINTS`.
 
     Raises ValueError: a value that is no finite number.
     """
+    unit = POINTS if unit == "ratio" else unit
     n = len(differences)
     if n == 0:
         return Estimate.missing(unit, "no block has a valid trial of both arms")

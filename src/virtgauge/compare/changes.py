@@ -17,6 +17,7 @@ import numpy as np
 from virtgauge.analysis.change_points import PERMUTATIONS, candidate, exceeding, segments, step_limit
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.shift import (
+    POINTS,
     Bounds,
     Outcome,
     Shifted,
@@ -116,10 +117,11 @@ def _judged(found: Sequence[_Found], criteria: Criteria) -> Iterator[Effect]:
         bounds = Bounds(one.band, criteria.equivalent, one.base, criteria.level, max(len(raw), 1), held)
         verdict = judge(one.shifted, p, bounds)
         changed = verdict.outcome in (Outcome.HIGHER, Outcome.LOWER)
+        of_ratios = one.shifted.difference.unit == POINTS
         found_as = one.better.says(verdict.outcome is Outcome.HIGHER) if changed else verdict.outcome.value
         yield Effect(
             ratio=one.shifted.ratio,
-            difference=None if one.shifted.difference.unit == "ratio" else one.shifted.difference,
+            difference=None if of_ratios and one.shifted.ratio.point is not None else one.shifted.difference,
             band=one.band,
             p=one.shifted.p,
             p_adjusted=p,

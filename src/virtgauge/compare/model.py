@@ -81,7 +81,7 @@ class Effect:
     """One change, judged."""
 
     ratio: Estimate  # other / base; missing where a figure is 0 or negative, and then the difference is judged
-    difference: Estimate | None  # other − base in the measure's unit; None of changes relative to the reference
+    difference: Estimate | None  # other − base in the measure's unit; None of ratios that have one
     # what identical arms differ by: a factor for ratios, else in the measure's unit; None if not known
     band: float | None
     # p, p_adjusted: by itself, and among all comparisons of its kind
