@@ -32,7 +32,7 @@ NOTABLE_FLAGS = {
     "unaccounted-loss": "with losses that nothing explains",
     "cpu-limit-unbound": "without the guests’ CPU limit in force",
     "shared-processors": "from guests that share processors, so that nothing is concluded about J",
-    "few-frames": "with too few frames for some guests to judge their loss, so that their NDR decides no conclusion",
+    "few-frames": "with too few frames to judge each guest’s loss: NDR, and latency near it, decide no conclusion",
     "without-latency": "whose L_tot leaves out guests of which no frame came back",
 }
 """What a reader must know of results, by the flag's name."""

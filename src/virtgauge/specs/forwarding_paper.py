@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.claims.figures import LIMITED, Figure, Figures, fits
-from virtgauge.claims.model import Cells, Level, claim_file
+from virtgauge.claims.model import Cells, Level, Range, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
@@ -33,6 +33,8 @@ _APART = 1.5
 """Between loads further apart than by this factor nothing is interpolated.  A line in logarithms lies up to 2 % above a
 latency that grows with the square of the load; a wider one lies higher, which made a difference of equals."""
 _MOST_FAIRNESSES, _LOSS_FAIRNESSES, _MOST_POINTS = 6, 2, 120
+_FAR_BELOW = 75.0
+"""Per cent of a throughput up to which latency decides though that is but an upper figure; above frames may queue."""
 _MOST_BEYOND = 2.0
 """Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
 
@@ -317,7 +319,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return (f"with {words} " if words else "") + f"{lost}, so that the others do not stand for all"
         if cells.get("own_processor") and found and not any(one.facts["own_processor"] for one in found):
             return "what J does is not told: guests shared processors, or light ones carried too few frames"
-        if _any_of([one.level for one in found if one.level("judged") is False and one.measure == measure], cells):
+        unjudged = [one for one in found if one.level("judged") is False and one.measure == measure]
+        if _any_of([one.level for one in unjudged if fits(one.level("load"), cells.get("load", Range()))], cells):
             return (f"with {words} " if words else "") + "some guests carried too few frames to judge their loss"
         if not words or any(one.facts["platform"] == cells.get("platform") for one in found):
             near = f"none of its loads lies between two measured ones that are at most {_APART:g} times apart"
@@ -357,7 +360,8 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord, curve: _Curve) -> Ite
         latency = at_load(percent)["latency"]
         values = functools.partial(_scaled, context, latency, cell, 1e-3)
         limited = LIMITED * context.table.may_be_higher(latency, cell, arm.name)
-        yield from figure("latency_us", {**levels, "load": percent}, values, may_be_higher=limited)
+        near = facts | {"judged": told.enough_frames or percent <= _FAR_BELOW}
+        yield from figure("latency_us", {**levels, "load": percent}, values, facts=near, may_be_higher=limited)
     for mbps in _SAME_MBPS:
         values = functools.partial(_at_rate, curve, cell, mbps)
         yield from figure("latency_at_rate_us", {**levels, "at_mbps": mbps}, values)
