@@ -182,7 +182,7 @@ def test_what_a_machine_cannot_do_at_all_is_expected_to_take_no_time(tmp_path, m
     complete, recorder = execute(plan, tmp_path / "run")
     assert complete
     (started,) = [event for event in recorder.events if isinstance(event, RunStarted)]
-    assert (started.trials_total, started.about) == (2, "nothing is left to do")
+    assert (started.trials_total, started.about) == (2, "no time: nothing is left that takes any")
     ended = [event.status for event in recorder.events if isinstance(event, TrialEnded)]
     assert ended == ["unsupported"] * 2
 

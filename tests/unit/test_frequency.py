@@ -88,6 +88,12 @@ def test_what_cannot_be_set_is_refused_and_changes_nothing(name: str, said: str,
     assert in_force(cpufreq) == ["schedutil", "schedutil"]
 
 
+def test_processors_of_which_none_tells_its_governors_have_none(cpufreq: Path) -> None:
+    for file in cpufreq.glob("*/scaling_available_governors"):
+        file.unlink()
+    assert "no cpufreq" in str(missing_governor("powersave", cpufreq))
+
+
 def test_what_a_machine_has_no_governor_for_is_refused_before_a_guest_is_launched_and_takes_no_time(
     cpufreq: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,16 +109,16 @@ async def test_virtualbox_boots_the_image_of_the_cache_and_says_how_to_build_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the papers' presets have it, which cannot name a file."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
     monkeypatch.setattr(LibvirtPlatform, "_look", lambda self: {"libvirt": "9.0.0"})
     monkeypatch.setattr("virtgauge.platforms.libvirt.platform.find_agent", lambda: None)
     plan, _ = load_plan("paper:timing")
     (section,) = (one for one in plan.platform if one.name == "virtualbox")
     arm = LibvirtSettings.model_validate(section.settings)
-    image = tmp_path / "virtgauge" / "guest.vdi"
+    image = tmp_path / "my cache" / "virtgauge" / "guest.vdi"
     found = await LibvirtPlatform(arm).probe()
-    assert not found.usable and f"virtgauge image build --out {image}" in (found.fix or "")
-    image.parent.mkdir()
+    assert not found.usable and f"virtgauge image build --out '{image}'" in (found.fix or "")
+    image.parent.mkdir(parents=True)
     image.touch()
     platform = LibvirtPlatform(arm)
     assert (await platform.probe()).usable

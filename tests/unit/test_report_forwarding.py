@@ -217,6 +217,12 @@ def flagged(folder: Path, name: str, blocks: Mapping[str, int], **fields: Any) -
     return ledger
 
 
+@pytest.mark.parametrize("name", ["unaccounted-loss", "unclosed-ledger"])
+def test_losses_that_nothing_explains_are_told_of_runs_of_before_too(tmp_path: Path, name: str) -> None:
+    built = report.build(flagged(tmp_path / "run", name, {paper_arms()[1].record.name: 2}))
+    assert "with losses that nothing explains" in report.render_html(built)
+
+
 def judged(ledger: Ledger, **wanted: Any) -> Verdict:
     """A requirement on the virtual machine's NDR, in frames/s, or on its ratio to the container's."""
     unit = "x" if "compared_with" in wanted else "frames/s"

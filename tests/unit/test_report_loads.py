@@ -17,6 +17,8 @@ from virtgauge.exchange import Format
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report import Report
+from virtgauge.results.columns import Cell
+from virtgauge.specs.suites import MEASURES
 
 HOST = arm_record("host", "host", "Host", "reference")
 GUEST = arm_record("guest", "oci", "Guest")
@@ -64,6 +66,12 @@ def test_what_a_load_does_not_tell_is_missing_and_not_zero(tmp_path: Path, told:
     assert set(points(built).values()) == {None}
     assert value(built, "timing", "load.bytes", "host").estimate.method == "not told"
     assert "not told" in report.render_html(built)
+
+
+def test_a_load_that_moves_no_data_can_never_have_moved_some() -> None:
+    cells = {load: Cell("timing", "timer_cost", (("load", load),)) for load in ("io", "cpu", "idle")}
+    never = {load: MEASURES["timing"]["load.bytes"].never(cell) for load, cell in cells.items()}
+    assert never == {"io": "", "cpu": "the load moves no data", "idle": "there is no load"}
 
 
 def test_repetitions_count_once_however_many_trials_they_have(tmp_path: Path) -> None:

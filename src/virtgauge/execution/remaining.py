@@ -205,7 +205,7 @@ class RemainingTime:
         open_trials = [(key, number) for key, number in self._open_trials.items() if number > 0]
         whole = sum(number for _, number in open_trials)
         if not whole:
-            return "nothing is left to do"
+            return "no time: nothing is left that takes any"
 
         def share(key: Callable[[str, Cell], str]) -> float:
             known = (self._remembered.get(key(arm, self._cells[cell])) is not None for (arm, cell), _ in open_trials)

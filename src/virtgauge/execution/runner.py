@@ -485,17 +485,18 @@ class Runner:
 
 
 def said_open(undecided: Sequence[Verdict], claims: Names) -> str:
-    """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, …), 1 conclusion is open (timing: cost-load)``."""
+    """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, and 1 more), 1 conclusion is open (timing: cost-load)``."""
     parts = (
         ("verdict", "undecided", [f"{one.requirement} on {one.arm}" for one in undecided]),
-        ("conclusion", "open", _listed(claims, partly=False)),
+        ("conclusion", "open", _listed(claims, whole=True)),
         ("conclusion", "decided, but open on some platform", _listed(claims, whole=False)),
     )
     return ", ".join(_counted(*part) for part in parts if part[2])
 
 
-def _listed(claims: Names, *, whole: bool = True, partly: bool = True) -> list[str]:
-    return [f"{suite}: {name}" for suite, names in claims.items() for name, at in names.items() if (partly, whole)[at]]
+def _listed(claims: Names, *, whole: bool | None = None) -> list[str]:
+    every = [(f"{suite}: {name}", is_whole) for suite, names in claims.items() for name, is_whole in names.items()]
+    return [name for name, is_whole in every if whole is None or whole is is_whole]
 
 
 def _counted(what: str, state: str, found: Sequence[str]) -> str:

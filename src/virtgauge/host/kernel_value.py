@@ -104,13 +104,13 @@ def _write_before(told: Any) -> str | None:
 
 def missing_governor(name: str, cpufreq: Path = _CPUFREQ) -> UnavailableError | None:
     """Why a governor cannot be set on this machine by anybody; None where it can."""
-    policies = sorted(cpufreq.glob("policy*"))
-    if not policies:
+    offered = sorted(cpufreq.glob("policy*/scaling_available_governors"))
+    if not offered:
         return UnavailableError(
             "governors: this machine has no cpufreq: firmware or a hypervisor chooses the frequency",
             'leave governors out, or measure with "as-is" alone',
         )
-    known = (policies[0] / "scaling_available_governors").read_text().split()
+    known = offered[0].read_text().split()
     if name in known:
         return None
     return UnavailableError(f"governors: this machine has no {name!r}", f"use one of {', '.join(known)}")

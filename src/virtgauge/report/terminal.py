@@ -15,7 +15,7 @@ from virtgauge.report.last_screen import MARKS, validity_text
 from virtgauge.report.model import Report
 from virtgauge.report.requirements import print_decisions
 from virtgauge.results import formatting
-from virtgauge.results.formatting import band, confidence, printable
+from virtgauge.results.formatting import band, confidence, count, printable
 from virtgauge.specs.blocks import Block, Chart, Finding, Section, Shown, Table, Text, Value
 from virtgauge.specs.headline import Headline, Tone
 
@@ -29,7 +29,9 @@ def render_text(report: Report, console: Console) -> None:
     """Print verdicts, what every suite found, and what was skipped or invalid; no text of a run is read as markup."""
     run, arms = report.run, {arm.record.name: arm.record for arm in report.arms}
     title = Line(f"{printable(run.plan_name)} ", style="bold")
-    title.append(f"{printable(run.created_at[:16]).replace('T', ' ')} UTC, {report.blocks} repetitions", style="dim")
+    title.append(
+        f"{printable(run.created_at[:16]).replace('T', ' ')} UTC, {count(report.blocks, 'repetition')}", style="dim"
+    )
     console.print(title)
     if report.replay is not None:
         console.print(Line(f"Claims of the papers: {report.replay.summary}", style="bold"))

@@ -18,7 +18,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 from virtgauge.serve.overview import Overview, Overviews, State, Tally
-from virtgauge.serve.runs import FoundRun, Stamp, instant, moment, plain, read_or_say, same_ledger
+from virtgauge.serve.runs import FoundRun, Stamp, instant, plain, read_or_say, same_ledger, utc_time
 from virtgauge.specs.suites import headline_measures
 
 _EVENTS = 8
@@ -189,9 +189,9 @@ def _duration_text(seconds: float) -> str:
 def ended(trial: TrialRecord) -> str:
     """When a trial ended; where that cannot be told, when it began."""
     try:
-        return moment(instant(trial.started_at) + datetime.timedelta(microseconds=trial.elapsed_ns / 1000))
+        return utc_time(instant(trial.started_at) + datetime.timedelta(microseconds=trial.elapsed_ns / 1000))
     except (ValueError, OverflowError):
-        return moment(trial.started_at)
+        return utc_time(trial.started_at)
 
 
 def measured(trial: TrialRecord) -> str:
@@ -208,5 +208,5 @@ def _now(guest: GuestRecord | None, labels: Mapping[str, str], overview: Overvie
     what = "did not come up" if guest.error is not None else "measuring"
     return (
         f"{labels.get(guest.arm, plain(guest.arm))}, repetition {guest.block + 1}{of}: {what}; "
-        f"guest started at {moment(guest.launched_at)} UTC"
+        f"guest started at {utc_time(guest.launched_at)} UTC"
     )

@@ -114,7 +114,7 @@ def plain(value: object, longest: int = 300) -> str:
     return printable(str(value), longest)
 
 
-def moment(value: object) -> str:
+def utc_time(value: object) -> str:
     """A time of the ledger for people: ``2026-03-01 10:00:00``, UTC; whatever else stands there as it is."""
     try:
         return f"{instant(value):%Y-%m-%d %H:%M:%S}"

@@ -37,7 +37,7 @@ from virtgauge.serve.access import Access, came_from_elsewhere
 from virtgauge.serve.live import LiveRun, RunWatch, ended, measured
 from virtgauge.serve.overview import Overview, Overviews, State
 from virtgauge.serve.reports import ReportBuilder, stored_report
-from virtgauge.serve.runs import FoundRun, Value, find_runs, moment, plain
+from virtgauge.serve.runs import FoundRun, Value, find_runs, plain, utc_time
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
@@ -172,7 +172,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else plain(value),
     )
-    made.globals.update(tones=_TONES, State=State, moment=moment, ended=ended, measured=measured)
+    made.globals.update(tones=_TONES, State=State, utc_time=utc_time, ended=ended, measured=measured)
     made.globals.update(interval_text=interval_text)
     return made
 

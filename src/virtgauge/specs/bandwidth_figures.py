@@ -23,6 +23,10 @@ from virtgauge.specs.bandwidth_formatting import BASES
 from virtgauge.specs.context import Context, over_cells
 
 ESTIMATES = frozenset({"estimate"})
+_LACKING = (
+    "the sender could not pace the rate, the path gave no answer, the answer is a lower bound and the truth is above "
+    "it, or nobody knows the truth, because the path is as it is"
+)
 _ERROR, _BOUND = field("error_ratio", factor=100), Field(("lower_bound",), flag=True)
 _REFUSED = Field(("pacing", "refused"), flag=True)
 _ANSWER, _HELD = field("median_mbps"), Field(("covered",), flag=True)
@@ -81,11 +85,11 @@ def bandwidth_measures() -> Iterator[Measure]:
         ("path.cross_traffic", BIT_RATE, neither, "the cross traffic as counted", rate("cross", "counted_mbps")),
         ("path.link_lateness.p99", DURATION, lower, link_late, field("link", "lateness_p99_ns")),
         headline=("error",),
-        lacking="the sender could not pace the rate, the path gave no answer, the answer is a lower bound and the "
-        "truth is above it, or nobody knows the truth, because the path is as it is",
     )
     # The ratio of two errors says little, and of counts most are 0.
-    yield from (dataclasses.replace(one, by_difference=one.quantity in (SHARE, COUNT)) for one in found)
+    for one in found:
+        lacking = _LACKING if one.name in ("error", "signed_error", "estimate", "truth") else one.lacking
+        yield dataclasses.replace(one, by_difference=one.quantity in (SHARE, COUNT), lacking=lacking)
     yield from durations("bandwidth", "send_lateness", "how late packets were sent", ESTIMATES, "lateness")
 
 

@@ -30,6 +30,7 @@ NOTABLE_FLAGS = {
     "late": "sent late",
     "late-losses": "with losses that may be the tester’s own",
     "unaccounted-loss": "with losses that nothing explains",
+    "unclosed-ledger": "with losses that nothing explains",  # as runs of before have it
     "cpu-limit-unbound": "without the guests’ CPU limit in force",
     "shared-processors": "from guests that share processors, so that nothing is concluded about J",
     "few-frames": "with too few frames to judge each guest’s loss: NDR, and latency near it, decide no conclusion",
@@ -265,7 +266,7 @@ def guests(context: Context) -> Iterator[Block]:
 
 _ACCOUNT = {
     "trials": "results",
-    "unclosed": "unaccounted",
+    "unclosed": "results not closed",
     "sent": "frames sent",
     "lost": "lost",
     "unattributed": "no counter explains",

@@ -210,9 +210,13 @@ def _no_load(cell: Cell) -> str:
     return "there is no load" if cell.factors.get("load", "") in ("idle", "") else ""
 
 
+def _no_data(cell: Cell) -> str:
+    return _no_load(cell) or ("the load moves no data" if cell.factors["load"] == "cpu" else "")
+
+
 def _achieved(name: str, quantity: Quantity, meaning: str, source: Derived | Field) -> Measure:
     known = "timing", f"load.{name}", quantity, Better.NEITHER, meaning, frozenset(PROBES), source
-    return Measure(*known, never=_no_load)
+    return Measure(*known, never=_no_data if name == "bytes" else _no_load)
 
 
 _NOT_TOLD = Estimate.missing("", "not told")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,7 +84,7 @@ class LibvirtPlatform(AcceleratedPlatform):
             where, usual = " on another machine" if self.target.remote else "", self.settings.usual_image
             raise UnavailableError(
                 f"{driver.title}{where} boots an image, and image is not set",
-                f"`virtgauge image build --out {usual}`, where it is found"
+                f"`virtgauge image build --out {shlex.quote(str(usual))}`, where it is found"
                 if usual is not None
                 else f"`virtgauge image build --out guest.{driver.image_format}`, then set image to where that is",
             )
