@@ -14,6 +14,7 @@ from virtgauge.decisions.requirements import resolve
 from virtgauge.decisions.verdicts import Judge, Verdict
 from virtgauge.plan.requirements import Requirement
 from virtgauge.report.requirements import margin_text, more_text
+from virtgauge.specs.suites import MEASURES
 
 
 def verdict(
@@ -40,6 +41,12 @@ def test_a_bound_is_not_met_where_many_repetitions_are_silent() -> None:
     assert "longer trials" not in found.reason, "which would not help here"
     assert found.more is None
     assert not found.cells[0].open, "more repetitions would be as silent"
+
+
+def test_what_a_path_does_not_tell_is_not_put_down_to_the_estimate() -> None:
+    lacking = {name: MEASURES["bandwidth"][name].lacking for name in ("error", "path.link_lateness.p99", "discarded")}
+    assert "the answer is a lower bound" in lacking.pop("error")
+    assert set(lacking.values()) == {""}
 
 
 def test_no_number_of_repetitions_is_promised_where_every_one_is_silent() -> None:

@@ -88,7 +88,8 @@ def bandwidth_measures() -> Iterator[Measure]:
     )
     # The ratio of two errors says little, and of counts most are 0.
     for one in found:
-        lacking = _LACKING if one.name in ("error", "signed_error", "estimate", "truth") else one.lacking
+        of_estimate = one.quantity is not COUNT and not one.name.startswith("path.")
+        lacking = _LACKING if of_estimate else ""
         yield dataclasses.replace(one, by_difference=one.quantity in (SHARE, COUNT), lacking=lacking)
     yield from durations("bandwidth", "send_lateness", "how late packets were sent", ESTIMATES, "lateness")
 
