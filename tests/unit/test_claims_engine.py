@@ -394,6 +394,42 @@ def test_a_level_that_a_claim_needs_and_that_was_not_measured_leaves_it_untested
     assert heard(BOUND, both, needed=needed).verdict is CONFIRMED
 
 
+@pytest.mark.parametrize(
+    ("which", "values", "absent", "expected"),
+    [
+        ("any", (100, 200), 1, CONFIRMED),
+        ("any", (150, 200), 0, CONTRADICTED),
+        ("any", (150, 200), 1, UNTESTABLE),  # it may be so where nothing was measured
+        ("any", (110, 200), 1, UNDECIDED),  # more repetitions may find it here
+        ("most", (95, 100, 105), 2, CONFIRMED),
+        ("most", (95, 100, 105), 3, UNTESTABLE),
+        ("most", (95, 100, 105, 110), 3, UNDECIDED),
+        ("most", (150, 200, 300), 3, CONTRADICTED),
+        ("most", (150, 200, 300), 4, UNTESTABLE),
+        ("most", (150, 200, 110), 3, UNDECIDED),
+    ],
+)
+def test_a_part_decides_of_any_or_most_only_what_the_rest_cannot_turn(
+    which: str, values: Sequence[float], absent: int, expected: Verdict
+) -> None:
+    names = [*map(str, values), *(f"absent {n}" for n in range(absent))]
+    figures = [figure(value, load=str(value)) for value in values]
+    found = heard({**BOUND, "which": which}, figures, needed={"load": names})
+    assert found.verdict is expected
+    assert any(one.text == "not measured" for one in found.evidence) is (expected is UNTESTABLE)
+    assert any(one.text.endswith(f"{absent} not measured") for one in found.evidence) is (absent > 0)
+    # repetitions are asked for only where these could decide it
+    assert any(one.agrees is None and one.needs == 0 for one in found.evidence) is (expected is UNDECIDED)
+
+
+def test_a_place_that_either_side_lacks_is_lacked_once() -> None:
+    needed = {"load": ("idle", "busy", "full")}
+    figures = [figure(value, load="idle", platform=name) for name, value in (("vm", 200), ("host", 100))]
+    test = VM_TO_HOST | {"relation": "ratio", "at_least": 5, "which": "any"}
+    found = heard(test, figures, needed=needed, of_arms=["platform"])
+    assert any(one.text.endswith("2 not measured") for one in found.evidence)
+
+
 def test_a_platform_that_lacks_a_level_altogether_leaves_the_verdict_to_those_that_have_it_and_is_named() -> None:
     file = {"needed": {"load": ("idle", "busy"), "platform": ()}, "of_arms": ("platform",)}
     whole = [figure(100, arm="a", platform="a", load=load) for load in ("idle", "busy")]

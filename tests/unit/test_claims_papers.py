@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 
@@ -9,6 +10,7 @@ import pytest
 from scipy import stats
 
 from virtgauge import reference
+from virtgauge.claims.engine import judge
 from virtgauge.claims.model import claim_file
 from virtgauge.claims.papers import SOURCES, on_paper, paper_figures, printed_beside_table
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
@@ -170,6 +172,24 @@ def test_two_figures_that_print_alike_decide_no_order(name: str) -> None:
     """Cassandra on the virtual server reads 1,000 a second by one client and by many, and PostgreSQL 1,000, too."""
     assert claim("storage", name).verdict is Verdict.UNDECIDED
     assert disagreeing("storage", name) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        # what a virtual machine of one processor has
+        ("cassandra-heavily-influenced", {"clients": "1 client"}),
+        ("virtual-sometimes-higher", {"clients": "1 client", "operation": "single-read"}),
+    ],
+)
+def test_what_is_so_somewhere_in_a_table_is_not_contradicted_by_a_part_of_it(name: str, kept: dict[str, str]) -> None:
+    assert claim("storage", name).verdict is Verdict.CONFIRMED
+    tables = paper_figures("storage")
+    figures = [one for one in tables.figures if one.arm == "physical" or kept.items() <= one.levels.items()]
+    part = dataclasses.replace(tables, figures=figures)
+    (found,) = (judge(one, part) for one in claim_file("storage").claim if one.name == name)
+    assert found.verdict is Verdict.UNTESTABLE
+    assert "the paper prints no figure of this" in [one.text for one in found.evidence]
 
 
 # -- bandwidth and isolation -------------------------------------------------------------------------

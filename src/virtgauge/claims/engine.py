@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
@@ -32,7 +32,7 @@ _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
     tests = [test for test in claim.tests if not isinstance(test, model.Significance)]
-    absent = [dict.fromkeys(_absent(test, figures)) for test in tests]
+    absent = [[*_absent(test, figures)] for test in tests]
     heard = (_hear(test, figures, lacked) for test, lacked in zip(tests, absent, strict=True))
     of_ranks = significance([test for test in claim.tests if isinstance(test, model.Significance)], figures)
     found = list(dict.fromkeys(itertools.chain(*heard, of_ranks)))
@@ -42,7 +42,7 @@ def judge(claim: Claim, figures: Figures) -> CheckedClaim:
         found = [one if one.agrees is not None else _with_likely(one) for one in found]
     evidence = tuple(sorted(found, key=lambda one: one.agrees is not deciding))  # a reader sees the first of them
     # What a platform does not have and another has: the test is of those that have it.
-    elsewhere = [why for why, on_a_platform in dict.fromkeys(itertools.chain(*absent)) if on_a_platform]
+    elsewhere = [*dict.fromkeys(one.why for one in itertools.chain(*absent) if one.on_a_platform)]
     asked = [one for test in claim.tests for one in _asked(test)]
     elsewhere += [why for why, some in figures.left_out.items() if any(some.select(*one) for one in asked)]
     note = " ".join(filter(None, (claim.note, _bounds(claim, figures), *(f"{why}." for why in elsewhere))))
@@ -76,16 +76,27 @@ def _bounds(claim: Claim, figures: Figures) -> str:
     return f"Bounds: {'; '.join(dict.fromkeys(said))}." if said else ""
 
 
-def _hear(test: model.CellTest, figures: Figures, absent: Iterable[tuple[str, bool]]) -> Iterator[Evidence]:
+class _Lacked(NamedTuple):
+    """Cells of a test that have no figure."""
+
+    why: str
+    on_a_platform: bool  # it lacks there what another has
+    place: tuple[Level, ...]  # the needed levels in which figures that are compared agree
+
+
+def _hear(test: model.CellTest, figures: Figures, absent: Iterable[_Lacked]) -> Iterator[Evidence]:
     """Of one test; ``absent`` is what it lacks (:func:`_absent`)."""
-    found = list(_RELATIONS[type(test)](test, figures))
+    lacked = [one for one in absent if not one.on_a_platform]
+    # What must hold of most figures, or of any, may be told by those that there are.
+    of_some = isinstance(test, model.Bound | model.Compared) and test.which in ("most", "any")
+    beside = (len({one.place for one in lacked}),) if of_some else ()
+    found = list(_RELATIONS[type(test)](test, figures, *beside))
     if test.premise and not figures.exact:
         told = f"; {test.premise}"
         found = [_left_open(one, told) if one.agrees is False else one for one in found]
     known = any(one.measured for one in found)
-    # What must hold of most figures, or of any, is told by those that there are.
-    complete = known and isinstance(test, model.Bound | model.Compared) and test.which in ("most", "any")
-    lacking = [Evidence.none(why) for why, on_a_platform in absent if not on_a_platform and not complete]
+    complete = of_some and any(one.agrees is not None or math.isfinite(one.needs) for one in found)
+    lacking = [] if complete else [Evidence.none(why) for why in dict.fromkeys(one.why for one in lacked)]
     yield from lacking
     if known or not lacking:
         yield from found
@@ -100,15 +111,14 @@ def _asked(test: model.CellTest | model.Significance) -> Iterator[tuple[str, Cel
     yield from ((test.measure, test.cells | side) for side in sides or [{}])
 
 
-def _absent(test: model.CellTest, figures: Figures) -> Iterator[tuple[str, bool]]:
-    """Why cells that a test needs have no figure, and whether a platform lacks there what another has.
-
-    A test that names its platforms needs each of them.
-    """
+def _absent(test: model.CellTest, figures: Figures) -> Iterator[_Lacked]:
+    """The cells that a test needs and that have no figure.  One that names its platforms needs each of them."""
     needed = figures.file.needed
     if not needed:
         return
-    for _, cells in _asked(test):
+    asked = [cells for _, cells in _asked(test)]
+    sides = {name for cells in asked for name in cells} - {*test.cells}
+    for cells in asked:
         levels: dict[str, Sequence[Level]] = {}
         for factor, all_levels in needed.items():
             named = cells.get(factor)
@@ -127,10 +137,11 @@ def _absent(test: model.CellTest, figures: Figures) -> Iterator[tuple[str, bool]
             anywhere = figures.select(test.measure, cells | {name: at[name] for name in at if name not in free})
             parts = ({name: level, **of_arm} for name, level in at.items() if of_arm and anywhere)
             lacked: Cells | None = next((part for part in parts if not figures.select(test.measure, part)), None)
-            yield figures.missing_reason(test.measure, lacked or cells | at), lacked is not None
+            why = figures.missing_reason(test.measure, lacked or cells | at)
+            yield _Lacked(why, lacked is not None, tuple(at[name] for name in at if name not in sides))
 
 
-def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
+def _bound(test: model.Bound, figures: Figures, absent: int = 0) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells, test.which)
     if not found:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells))
@@ -155,10 +166,10 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
         text = f"{head}{where}: {least}{told(estimate(), measure.unit)}{why}"
         evidence = evidence_of(text, agrees, figures, one, likely=likely)
         judged.append(Judged(one.estimate.point, evidence, agrees if extreme else sure))
-    yield from verdicts.quantified(judged, test.which)
+    yield from verdicts.quantified(judged, test.which, absent)
 
 
-def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
+def _compared(test: model.Compared, figures: Figures, absent: int = 0) -> Iterator[Evidence]:
     asked = ((test.cells | test.of, test.of_which), (test.cells | test.to, test.to_which))
     first, second = (figures.select(test.measure, cells, which) for cells, which in asked)
     if not first or not second:
@@ -173,7 +184,7 @@ def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
     judged = [_comparison(test, figures, one, other, among) for one, other in pairs]
     if not judged:
         yield Evidence.none(_NOT_ALIKE)
-    yield from verdicts.quantified(judged, test.which)
+    yield from verdicts.quantified(judged, test.which, absent)
 
 
 def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figure, among: int) -> Judged:

@@ -270,8 +270,11 @@ def of_extreme(
     return (said, "") if carried else (None, "; another figure’s interval reaches over the bound")
 
 
-def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:
-    """Every figure must agree, or most of them, or any; what one alone decides it must do surely."""
+def quantified(judged: Sequence[Judged], which: str, absent: int = 0) -> Iterator[Evidence]:
+    """Every figure must agree, or most of them, or any; what one alone decides it must do surely.
+
+    ``absent`` more cells have no figure: one of them may be the one of ``any``, and ``most`` is of all.
+    """
     known = sorted((one for one in judged if one.point is not None), key=lambda one: one.point or 0.0)
     agreeing, against, open_ones = (
         sum(one.evidence.agrees is verdict for one in known) for verdict in (True, False, None)
@@ -289,11 +292,19 @@ def quantified(judged: Sequence[Judged], which: str) -> Iterator[Evidence]:
     if not known:
         yield from (Evidence.none(one.evidence.text) for one in judged[:1])
         return
-    agrees = True if 2 * agreeing > len(known) else False if 2 * (agreeing + open_ones) <= len(known) else None
-    if which == "any" and agrees is not True:
-        surely = any(one.sure and one.evidence.agrees for one in known)
-        agrees = True if surely else None if agreeing + open_ones else False
-    yield Evidence(f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided", agrees)
+    possible = agreeing + open_ones
+    if which == "any":
+        surely = 2 * agreeing > len(known) or any(one.sure and one.evidence.agrees for one in known)
+        agrees = True if surely else None if possible + absent else False
+        may_decide = bool(possible or not absent)
+    else:
+        half = (len(known) + absent) / 2
+        agrees = True if agreeing > half else False if possible + absent <= half else None
+        may_decide = possible > half or agreeing + absent <= half
+    text = f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided"
+    needs = 0 if may_decide else math.inf
+    yield Evidence(text + f", {absent} not measured" * bool(absent), agrees, needs=needs)
     # The two that are furthest apart; they decide nothing by themselves.
     for name, one in {"lowest": known[0], "highest": known[-1]}.items():
-        yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees, likely=None)
+        said, most = f"{name}: {one.evidence.text}", max(needs, one.evidence.needs)
+        yield dataclasses.replace(one.evidence, text=said, agrees=agrees, needs=most, likely=None)
