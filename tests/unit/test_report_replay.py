@@ -249,7 +249,12 @@ def test_repetitions_of_which_the_counter_was_refused_are_left_out(tmp_path: Pat
     found = of_hptsleep(tmp_path, 10_000_000, 4e6, {("kvm", block) for block in range(1, 6)})
     checked = found["sleep-three-orders"].run[0].checked
     assert ["QEMU" in one.text for one in checked.evidence if one.agrees is None] == [True], "one repetition is left"
+    assert "HPTSleep on QEMU q35 (kvm), Idle System: 5 of 6 repetitions left out: its counter" in checked.note
     assert "decides nothing" not in checked.note
+    ranked = of_hptsleep(tmp_path / "fewer", 10_000_000, 4e6, {("kvm", 0)})["sleep-function"].run[0].checked
+    assert all(one.measured for one in ranked.evidence), "the platform is ranked by the repetitions that are left"
+    assert "22 values" in ranked.evidence[0].text
+    assert "Idle System: 1 of 6 repetitions left out: " in ranked.note
 
 
 @pytest.mark.parametrize(("target_ns", "cpu_ns"), [(10_000_000, 9.98e6), (1_000_000, None)])

@@ -80,7 +80,7 @@ class Figures:
     nominal: float | None = None  # the confidence wanted of an interval; None of a paper's own, taken as they are
     # why there is no figure of a measure at some levels
     missing_reason: Callable[[str, Cells], str] = lambda measure, cells: "the paper prints no figure of this"
-    # by why they decide nothing, those that were measured where none of these was
+    # by why not all of it decides, what was measured: where none of these figures is, or where one is of a part of it
     left_out: Mapping[str, Figures] = dataclasses.field(default_factory=dict)
     # what was made of them, for it is asked for again and again (:meth:`once`)
     _known: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict, init=False, repr=False)

@@ -69,8 +69,11 @@ def _ranked(test: Significance, figures: Figures, measure: str) -> list[Figure]:
     """
 
     def found() -> list[Figure]:
-        gaps = {one.arm for some in figures.left_out.values() for one in some.select(measure, test.cells)}
-        return [one for one in figures.select(measure, test.cells) if not (one.emulated or one.arm in gaps)]
+        there = figures.select(measure, test.cells)
+        places = {(one.arm, *one.levels.items()) for one in there}
+        left_out = (one for some in figures.left_out.values() for one in some.select(measure, test.cells))
+        gaps = {one.arm for one in left_out if (one.arm, *one.levels.items()) not in places}
+        return [one for one in there if not (one.emulated or one.arm in gaps)]
 
     return figures.once(found, "ranked", measure, *test.cells.items())
 

@@ -151,14 +151,17 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
         table, function, name, load = place
         asked = [*_STATISTICS, *([_CPU_SHARE] if table == "sleep_miss" else [])]
         for measure in asked if name in judged else ():
-            arm, of = judged[name], functools.partial(values, table, function, load, measure, True)
+            arm = judged[name]
             own = paper_platform(arm)
             levels: dict[str, Level] = {"table": table, "function": function, "load": load, "platform": own or name}
             asked_for = measure == _TAIL and any(
                 all(fits(level, at[factor]) for factor, level in levels.items() if factor in at) for at in tails
             )
-            if at_least := asked_for and table == "sleep_miss" and not of(name):
-                of = functools.partial(values, table, function, load, _LEAST_TAIL, True)
+            at_least = asked_for and table == "sleep_miss" and not values(table, function, load, measure, True, name)
+            of, everything = (
+                functools.partial(values, table, function, load, _LEAST_TAIL if at_least else measure, decides)
+                for decides in (True, False)
+            )
             plain = not arm.is_virtual and (arm.kind != "oci" or arm.settings.get("runtime") in _PLAIN_RUNTIMES)
             facts: dict[str, Level] = {
                 "of_the_paper": own is not None,
@@ -167,10 +170,12 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             figures += context.claim_figure(
                 measure, levels, of, arm, facts=facts, label=arm.label, may_be_higher=_FEW if at_least else ""
             )
-            if not of(name) and (why := _unfit(context, cells[place], name)[0]):
-                everything = functools.partial(values, table, function, load, measure, False)
+            kept, every = len(of(name)), len(everything(name))
+            if kept < every:
+                why = _unfit(context, cells[place], name)[0]
+                lost = f", {load}: {every - kept} of {every} repetitions left out" if kept else " decides nothing"
                 gap = context.claim_figure(measure, levels, everything, arm, facts=facts)
-                gaps.setdefault(f"HPTSleep on {arm.label} decides nothing: {why}", []).extend(gap)
+                gaps.setdefault(f"HPTSleep on {arm.label}{lost}: {why}", []).extend(gap)
     file, confidence = claim_file("timing"), context.table.claims_confidence
     left_out = {why: Figures(file, some, confidence) for why, some in gaps.items()}
     found = Figures(file, figures, confidence, missing_reason, left_out)
