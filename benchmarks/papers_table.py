@@ -93,7 +93,8 @@ def _section(suite: str, run: dict[str, Any]) -> Iterable[str]:
             said_there = f"{one['text']} *{one['note']}*" if one["note"] else one["text"]
             conclusion = (_cell(said_there), _cell(one["place"])) if first else ("", "")
             arm = labels.get(one["arm"], one["arm"]) or "all"
-            row = (*conclusion, arm, f"**{one['verdict']}**", _figures(one["evidence"]), one["verdict_on_paper"])
+            on_paper = one["verdict_on_paper"].removesuffix(" here")
+            row = (*conclusion, arm, f"**{one['verdict']}**", _figures(one["evidence"]), on_paper)
             yield "| " + " | ".join(row) + " |"
             first = False
 

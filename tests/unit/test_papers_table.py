@@ -51,6 +51,8 @@ def test_a_run_s_conclusions_as_a_page(monkeypatch, tmp_path, capsys):
     tested = Counter(claim.paper.text for claim in part.claims if claim.verdict != "not testable here")
     rows = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in page.splitlines() if "**" in line]
     assert Counter(cells[0].partition(" *")[0] for cells in rows if len(cells) == 6) == tested
+    assert "undecided" in {cells[-1] for cells in rows}, "nothing of a paper's own figures is said to be so here"
+    assert not any(cells[-1].endswith(" here") for cells in rows)
     assert content["run"]["plan"] in page
     trials = {row["trial"]: row["validity"] for row in content["rows"]}
     assert f" {Counter(trials.values())['valid']} of {len(trials)} trials valid, 1 not supported." in page

@@ -326,6 +326,8 @@ def test_the_page_has_every_claim_exactly_once(everything: Report) -> None:
     section = section[: section.index("</section>")]
     claims = [(part.suite, claim) for part in replay_of(everything).parts for claim in part.claims]
     assert re.findall(r'id="claim-([^"]*)"', section) == [f"{suite}-{claim.paper.name}" for suite, claim in claims]
+    on_papers = re.findall(r'<td><span class="verdict [a-z-]*">([a-z ]*)</span>\n', section)
+    assert on_papers == [claim.paper.verdict.removesuffix(" here") for _, claim in claims]
     texts = re.findall(r'<td class="claim">(.*?)<small>', section)
     assert texts == [str(markupsafe.escape(claim.paper.text)) for _, claim in claims]
     assert markup.count('<td class="claim">') == len(claims)

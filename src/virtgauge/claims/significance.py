@@ -59,6 +59,8 @@ def significance(tests: Sequence[Significance], figures: Figures) -> Iterator[Ev
             agrees = True if alike else False if p < alpha else None
         if agrees is None and not tested.shown:
             why = why or "; that is no proof that there is none"
+            if wanted and figures.exact:
+                why += "; the paper’s own table does not show what its text says"
         yield Evidence(text + why, agrees, needs=math.inf if agrees is None and never else 0)
 
 
