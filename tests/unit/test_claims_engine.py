@@ -1059,7 +1059,7 @@ def test_a_papers_table_is_judged_by_the_rule_of_a_run_with_its_cells_as_the_uni
 
 def test_a_cell_of_a_table_beyond_the_margin_is_named() -> None:
     text = in_table(*[1.0] * 9, 3.0)[1].evidence[0].text
-    assert text.endswith("levels are at most 1.00× apart, on the average over 10 cells, but idle ÷ busy, 9 0.333×")
+    assert text.endswith("levels are at most 1.00× apart, by the median over 10 cells, but idle ÷ busy, 9 0.333×")
 
 
 def test_beside_each_p_of_a_conclusion_of_several_tests_stands_holms_which_no_effect_is_judged_by() -> None:

@@ -236,7 +236,8 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
     farthest = max(apart[place] for place in near if not alike or place not in beyond)
     what = "a pair of levels is" if single else "levels are" if len(named) == 1 else "ratios of levels are"
     text = f", and {what} at most {farthest:.2f}× apart"
-    text += f", on the average over {len(common)} cells" if len(common) > 1 else ""
+    over = "by the median over" if figures.exact else "on the average over"
+    text += f", {over} {len(common)} cells" if len(common) > 1 else ""
     trivial = ": an effect may be there, and is too small to matter" if among else ""
     return alike, text + (trivial if alike else f", {next(iter(beyond.values()))}"), not alike
 
