@@ -1062,6 +1062,17 @@ def test_a_cell_of_a_table_beyond_the_margin_is_named() -> None:
     assert text.endswith("levels are at most 1.00× apart, by the median over 10 cells, but idle ÷ busy, 9 0.333×")
 
 
+@pytest.mark.parametrize("pairs", [[], [["busy", "idle"]]])
+def test_the_level_of_a_rank_test_is_said_where_looks_at_the_run_share_that_of_the_papers(
+    pairs: list[list[str]],
+) -> None:
+    """Eight of nine guests are slower when they are busy: by chance in 3.9 % of cases."""
+    made = [figure(10.0, PLAINLY[:9], load="idle"), figure(30.0, [0.1, *PLAINLY[:8]], load="busy")]
+    (at_5,), (at_1,) = (heard({**MATTERS, "pairs": pairs}, made, nominal=level).evidence for level in (0.95, 0.9875))
+    assert (at_5.agrees, at_1.agrees) == (True, None)
+    assert "%" not in at_5.text and " at 1.25 % in 18 values" in at_1.text
+
+
 def test_beside_each_p_of_a_conclusion_of_several_tests_stands_holms_which_no_effect_is_judged_by() -> None:
     noise = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)  # six guests, each of which is slower when it is busy
     made = [

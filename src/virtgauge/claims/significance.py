@@ -50,7 +50,7 @@ def significance(tests: Sequence[Significance], figures: Figures) -> Iterator[Ev
         p, text = next(adjusted), tested.text
         if not test.pairs:
             text += f" ({_p_value(p)} by Holm for the conclusion’s {len(family)} tests)" * (len(family) > 1)
-            text += ": an effect" if tested.shown else f": no effect is shown in {tested.values} values"
+            text += ": an effect" if tested.shown else f": no effect is shown{_at(alpha)} in {tested.values} values"
         alike, why, never = _alike(test, figures, part, among if wanted else 0)
         # a small effect that is shown is significant, as its author says it; one that is not shown is none
         if wanted:
@@ -314,7 +314,7 @@ def _dunn(test: Significance, groups: Sequence[Values], labels: Sequence[str], a
     shown = [pair for pair in found if pair.p < alpha]
     rest = [pair for pair in found if pair not in shown]
     adjusted = sum(pair.p_holm < alpha for pair in found)
-    text = f"{len(shown)} of {len(found)} pairs differ in {sum(sizes)} values by Dunn’s test"
+    text = f"{len(shown)} of {len(found)} pairs differ{_at(alpha)} in {sum(sizes)} values by Dunn’s test"
     text += ", which the paper does not adjust"
     text += "" if adjusted == len(shown) else f" ({adjusted} adjusted by Holm)"
     few = shown if test.insignificant else rest
@@ -378,6 +378,11 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
 
 def _words(figures: Figures, factor: str | None, level: Level | None) -> str:
     return "" if level is None else format_level(figures.file.factors.get(factor or "") or "{}", level)
+
+
+def _at(alpha: float) -> str:
+    """The level of a test, where it is not the usual one: looks at a run share that."""
+    return f" at {100 * alpha:.3g} %" if alpha < LEVEL else ""
 
 
 def _p_value(p: float) -> str:
