@@ -217,6 +217,12 @@ def of_hptsleep(
     ("target_ns", "cpu_ns", "verdict", "told"),
     [
         (700_000_000, 4e6, Verdict.CONFIRMED, "HPTSleep, Idle System, CPU time: 0.6 %"),
+        (
+            700_000_000,
+            10.8e6,
+            Verdict.CONFIRMED,
+            "HPTSleep, Idle System, CPU time: 1.5 %",
+        ),  # 1.54 % round to the paper's
         (700_000_000, 14e6, Verdict.CONTRADICTED, "HPTSleep, Idle System, CPU time: 2.0 %"),
         (700_000_000, None, Verdict.UNTESTABLE, "no CPU time of sleeps of 670 ms or more is known"),
         (10_000_000, 4e6, Verdict.UNTESTABLE, "no CPU time of sleeps of 670 ms or more is known"),
@@ -228,6 +234,7 @@ def test_hptsleeps_share_of_the_cpu_is_that_of_long_sleeps(
     claim = of_hptsleep(tmp_path, target_ns, cpu_ns)["hptsleep-cpu-share"]
     assert claim.verdict is verdict
     assert told in claim.run[0].checked.evidence[0].text
+    assert "Bounds: at most 1.5 % (ours)." in claim.run[0].checked.note
 
 
 def test_hptsleep_without_its_counter_decides_nothing_and_its_platform_has_no_part_in_ranks_of_both_sleeps(
