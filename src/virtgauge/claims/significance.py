@@ -29,6 +29,7 @@ from virtgauge.analysis.factor_tests import FEWEST_REPETITIONS, LEVEL
 from virtgauge.claims.figures import Figure, Figures, exact, format_level, grouped, incomparable, told
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
+from virtgauge.results.formatting import p_value
 
 MARGIN = 1.25  # ours: levels are alike whose ratio, with its interval, is no farther from 1
 _MOST_NAMED = 3
@@ -49,7 +50,7 @@ def significance(tests: Sequence[Significance], figures: Figures) -> Iterator[Ev
             continue
         p, text = next(adjusted), tested.text
         if not test.pairs:
-            text += f" ({_p_value(p)} by Holm for the conclusion’s {len(family)} tests)" * (len(family) > 1)
+            text += f" ({p_value(p)} by Holm for the conclusion’s {len(family)} tests)" * (len(family) > 1)
             text += ": an effect" if tested.shown else f": no effect is shown{_at(alpha)} in {tested.values} values"
         alike, why, never = _alike(test, figures, part, among if wanted else 0)
         # a small effect that is shown is significant, as its author says it; one that is not shown is none
@@ -294,7 +295,7 @@ def _kruskal(groups: Sequence[Values], alpha: float, how: _How) -> _Tested:
         return _Tested(f"{there}: no data could give an exact p below {least:.2g}", needs=needs)
     found = ranks.kruskal_wallis(groups, **how)
     name, size = ("Friedman’s χ²", "W") if within else ("H", "ε²")
-    text = f"{name}({found.df}) = {found.h:.2f}, {_p_value(found.p)}, {size} {found.epsilon_squared:.2f}"
+    text = f"{name}({found.df}) = {found.h:.2f}, {p_value(found.p)}, {size} {found.epsilon_squared:.2f}"
     return _Tested(text, found.p < alpha, max(found.p, least), sum(sizes))  # χ² can fall below what data could give
 
 
@@ -355,7 +356,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
         if len(axes) == len(varied):
             return _Tested("one value a cell: this interaction cannot be told from chance")
         p = single_value_p(np.array([cells[place][0].point for place in design]).reshape(shape), axes)
-        return _Tested(f"{' × '.join(test.factors)}, {_p_value(p)}", p < alpha, p, len(design))
+        return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}", p < alpha, p, len(design))
     axis = varied.index("platform") if "platform" in varied else None
     platform = {place: None if axis is None else place[axis] for place in design}
     found = {
@@ -373,7 +374,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
     logs = np.log(values).reshape([*shape, n])
     between = [] if axis is None else [axis]
     p = max(analysis(logs, between, [axes])[0].p for analysis in (aligned_rank_anova, anova))
-    return _Tested(f"{' × '.join(test.factors)}, {_p_value(p)}", p < alpha, p, values.size)
+    return _Tested(f"{' × '.join(test.factors)}, {p_value(p)}", p < alpha, p, values.size)
 
 
 def _words(figures: Figures, factor: str | None, level: Level | None) -> str:
@@ -383,8 +384,3 @@ def _words(figures: Figures, factor: str | None, level: Level | None) -> str:
 def _at(alpha: float) -> str:
     """The level of a test, where it is not the usual one: looks at a run share that."""
     return f" at {100 * alpha:.3g} %" if alpha < LEVEL else ""
-
-
-def _p_value(p: float) -> str:
-    """``p = 0.012``, ``p < 0.001``."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.01 else f"p = {p:.3f}"

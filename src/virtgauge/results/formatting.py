@@ -82,7 +82,7 @@ def share(value: float | None) -> str:
 
 def p_value(p: float) -> str:
     """``p = 0.012``, ``p < 0.001``."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.01 else f"p = {p:.3f}"
 
 
 def amount(value: float) -> str:
