@@ -25,6 +25,7 @@ from virtgauge.results.quantities import DURATION, significant
 
 _Made = TypeVar("_Made")
 _RESAMPLES = 10_000  # so many, for the interval of one of many lines ends where one of a thousand does
+AS_IS = "as-is"  # Flushes that take as long as the disk takes
 LIMITED = "what it was measured with may be what limits it"
 
 
@@ -45,7 +46,7 @@ class Figure:
     label: str = ""
     emulated: bool = False  # it shows that the method works, and decides nothing
     machine: str = ""  # the computer that it was measured on; empty of a paper's
-    disk: str = ""  # what the run made its flushes cost, where it waited for them
+    disk: str = ""  # what the run made its flushes cost, or :data:`AS_IS`, where it waited for them
     may_be_higher: str = ""  # why it is at least so much; empty where it is what it is
     # the values of the A/A arm and of the reference in the same cell; empty where there are none
     identical: tuple[Mapping[int, float], Mapping[int, float]] = ({}, {})
@@ -356,12 +357,21 @@ def _number(level: Level | None) -> float:
 
 
 def incomparable(figures: Collection[Figure]) -> str:
-    """Why figures together say nothing of platforms; empty where all are of one computer, and of disks set alike."""
+    """Why figures together say nothing of platforms; empty where they do.
+
+    They are of one computer; and where writes waited for a disk that the run made, of one arm and one such disk: made
+    alike for two arms, it decides as much as made to differ.
+    """
     machines = dict.fromkeys(one.machine for one in figures)
     if len(machines) > 1:
         return f"measured on different computers ({'; '.join(machines)})"
-    disks = dict.fromkeys(one.disk for one in figures if one.disk)
-    return f"their flushes were made to differ ({'; '.join(disks)})" if len(disks) > 1 else ""
+    waiting = [one for one in figures if one.disk]
+    disks = dict.fromkeys(one.disk for one in waiting)
+    if len(disks) > 1:
+        return f"their flushes were made to differ ({'; '.join(disks)})"
+    if disks.keys() - {AS_IS} and len({one.arm for one in waiting}) > 1:
+        return f"their flushes were made alike ({'; '.join(disks)})"
+    return ""
 
 
 def grouped(figures: Iterable[Figure], key: Callable[[Figure], object]) -> list[list[Figure]]:

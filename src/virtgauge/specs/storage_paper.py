@@ -4,8 +4,9 @@ The paper's physical server is this run's reference; its virtual one a virtual m
 virtualization before an emulated one, then the one with most of the paper's databases, and a container only for want of
 either.  The paper had its disk turn at 7200 rpm under the physical server and supposes that the virtual machine monitor
 cached: so beside its tables a rotational flush profile stands for the first and one that is quicker for the second,
-where a run has them.  Its conclusions are tested on the rotational one throughout, wherever it is known: figures on
-disks that were made to differ decide nothing together, as the disks would be what decides.
+where a run has them.  Its conclusions are tested on the rotational one throughout, wherever it is known.  Of the two
+servers no writes decide that waited for disks of the run's making, whether these differ or not: they would be what
+decides.
 
 A server of one processor decides nothing about many clients: it has nowhere to serve a second one.
 
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.storage import Explanation, Limit, durability_share, flush_limit_per_s, spread
-from virtgauge.claims.figures import LIMITED, Figure, Figures
+from virtgauge.claims.figures import AS_IS, LIMITED, Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
@@ -476,7 +477,7 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
     def figure(measure: str, cell: Cell, **more: Level) -> Iterator[Figure]:
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
         waits = paper.operation == "write" and stand.is_of(cell, arm.name, paper.database, LEVELS[-1])
-        disk = context.level(cell, "flushes").replace(AS_CONFIGURED, "as-is") if waits else ""
+        disk = context.level(cell, "flushes").replace(AS_CONFIGURED, AS_IS) if waits else ""
         own, limited = functools.partial(rates, context, cell), insights.client_limited(context, cell, arm.name)
         # Beside a server that is there already no null server runs: another's of this run may have told the limit.
         unknown = stand.existing(cell, arm.name) and not context.values("client_limit", cell, arm.name)
