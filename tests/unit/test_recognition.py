@@ -15,7 +15,7 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.platforms import create
 from virtgauge.platforms.base import Emulation, Guest, Platform, Recognition, hypervisor_told
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
-from virtgauge.specs.storage_paper import stands
+from virtgauge.specs.storage_stand import stands
 from virtgauge.specs.timing_paper import paper_platform
 from virtgauge.suites.testbed import Stage
 
