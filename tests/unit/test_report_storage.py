@@ -327,13 +327,36 @@ def test_a_server_that_was_there_already_stands_for_its_product(
     """Its reads whatever its settings are, its writes at the level that these are known to amount to."""
     arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
     single: dict[str, Any] = {"clients": (1,), "operations": ("single-write", "single-read")}
-    designs = [Design(arm="host", **single), Design(arm="kvm", levels=("flushed",), existing=told, **single)]
+    of_host = Design(arm="host", levels=("flushed",), existing={"level": "flushed"}, **single)
+    designs = [of_host, Design(arm="kvm", levels=("flushed",), existing=told, **single)]
     found = report.build(storage_ledger(tmp_path / "run", arms, designs, truths=QUICK_CLIENT)).suite("storage")
     claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
     faster = claims["single-write-postgresql-virtual-faster"]
     assert faster.verdict is writes
     assert said in faster.evidence[0].text
     assert (claims["single-read-affected-equally"].verdict is not Verdict.UNTESTABLE) is reads
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_of_two_platforms_a_server_that_was_there_already_is_compared_with_its_like_alone(
+    tmp_path: Path, both: bool
+) -> None:
+    """The run’s own has another version, other settings and another path to its client, which are no virtualization."""
+    arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
+    single: dict[str, Any] = {"clients": (1,), "operations": ("single-write", "single-read")}
+    there: dict[str, Any] = {"levels": ("flushed",), "existing": {"level": "flushed"}, **single}
+    designs = [
+        Design(arm="host", **single),
+        Design(arm="kvm", **there),
+        *([Design(arm="host", **there)] if both else []),
+    ]
+    found = report.build(storage_ledger(tmp_path / "run", arms, designs, truths=QUICK_CLIENT)).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
+    said = "one server was there already, with another version, settings and path to its client"
+    for name in ("single-write-postgresql-virtual-faster", "single-read-affected-equally"):
+        assert (claims[name].verdict is Verdict.UNTESTABLE) is not both, name
+        assert any(said in one.text for one in claims[name].evidence) is not both, name
+    assert claims["single-read-order"].verdict is not Verdict.UNTESTABLE, "of databases on one platform"
 
 
 def test_what_the_client_reaches_beside_a_server_that_was_there_already_may_be_what_limits_it(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Figure:
     label: str = ""
     emulated: bool = False  # it shows that the method works, and decides nothing
     machine: str = ""  # the computer that it was measured on; empty of a paper's
+    existing: bool = False  # of a server that was there already, with its own version, settings and path to its client
     disk: str = ""  # what the run made its flushes cost, or :data:`AS_IS`, where it waited for them
     may_be_higher: str = ""  # why it is at least so much; empty where it is what it is
     # the values of the A/A arm and of the reference in the same cell; empty where there are none
@@ -359,12 +360,15 @@ def _number(level: Level | None) -> float:
 def incomparable(figures: Collection[Figure]) -> str:
     """Why figures together say nothing of platforms; empty where they do.
 
-    They are of one computer; and where writes waited for a disk that the run made, of one arm and one such disk: made
-    alike for two arms, it decides as much as made to differ.
+    They are of one computer; of several arms, of servers that the run set up alike or that were all there already; and
+    where writes waited for a disk that the run made, of one arm and one such disk: made alike for two arms, it decides
+    as much as made to differ.
     """
     machines = dict.fromkeys(one.machine for one in figures)
     if len(machines) > 1:
         return f"measured on different computers ({'; '.join(machines)})"
+    if len({one.arm for one in figures}) > 1 and len({one.existing for one in figures}) > 1:
+        return "one server was there already, with another version, settings and path to its client"
     waiting = [one for one in figures if one.disk]
     disks = dict.fromkeys(one.disk for one in waiting)
     if len(disks) > 1:

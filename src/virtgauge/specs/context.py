@@ -183,13 +183,14 @@ class Context:
         *,
         facts: Mapping[str, Level] | None = None,
         label: str = "",
+        existing: bool = False,
         disk: str = "",
         may_be_higher: str = "",
     ) -> Iterator[Figure]:
         """An arm's figure in the terms of the suite's claims; none where nothing was measured.
 
         Values, in the unit of the claims' measure, are an arm's by block; the identical arms' are asked for, too.
-        ``facts``, ``label``, ``disk`` and ``may_be_higher`` are fields of :class:`Figure`.
+        ``facts`` and the rest are fields of :class:`Figure`.
         """
         own, aa, reference = map(values, (arm.name, self.table.aa, self.table.reference))
         if own:
@@ -204,6 +205,7 @@ class Context:
                 label=label,
                 emulated=arm.emulated,
                 machine=self.table.processor(arm.name),
+                existing=existing,
                 disk=disk,
                 may_be_higher=may_be_higher,
                 # what identical arms differ by is of the reference's computer

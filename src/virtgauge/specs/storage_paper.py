@@ -321,9 +321,10 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         disk = context.level(cell, "flushes").replace(AS_CONFIGURED, AS_IS) if waits else ""
         own, limited = functools.partial(rates, context, cell), insights.client_limited(context, cell, arm.name)
         # Beside a server that is there already no null server runs: another's of this run may have told the limit.
-        unknown = stand.existing(cell, arm.name) and not context.values("client_limit", cell, arm.name)
-        higher = LIMITED if limited or unknown else ""
-        return context.claim_figure(measure, levels | more, own, arm, disk=disk, may_be_higher=higher)
+        existing = bool(stand.existing(cell, arm.name))
+        unknown = existing and not context.values("client_limit", cell, arm.name)
+        higher, all_levels = LIMITED if limited or unknown else "", levels | more
+        return context.claim_figure(measure, all_levels, own, arm, existing=existing, disk=disk, may_be_higher=higher)
 
     if paper.server in stand.of_one_processor and paper.many_clients:
         return

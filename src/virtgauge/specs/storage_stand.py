@@ -66,11 +66,16 @@ class Stand:
 
         A read finds the same rows whatever the level, so one at any level will do.  A long statement is preferred where
         there is one: it is what the paper wrote PostgreSQL's many values with.  ``replayed``: to stand beside the
-        paper's figure, whose virtual machine may have acknowledged flushes early.
+        paper's figure, whose virtual machine may have acknowledged flushes early; else to be compared, a physical
+        server that was there already with a virtual one that was.
         """
         if paper.server not in self.arms:
             return None
         context, arm = self._context, self.arms[paper.server][0].name
+        beside_existing = False
+        if not replayed and paper.server == "physical" and "virtual" in self.arms:
+            virtual = self.cell(paper.model_copy(update={"server": "virtual"}), level, replayed=False)
+            beside_existing = virtual is not None and bool(self.existing(virtual, self.arms["virtual"][0].name))
         wanted, any_level = level or PAPER_LEVELS[paper.database], paper.operation == "read" and level is None
         fitting = [
             cell
@@ -83,6 +88,7 @@ class Stand:
         return min(
             fitting,
             key=lambda cell: (
+                beside_existing and not self.existing(cell, arm),
                 context.level(cell, "durability") != wanted,
                 context.level(cell, "write_mode") != "values",
                 _device_rank(context.level(cell, "flushes"), quick_first=replayed and paper.server == "virtual"),
