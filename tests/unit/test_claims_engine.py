@@ -422,6 +422,31 @@ def test_a_part_decides_of_any_or_most_only_what_the_rest_cannot_turn(
     assert any(one.agrees is None and one.needs == 0 for one in found.evidence) is (expected is UNDECIDED)
 
 
+@pytest.mark.parametrize(
+    ("which", "values", "emulated", "expected"),
+    [
+        ("any", (100, 200), 1, CONFIRMED),
+        ("any", (150, 200), 1, UNTESTABLE),
+        ("any", (110, 200), 1, UNDECIDED),
+        ("most", (95, 100, 105), 3, UNTESTABLE),
+        ("most", (150, 200, 300), 3, CONTRADICTED),
+        ("any", (), 2, UNTESTABLE),
+    ],
+)
+def test_a_figure_that_no_repetition_decides_is_as_none_of_any_or_most(
+    which: str, values: Sequence[float], emulated: int, expected: Verdict
+) -> None:
+    figures = [figure(value, load=str(value)) for value in values]
+    figures += [dataclasses.replace(figure(1, load=f"{n}"), emulated=True) for n in range(emulated)]
+    found = heard({**BOUND, "which": which}, figures)
+    assert found.verdict is expected
+    assert not any("emulated" in one.text and one.measured for one in found.evidence), "neither lowest nor highest"
+    assert any(one.agrees is None and one.needs == 0 for one in found.evidence) is (expected is UNDECIDED)
+    limited = [dataclasses.replace(one, emulated=False, may_be_higher=LIMITED * one.emulated) for one in figures]
+    undecided = heard({**BOUND, "which": which}, limited)
+    assert any(one.agrees is None and one.needs == 0 for one in undecided.evidence) is (expected is UNDECIDED)
+
+
 def test_a_place_that_either_side_lacks_is_lacked_once() -> None:
     needed = {"load": ("idle", "busy", "full")}
     figures = [figure(value, load="idle", platform=name) for name, value in (("vm", 200), ("host", 100))]

@@ -272,6 +272,8 @@ def test_writes_that_wait_for_a_disk_of_the_runs_making_decide_nothing_of_two_se
     wins, order = claims["single-write-physical-wins"], claims["single-write-order"]
     assert wins.verdict is Verdict.CONFIRMED, "at their levels MongoDB and Cassandra wait for no flush"
     assert order.verdict is Verdict.CONFIRMED, "of each server by itself"
+    somewhere = claims["virtual-sometimes-higher"]  # each client's other cells are lower, and many clients lack
+    assert somewhere.verdict is Verdict.UNTESTABLE, somewhere.evidence
 
 
 def test_what_a_server_gains_by_clients_is_found_on_one_disk(tmp_path: Path) -> None:

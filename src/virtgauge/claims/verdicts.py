@@ -292,19 +292,24 @@ def quantified(judged: Sequence[Judged], which: str, absent: int = 0) -> Iterato
     if not known:
         yield from (Evidence.none(one.evidence.text) for one in judged[:1])
         return
-    possible = agreeing + open_ones
+    # Those that no repetition decides are as good as absent.
+    stuck = [one.evidence for one in known if one.evidence.agrees is None and math.isinf(one.evidence.needs)]
+    possible, lacking = agreeing + open_ones - len(stuck), absent + len(stuck)
     if which == "any":
         surely = 2 * agreeing > len(known) or any(one.sure and one.evidence.agrees for one in known)
-        agrees = True if surely else None if possible + absent else False
-        may_decide = bool(possible or not absent)
+        agrees = True if surely else None if possible + lacking else False
+        may_decide = bool(possible or not lacking)
     else:
         half = (len(known) + absent) / 2
-        agrees = True if agreeing > half else False if possible + absent <= half else None
-        may_decide = possible > half or agreeing + absent <= half
+        agrees = True if agreeing > half else False if possible + lacking <= half else None
+        may_decide = possible > half or agreeing + lacking <= half
     text = f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided"
     needs = 0 if may_decide else math.inf
     yield Evidence(text + f", {absent} not measured" * bool(absent), agrees, needs=needs)
+    if agrees is None and not may_decide:
+        yield from stuck
     # The two that are furthest apart; they decide nothing by themselves.
-    for name, one in {"lowest": known[0], "highest": known[-1]}.items():
+    shown = [one for one in known if one.evidence.measured or math.isfinite(one.evidence.needs)] or known
+    for name, one in {"lowest": shown[0], "highest": shown[-1]}.items():
         said, most = f"{name}: {one.evidence.text}", max(needs, one.evidence.needs)
         yield dataclasses.replace(one.evidence, text=said, agrees=agrees, needs=most, likely=None)
