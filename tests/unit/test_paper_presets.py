@@ -73,6 +73,18 @@ def test_a_server_of_one_processor_has_all_databases_and_one_client() -> None:
     assert own == [one for one in others if one["clients"] == "1"], "of which each cell has its physical server"
 
 
+@pytest.mark.parametrize("platform", ["host", "qemu-microvm", "uml"])
+def test_the_afternoons_design_of_storage_has_all_that_the_short_form_has_and_nothing_that_decides_nothing(
+    platform: str,
+) -> None:
+    short, longer = (
+        [cell.factors for cell in check_plan(*load_plan(name)).cells_of(platform)]
+        for name in ("paper:storage", "storage-2012")
+    )
+    assert not [one for one in short if one not in longer]
+    assert ({one["clients"] for one in longer} == {"1"}) is (platform == "uml"), "of one processor"
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_replay_can_decide_at_the_confidence_it_asks_for(name: str) -> None:
     plan, _ = load_plan(name)
