@@ -146,14 +146,9 @@ class Run:
 
 
 def _held(table: ResultTable) -> list[Measure]:
-    """The measures that any trial of a run could have by its probe, in the order of the catalogue."""
-    tried = {(cell.suite, cell.probe) for cell in table.trials.cells}
-    return [
-        one
-        for named in MEASURES.values()
-        for one in named.values()
-        if any((one.suite, probe) in tried for probe in one.probes)
-    ]
+    """The measures that any trial of a run may have, in the order of the catalogue."""
+    cells = table.trials.cells
+    return [one for named in MEASURES.values() for one in named.values() if any(map(one.fits, cells))]
 
 
 def _fields(record: type, left_out: Collection[str] = ()) -> list[pa.Field]:
