@@ -395,6 +395,17 @@ def test_headlines_rank_no_emulated_platform(usual: report.Report) -> None:
     assert "host-aa" not in by_arm
 
 
+def test_a_platform_that_shares_no_cell_with_the_reference_is_not_called_without_figures(tmp_path: Path) -> None:
+    own = [
+        Design(("postgresql",), ("flushed",), operations=("single-read",), clients=(1,), arm="host"),
+        Design(("mongodb",), ("none",), operations=("single-write",), clients=(1,), arm="runc"),
+    ]
+    arms = [storage_arms()[0], storage_arms()[2]]
+    headlines = report.build(storage_ledger(tmp_path / "run", arms, own, blocks=2)).suite("storage").headlines
+    assert {one.arm: one.tone for one in headlines} == {"host": Tone.REFERENCE, "runc": Tone.MISSING}
+    assert "none in the cells that this line is about" in headlines[-1].text
+
+
 def test_results_that_do_not_count_leave_reasons_and_no_figures(tmp_path: Path) -> None:
     flags = [Flag("wrong-answer", "3 reads brought other readings")]
     built = report.build(storage_ledger(tmp_path / "run", designs=[Design(**SMALL)], blocks=2, flags=flags))

@@ -319,6 +319,10 @@ def _said(context: Context, arm: ArmRecord, against: str, spec: HeadlineSpec) ->
     if not measured:
         for name, cell in [*chosen, *((name, cell) for cell in context.cells for name in spec.says)]:
             measure = context.spec.measure(name)
+            if context.table.has(measure, cell, arm.name):
+                return Said(
+                    "none in the cells that this line is about; the tables have what was measured", Tone.MISSING
+                )
             if context.table.tried(cell, arm.name) and cell.probe in measure.probes:
                 return Said(context.table.missing_reason(measure, cell, arm.name), Tone.MISSING)
         tried = any(context.table.tried(cell, arm.name) for cell in context.cells)
