@@ -91,6 +91,23 @@ def test_latencies_are_compared_at_the_same_load(
     assert any(said in one.text for one in found.evidence)
 
 
+def test_latency_near_a_throughput_of_few_frames_decides_nothing_at_a_rate_either(tmp_path: Path) -> None:
+    """Emulated interfaces seem to carry 48 Mbit/s, and are slow at 40, which may be beyond what they carry."""
+    arms = paper_arms()
+    for place, model, mbps in ((1, "virtio", 60.0), (2, "e1000", 48.0)):
+        by_load = {at: 150.0 if place == 1 else 80.0 if at <= 75 else 4000.0 for at in (*NEAR, 75.0)}
+        truth = {"mbps": lambda j, s, mbps=mbps: mbps, "latency_us": lambda j, s, by_load=by_load: by_load[100.0]}
+        arms[place] = virtual_machine(model, model, by_load=by_load, **truth)
+    for few, agree in ((False, {True, False}), (True, {True})):
+        ledger = forwarding_ledger(tmp_path / f"run-{few}", blocks=0)
+        for block, arm in itertools.product(range(6), arms):
+            lost = [11] if few and arm.record.name == "e1000" else []
+            add_result(ledger, arm.record, "k=12", 64, block, result(arm, 12, 64, 1 + block / 1000, few_frames=lost))
+        found = claims_in(ledger)["emulated-is-quicker-at-low-load"]
+        assert {one.agrees for one in found.evidence} >= agree
+        assert (False in {one.agrees for one in found.evidence}) is not few, found.evidence
+
+
 def test_latency_at_parts_of_the_testers_limit_decides_nothing(tmp_path: Path) -> None:
     for name, verdict in (("generator-limited", Verdict.UNDECIDED), ("medium-limited", Verdict.CONTRADICTED)):
         found = claims_of(tmp_path / name, flags=[Flag(name, "", fatal=False)])["latencies-are-comparable"]

@@ -264,6 +264,25 @@ def test_repetitions_of_which_the_counter_was_refused_are_left_out(tmp_path: Pat
     assert "Idle System: 1 of 6 repetitions left out: " in ranked.note
 
 
+def test_repetitions_of_the_long_sleep_that_are_left_out_have_its_reason(tmp_path: Path) -> None:
+    """Those of 10 ms are sound; of 0.7 s the counter was refused in two."""
+
+    def of_length(trial: TrialRecord, target_ns: int, refused: Collection[tuple[str, int]] = ()) -> TrialRecord:
+        if trial.factors["function"] != "highpertimer":
+            return trial
+        levels, key = trial.factors | {"target_ns": str(target_ns)}, trial.key.replace("=100000", f"={target_ns}")
+        flags = (REFUSED,) if (trial.arm, trial.block) in refused else ()
+        return dataclasses.replace(trial, factors=levels, key=key, result={"cpu_ns_per_sleep": 4e6}, flags=flags)
+
+    usual = timing_replay(tmp_path / "run", arms=replay_arms(KVM))
+    ledger = put_together(tmp_path / "both", [usual], change=lambda one: of_length(one, 10_000_000))
+    for one in (one for one in usual.trials() if one.factors["function"] == "highpertimer"):
+        long = of_length(dataclasses.replace(one, guest_id=None), 700_000_000, {("kvm", 0), ("kvm", 1)})
+        ledger.add_trial(long, usual.histograms_of(one.trial_id), {})
+    note = claims_of(report.build(ledger), "timing")["hptsleep-cpu-share"].run[0].checked.note
+    assert "HPTSleep on QEMU q35 (kvm), Idle System: 2 of 6 repetitions left out: its counter" in note
+
+
 @pytest.mark.parametrize(("target_ns", "cpu_ns"), [(10_000_000, 9.98e6), (1_000_000, None)])
 def test_hptsleep_that_only_spins_decides_nothing(tmp_path: Path, target_ns: int, cpu_ns: float | None) -> None:
     found = of_hptsleep(tmp_path, target_ns, cpu_ns)

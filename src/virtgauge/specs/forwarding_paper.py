@@ -26,7 +26,7 @@ from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load
 
 _INTERFACES: dict[str, insights.Interfaces] = {"full emulation": "emulated", "virtio": "paravirtual"}
 _QUANTITIES = {"us": DURATION, "Mbit/s": BIT_RATE, "ratio": RATIO}
-_Curve = Callable[[Cell, str], Mapping[int, Sequence[tuple[float, float]]]]
+_Curve = Callable[[Cell, float, str], Mapping[int, Sequence[tuple[float, float]]]]
 _NEAR = 0.1  # A load of ours within a tenth of the paper's is taken for it
 _SAME_MBPS = (5.0, 10.0, 20.0, 40.0)  # Loads at which latencies of platforms of other throughputs are compared
 _APART = 1.5
@@ -363,28 +363,32 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord, curve: _Curve) -> Ite
         near = facts | {"judged": told.enough_frames or percent <= _FAR_BELOW}
         yield from figure("latency_us", {**levels, "load": percent}, values, facts=near, may_be_higher=limited)
     for mbps in _SAME_MBPS:
-        values = functools.partial(_at_rate, curve, cell, mbps)
-        yield from figure("latency_at_rate_us", {**levels, "at_mbps": mbps}, values)
+        at: dict[str, Level] = {**levels, "at_mbps": mbps}
+        at_rate = functools.partial(_at_rate, curve, cell, mbps)
+        for judged in {True, told.enough_frames}:  # What decides nothing is there all the same, and is the reason
+            most = _FAR_BELOW if judged and not told.enough_frames else 100
+            some = functools.partial(at_rate, most)
+            yield from figure("latency_at_rate_us", at, some, facts=facts | {"judged": judged})
 
 
 def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: str) -> dict[int, float]:
     return {block: factor * value for block, value in context.table.values(measure, cell, arm).items()}
 
 
-def _curve(context: Context, cell: Cell, arm: str) -> dict[int, list[tuple[float, float]]]:
-    """By block the loads (Mbit/s) up to the throughput, ascending, with L_tot (µs) at each."""
+def _curve(context: Context, cell: Cell, most: float, arm: str) -> dict[int, list[tuple[float, float]]]:
+    """By block the loads (Mbit/s) up to a share (%) of the throughput, ascending, with L_tot (µs) at each."""
     found: dict[int, list[tuple[float, float]]] = {}
-    for entry in (at_load(percent) for percent in loads(context, [cell]) if percent <= 100):
+    for entry in (at_load(percent) for percent in loads(context, [cell]) if percent <= most):
         offered = _scaled(context, entry["offered"], cell, 1e-6, arm)
         for block, latency in _scaled(context, entry["latency"], cell, 1e-3, arm).items():
             found.setdefault(block, []).append((offered[block], latency))
     return {block: sorted(points) for block, points in found.items()}
 
 
-def _at_rate(curve: _Curve, cell: Cell, mbps: float, arm: str) -> dict[int, float]:
+def _at_rate(curve: _Curve, cell: Cell, mbps: float, most: float, arm: str) -> dict[int, float]:
     """L_tot in µs at a load, by block: between the loads beside it that were measured, in logarithms."""
     between: dict[int, float] = {}
-    for block, points in curve(cell, arm).items():
+    for block, points in curve(cell, most, arm).items():
         for (low, one), (high, other) in itertools.pairwise(points):
             if low <= mbps <= high <= _APART * low * (1 + 1e-9):
                 part = math.log(mbps / low) / math.log(high / low)

@@ -172,7 +172,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             )
             kept, every = len(of(name)), len(everything(name))
             if kept < every:
-                why = _unfit(context, cells[place], name)[0]
+                why = _unfit(context, (longest if measure == _CPU_SHARE else cells)[place], name)[0]
                 lost = f", {load}: {every - kept} of {every} repetitions left out" if kept else " decides nothing"
                 gap = context.claim_figure(measure, levels, everything, arm, facts=facts)
                 gaps.setdefault(f"HPTSleep on {arm.label}{lost}: {why}", []).extend(gap)
