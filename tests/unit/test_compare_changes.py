@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -122,7 +123,7 @@ def test_a_ratio_that_was_zero_is_compared_by_its_difference_and_not_told_as_a_f
     guest, host = of(found, 1), of(found, 0)
     assert (guest.own.finding, guest.own.ratio.point) == (Finding.BETTER, None)
     assert guest.own.difference.point == pytest.approx(0.6, abs=0.02)
-    assert "×" not in size_text(guest.own.difference, work.quantity)
+    assert re.fullmatch(r"\+0\.\d+ \(0\.\d+ to 0\.\d+\)", size_text(guest.own.difference, work.quantity))
     assert (host.own.difference, host.own.ratio.unit) == (None, "ratio")  # A ratio of ratios says it all
 
 

@@ -96,6 +96,19 @@ def test_repetitions_without_a_valid_one_of_what_a_figure_is_relative_to_are_not
     assert (found.outcome, found.cells[0].estimate.n) == (Outcome.PASS, 14)
 
 
+def test_guests_that_fail_in_what_a_figure_is_relative_to_are_silent(tmp_path: Path) -> None:
+    requirement = required("work_beside_load", load="integer", policy=POLICY)
+    isolation_ledger(tmp_path / "run", [HOST, AA, RUNC], blocks=20).close()
+    unloaded = "json_extract(factors, '$.load') = 'none'"
+    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as written:
+        written.execute(f"UPDATE trials SET status = 'failed' WHERE arm = 'runc' AND block < 12 AND {unloaded}")
+    table = ResultTable.open(tmp_path / "run")
+    (found,) = Judge([requirement], table, any_time_valid=True).verdicts()
+    table.ledger.close()
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "12 of 20 repetitions have no such figure, and 12 of them failed" in found.reason
+
+
 def test_a_guest_that_does_nothing_beside_a_load_fails_what_bounds_its_work(tmp_path: Path) -> None:
     with isolation_ledger(
         tmp_path / "run",

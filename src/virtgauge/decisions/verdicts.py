@@ -213,7 +213,9 @@ class Judge:
             return f"trials begun in vain: {len(lost)}, and what happened then is not known ({lost[-1]})", True
         measure, table = requirement.measure, self._table
         valid = set(_of_host(table.numbers(cell, arm), host))
-        failed = _of_host(table.endings.failed(cell, arm), host)
+        own = [(cell, arm), *(place for place in table.bases(measure, cell, arm) if place[1] == arm)]
+        # A guest that fails in what a figure is relative to tells as much of its platform as one that fails here.
+        failed = {block: how for place in own for block, how in _of_host(table.endings.failed(*place), host).items()}
         for one in [arm, table.reference] if requirement.relative else [arm]:
             for place in [(cell, one), *table.bases(measure, cell, one)]:
                 valid &= table.numbers(*place).keys()

@@ -126,8 +126,11 @@ def size_text(size: Estimate, quantity: Quantity) -> str:
     """How large a change is: a ratio, or a difference of that quantity; with its interval where it has one."""
     if size.point is None or size.unit == "ratio":
         return ratio_with_interval(size)
-    signed = f"{'+' if size.point > 0 else ''}{quantity.text(size.point)}"
-    return f"{signed} ({quantity.text(size.low)} to {quantity.text(size.high)})" if size.has_interval else signed
+    text = significant if quantity is RATIO else quantity.text  # "0.6 ratio" would be read as one
+    signed = f"{'+' if size.point > 0 else ''}{text(size.point)}"
+    if size.low is None or size.high is None:
+        return signed
+    return f"{signed} ({text(size.low)} to {text(size.high)})"
 
 
 def even_chance(found: Resolution, unit: str = "ratio") -> str:
