@@ -357,6 +357,14 @@ OVER_PLATFORMS: list[dict[str, Any]] = [
         "to": {"platform": "a"},
         "at_most": 1.5,
     },
+    {
+        "relation": "equivalence",
+        "measure": "cost",
+        "across": "platform",
+        "of": {"load": "busy"},
+        "to": {"load": "idle"},
+        "at_most": 1.5,
+    },
     {"relation": "significance", "factors": ("platform",), "significant": ("cost",)},
 ]
 

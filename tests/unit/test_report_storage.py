@@ -339,23 +339,30 @@ def test_a_server_that_was_there_already_stands_for_its_product(
     assert (claims["single-read-affected-equally"].verdict is not Verdict.UNTESTABLE) is reads
 
 
+@pytest.mark.parametrize("own", [(), ("mongodb", "cassandra")])
 @pytest.mark.parametrize("both", [False, True])
 def test_of_two_platforms_a_server_that_was_there_already_is_compared_with_its_like_alone(
-    tmp_path: Path, both: bool
+    tmp_path: Path, both: bool, own: tuple[str, ...]
 ) -> None:
-    """The run’s own has another version, other settings and another path to its client, which are no virtualization."""
+    """The run’s own has another version, other settings and another path to its client, which are no virtualization.
+
+    Where each database is beside its like, what they change by is compared, though one was there and another was not.
+    """
     arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
-    single: dict[str, Any] = {"clients": (1,), "operations": ("single-write", "single-read")}
-    there: dict[str, Any] = {"levels": ("flushed",), "existing": {"level": "flushed"}, **single}
-    designs = [
-        Design(arm="host", **single),
-        Design(arm="kvm", **there),
-        *([Design(arm="host", **there)] if both else []),
-    ]
+    alike: dict[str, Any] = {"clients": (1,), "operations": ("single-write", "single-read", "multi-write")}
+    there = Design(
+        [database for database in Design.databases if database not in own],
+        levels=("flushed",),
+        existing={"level": "flushed"},
+        **alike,
+    )
+    designs = [Design(arm="host", **alike), dataclasses.replace(there, arm="kvm"), Design(own, arm="kvm", **alike)]
+    designs += [dataclasses.replace(there, arm="host")] if both else []
     found = report.build(storage_ledger(tmp_path / "run", arms, designs, truths=QUICK_CLIENT)).suite("storage")
     claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
     said = "one server was there already, with another version, settings and path to its client"
-    for name in ("single-write-postgresql-virtual-faster", "single-read-affected-equally"):
+    of_databases = ("single-read-affected-equally", *(("multi-write-cassandra-more-affected",) if own else ()))
+    for name in ("single-write-postgresql-virtual-faster", *of_databases):
         assert (claims[name].verdict is Verdict.UNTESTABLE) is not both, name
         assert any(said in one.text for one in claims[name].evidence) is not both, name
     assert claims["single-read-order"].verdict is not Verdict.UNTESTABLE, "of databases on one platform"

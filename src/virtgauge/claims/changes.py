@@ -24,17 +24,18 @@ from virtgauge.claims.figures import (
 from virtgauge.claims.model import Level
 from virtgauge.claims.verdicts import Evidence, Judged, evidence_of
 
-Group = tuple[str, Callable[[int], bool | None], Iterable[Figure]]
-"""In words; what it says with the confidence for so many groups; and its figures."""
+Group = tuple[str, Callable[[int], bool | None], Iterable[Iterable[Figure]]]
+"""In words; what it says with the confidence for so many groups; and figures that have to be comparable."""
 
 
 def _each(groups: Sequence[Group], figures: Figures) -> Iterator[Evidence]:
     """Every group must agree."""
     judged = []
-    for text, decides, used in groups:
+    for text, decides, beside in groups:
         agrees = decides(1)
         sure = decides(len(groups)) if agrees is False else agrees
-        judged.append(Judged(0.0, evidence_of(text, agrees, figures, *used), sure))
+        found = (evidence_of(text, agrees, figures, *used) for used in beside)
+        judged.append(Judged(0.0, min(found, key=lambda one: (one.measured, -one.needs)), sure))
     yield from verdicts.quantified(judged, "each")
 
 
@@ -57,6 +58,14 @@ def _changes(test: model.Equivalence | model.Change, figures: Figures) -> list[C
     return [found for found in cells.values() if len(wanted) > 1 and wanted <= set(found)]
 
 
+def _beside(found: Changes) -> list[Iterable[Figure]]:
+    """What has to be comparable: the figures of each change, those that all of them begin with, and all end with.
+
+    Not all together: one database may have been there already on both platforms, and another on neither.
+    """
+    return [*found.values(), *zip(*found.values(), strict=True)]
+
+
 def equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence]:
     """Whether all levels of a factor change alike, cell by cell."""
     complete = _changes(test, figures)
@@ -75,7 +84,7 @@ def equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence]
     groups: list[Group] = []
     for found in complete:
         text = figures.listed({level: figures.ratio(*pair) for level, pair in found.items()}, test.across)
-        groups.append((text, functools.partial(decides, found), itertools.chain(*found.values())))
+        groups.append((text, functools.partial(decides, found), _beside(found)))
     yield from _each(groups, figures)
 
 
@@ -103,8 +112,8 @@ def change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
             text += f" over {len(group)} cells"
         elif place := figures.words(group[0][test.level][0], without=("arm", test.across, *test.of)):
             text = f"{place}: {text}"
-        used = (one for found in group for pair in found.values() for one in pair)
-        groups.append((text, functools.partial(decides, group), used))
+        beside = (some for found in group for some in _beside(found))
+        groups.append((text, functools.partial(decides, group), beside))
     yield from _each(groups, figures)
 
 
@@ -139,7 +148,7 @@ def steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
             where = figures.words(sides[0][0][0], without=named)
             sizes = " beside ".join(told(one, "ratio") for one in changes(sides))
             text, used = f"{where}: changed, up or down, by {sizes}", itertools.chain(*sides[0], *sides[1])
-            groups.append((text, functools.partial(decides, sides), used))
+            groups.append((text, functools.partial(decides, sides), [used]))
         yield from _each(groups, figures)
 
 
@@ -251,5 +260,5 @@ def mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
                 f"{' or '.join(sorted(map(str, best(cell))))} at {figures.words(cell[0], only=(test.across,))}"
                 for cell in cells
             ]
-            groups.append((f"{where}: {', '.join(named)}", functools.partial(decides, cells), group))
+            groups.append((f"{where}: {', '.join(named)}", functools.partial(decides, cells), [group]))
     yield from _each(groups, figures)
