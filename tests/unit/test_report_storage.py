@@ -368,6 +368,26 @@ def test_of_two_platforms_a_server_that_was_there_already_is_compared_with_its_l
     assert claims["single-read-order"].verdict is not Verdict.UNTESTABLE, "of databases on one platform"
 
 
+@pytest.mark.parametrize("other", ["kvm", "qemu", "runc"])
+def test_a_server_that_was_there_already_goes_before_the_runs_own_only_beside_a_virtual_machine_that_decides(
+    tmp_path: Path, other: str
+) -> None:
+    """Else the host is judged by what the run set up: here a disk that sixteen clients share, as those there do not."""
+    host, _, runc, _, qemu = storage_arms()
+    arm = next(one for one in (hardware_vm(), qemu, runc) if one.record.name == other)
+    plain: dict[str, Any] = {"databases": ("postgresql",), "operations": ("single-write",)}
+    designs = [
+        Design(levels=("flushed",), arm="host", **plain),
+        Design(levels=("os",), existing={"level": "flushed"}, **plain),
+    ]
+    truths = {"postgresql": dataclasses.replace(TRUTHS["postgresql"], client_limit_per_s=1e6)}
+    found = report.build(storage_ledger(tmp_path / "run", [host, arm], designs, truths=truths)).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
+    told = "; ".join(one.text for one in claims["single-write-postgresql-benefits-more"].evidence)
+    (gain,) = re.findall(r"physical: ([\d.]+)×", told)
+    assert float(gain) == pytest.approx(4.4 if other == "kvm" else 16, rel=0.1)
+
+
 def test_what_the_client_reaches_beside_a_server_that_was_there_already_may_be_what_limits_it(tmp_path: Path) -> None:
     arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
     designs = [Design(databases=("postgresql",), levels=("flushed",), existing={"level": "flushed"}, **SMALL)]

@@ -277,18 +277,12 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 
 def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
     """Writes at a level that all have, or at that which the paper had each at."""
-    # A container is no virtual machine: what the paper says of those is not tested on it.
-    deciding = {
-        server
-        for server, (arm, _) in stand.arms.items()
-        if not arm.emulated and (server == "physical" or arm.is_virtual)
-    }
 
     def missing_reason(measure: str, cells: Cells) -> str:
         server = str(cells.get("server", "physical"))
         if server in stand.arms and stand.arms[server][0].emulated:
             return f"the only {_SERVERS[server]} of this run is {stand.arms[server][0].mark}, which decides nothing"
-        if server not in deciding:
+        if server not in stand.deciding:
             return f"this run has no {_SERVERS[server]} that decides anything"
         if server in stand.of_one_processor and (
             measure == "rate_by_clients" or cells.get("clients") == "many clients"
@@ -305,7 +299,7 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
         at = f" at the level “{level or PAPER_LEVELS.get(database)}”" if "write" in operation else ""
         return f"{', '.join(named)} was not measured{at}{stand.passed_over(server, database, operation, level)}"
 
-    asked = (paper for paper in storage_figures() if paper.server in deciding)
+    asked = (paper for paper in storage_figures() if paper.server in stand.deciding)
     figures = [one for paper in asked for one in _of_cell(context, stand, paper, level)]
     return Figures(claim_file("storage"), figures, context.table.claims_confidence, missing_reason)
 

@@ -61,19 +61,25 @@ class Stand:
         self.many = max((number for number in counts if 1 < number <= MOST_CLIENTS), default=None)
         """How many clients stand for the paper's many; None where no more than one was measured."""
 
+    @functools.cached_property
+    def deciding(self) -> set[str]:
+        """Servers of the paper for which something stands that decides; a container is no virtual machine."""
+        usable = {server: arm for server, (arm, _) in self.arms.items() if not arm.emulated}
+        return {server for server, arm in usable.items() if server == "physical" or arm.is_virtual}
+
     def cell(self, paper: StorageFigure, level: str | None = None, *, replayed: bool = True) -> Cell | None:
         """The result for a cell, at the paper's level or at a given one; None where there is none.
 
         A read finds the same rows whatever the level, so one at any level will do.  A long statement is preferred where
         there is one: it is what the paper wrote PostgreSQL's many values with.  ``replayed``: to stand beside the
         paper's figure, whose virtual machine may have acknowledged flushes early; else to be compared, a physical
-        server that was there already with a virtual one that was.
+        server that was there already with a virtual machine's that was.
         """
         if paper.server not in self.arms:
             return None
         context, arm = self._context, self.arms[paper.server][0].name
         beside_existing = False
-        if not replayed and paper.server == "physical" and "virtual" in self.arms:
+        if not replayed and paper.server == "physical" and "virtual" in self.deciding:
             virtual = self.cell(paper.model_copy(update={"server": "virtual"}), level, replayed=False)
             beside_existing = virtual is not None and bool(self.existing(virtual, self.arms["virtual"][0].name))
         wanted, any_level = level or PAPER_LEVELS[paper.database], paper.operation == "read" and level is None
