@@ -455,6 +455,31 @@ def test_a_figure_that_no_repetition_decides_is_as_none_of_any_or_most(
     assert any(one.agrees is None and one.needs == 0 for one in undecided.evidence) is (expected is UNDECIDED)
 
 
+@pytest.mark.parametrize(
+    ("which", "ratios", "expected"),
+    [
+        ("any", (2.0, 1.2), CONFIRMED),
+        ("any", (1.2,), UNTESTABLE),  # the pair without a ratio is infinitely apart in one repetition
+        ("any", (1.5,), UNDECIDED),
+        ("most", (2.0,), UNTESTABLE),
+        ("most", (2.0, 2.0), CONFIRMED),
+        ("most", (1.2,), CONTRADICTED),
+        ("most", (1.2, 2.0), UNTESTABLE),
+    ],
+)
+def test_a_pair_without_a_ratio_is_as_none_of_any_or_most(
+    which: str, ratios: Sequence[float], expected: Verdict
+) -> None:
+    figures = [figure(100, (*SMALL[1:], 0.0), function="counter", load="zero")]
+    figures += [figure(200, function="call", load="zero")]
+    for load, ratio in zip("abc", ratios, strict=False):
+        noise = LARGE if ratio == 1.5 else SMALL
+        figures += [figure(100, function="counter", load=load), figure(100 * ratio, noise, function="call", load=load)]
+    found = heard({**RATIO, "which": which}, figures)
+    assert found.verdict is expected
+    assert f" of {len(ratios) + 1} cells" in found.evidence[0].text
+
+
 def test_a_place_that_either_side_lacks_is_lacked_once() -> None:
     needed = {"load": ("idle", "busy", "full")}
     figures = [figure(value, load="idle", platform=name) for name, value in (("vm", 200), ("host", 100))]

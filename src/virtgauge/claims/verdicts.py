@@ -275,35 +275,36 @@ def quantified(judged: Sequence[Judged], which: str, absent: int = 0) -> Iterato
 
     ``absent`` more cells have no figure: one of them may be the one of ``any``, and ``most`` is of all.
     """
+    judged = [
+        one if one.point is not None else one._replace(evidence=Evidence.none(one.evidence.text)) for one in judged
+    ]
     known = sorted((one for one in judged if one.point is not None), key=lambda one: one.point or 0.0)
     agreeing, against, open_ones = (
-        sum(one.evidence.agrees is verdict for one in known) for verdict in (True, False, None)
+        sum(one.evidence.agrees is verdict for one in judged) for verdict in (True, False, None)
     )
     if which not in ("most", "any"):
         for one in judged:
-            if one.point is None:
-                yield Evidence.none(one.evidence.text)
-            elif one.evidence.agrees is False and one.sure is not False and 2 * against < len(known):
+            if one.evidence.agrees is False and one.sure is not False and 2 * against < len(known):
                 text = f"{one.evidence.text}; of {len(known)} figures some may lie there by chance"
                 yield dataclasses.replace(one.evidence, text=text, agrees=None, likely=None)
             else:
                 yield one.evidence
         return
     if not known:
-        yield from (Evidence.none(one.evidence.text) for one in judged[:1])
+        yield from (one.evidence for one in judged[:1])
         return
     # Those that no repetition decides are as good as absent.
-    stuck = [one.evidence for one in known if one.evidence.agrees is None and math.isinf(one.evidence.needs)]
+    stuck = [one.evidence for one in judged if one.evidence.agrees is None and math.isinf(one.evidence.needs)]
     possible, lacking = agreeing + open_ones - len(stuck), absent + len(stuck)
     if which == "any":
-        surely = 2 * agreeing > len(known) or any(one.sure and one.evidence.agrees for one in known)
+        surely = 2 * agreeing > len(judged) or any(one.sure and one.evidence.agrees for one in judged)
         agrees = True if surely else None if possible + lacking else False
         may_decide = bool(possible or not lacking)
     else:
-        half = (len(known) + absent) / 2
+        half = (len(judged) + absent) / 2
         agrees = True if agreeing > half else False if possible + lacking <= half else None
         may_decide = possible > half or agreeing + lacking <= half
-    text = f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided"
+    text = f"within the bounds in {agreeing} of {len(judged)} cells, {open_ones} undecided"
     needs = 0 if may_decide else math.inf
     yield Evidence(text + f", {absent} not measured" * bool(absent), agrees, needs=needs)
     if agrees is None and not may_decide:
