@@ -97,9 +97,10 @@ def _hear(test: model.CellTest, figures: Figures, absent: Iterable[_Lacked]) -> 
     known = any(one.measured for one in found)
     complete = of_some and any(one.agrees is not None or math.isfinite(one.needs) for one in found)
     lacking = [] if complete else [Evidence.none(why) for why in dict.fromkeys(one.why for one in lacked)]
-    yield from lacking
-    if known or not lacking:
-        yield from found
+    if lacking and not known:
+        found = []
+    summary = int(of_some)  # the first of what was found, which many reasons would hide
+    yield from (*found[:summary], *lacking, *found[summary:])
 
 
 def _asked(test: model.CellTest | model.Significance) -> Iterator[tuple[str, Cells]]:
