@@ -480,6 +480,34 @@ def test_a_pair_without_a_ratio_is_as_none_of_any_or_most(
     assert f" of {len(ratios) + 1} cells" in found.evidence[0].text
 
 
+@pytest.mark.parametrize(
+    ("of", "which", "expected"),
+    [
+        ({"b": 200, "c": 200}, "most", CONFIRMED),
+        ({"b": 120, "c": 120}, "most", CONTRADICTED),
+        ({"b": 200}, "most", UNTESTABLE),  # that of c may be as often below
+        ({"b": 120}, "most", CONTRADICTED),  # in half of the pairs is not in most
+        ({"b": 120}, "any", UNTESTABLE),
+        ({"b": 200}, "any", CONFIRMED),
+        ({"c": 200}, "each", CONFIRMED),
+    ],
+)
+def test_pairs_of_levels_that_a_test_names_are_lacking_where_one_has_no_figure(
+    of: Mapping[str, float], which: str, expected: Verdict
+) -> None:
+    """b and c with d and e, when idle and busy."""
+    figures = [
+        figure(value, arm=name, platform=name, load=load)
+        for name, value in {**of, "d": 100, "e": 100}.items()
+        for load in ("idle", "busy")
+    ]
+    test = {**RATIO, "of": {"platform": ("b", "c")}, "to": {"platform": ("d", "e")}, "which": which}
+    found = heard(test, figures, of_arms=["platform"])
+    assert found.verdict is expected
+    lacking = len(of) == 1 and which != "each"
+    assert any(one.text.endswith(", 4 not measured") for one in found.evidence) is lacking
+
+
 def test_a_place_that_either_side_lacks_is_lacked_once() -> None:
     needed = {"load": ("idle", "busy", "full")}
     figures = [figure(value, load="idle", platform=name) for name, value in (("vm", 200), ("host", 100))]

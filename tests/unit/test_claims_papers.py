@@ -192,6 +192,14 @@ def test_what_is_so_somewhere_in_a_table_is_not_contradicted_by_a_part_of_it(nam
     assert "the paper prints no figure of this" in [one.text for one in found.evidence]
 
 
+def test_two_of_the_four_platforms_that_a_conclusion_compares_do_not_contradict_what_is_mostly_so() -> None:
+    tables = paper_figures("timing")
+    part = dataclasses.replace(tables, figures=[one for one in tables.figures if one.arm in ("QEMU", "Xen")])
+    (found,) = (judge(one, part) for one in claim_file("timing").claim if one.name == "conclusion-hypervisor-kind")
+    assert found.verdict is Verdict.UNTESTABLE
+    assert sum(one.text.endswith(", 18 not measured") for one in found.evidence) == 2
+
+
 # -- bandwidth and isolation -------------------------------------------------------------------------
 
 PRINTED = {

@@ -81,7 +81,7 @@ class _Lacked(NamedTuple):
 
     why: str
     on_a_platform: bool  # it lacks there what another has
-    place: tuple[Level, ...]  # the needed levels in which figures that are compared agree
+    place: tuple[object, ...]  # the levels in which figures that are compared agree; of a pair, that they name, too
 
 
 def _hear(test: model.CellTest, figures: Figures, absent: Iterable[_Lacked]) -> Iterator[Evidence]:
@@ -114,6 +114,8 @@ def _asked(test: model.CellTest | model.Significance) -> Iterator[tuple[str, Cel
 
 def _absent(test: model.CellTest, figures: Figures) -> Iterator[_Lacked]:
     """The cells that a test needs and that have no figure.  One that names its platforms needs each of them."""
+    if isinstance(test, model.Compared) and test.which != "each":
+        yield from _unpaired(test, figures)
     needed = figures.file.needed
     if not needed:
         return
@@ -140,6 +142,25 @@ def _absent(test: model.CellTest, figures: Figures) -> Iterator[_Lacked]:
             lacked: Cells | None = next((part for part in parts if not figures.select(test.measure, part)), None)
             why = figures.missing_reason(test.measure, lacked or cells | at)
             yield _Lacked(why, lacked is not None, tuple(at[name] for name in at if name not in sides))
+
+
+def _unpaired(test: model.Compared, figures: Figures) -> Iterator[_Lacked]:
+    """The pairs that lack a figure, of the levels of which a side names several, where there are figures of any."""
+    sides = (test.of, test.to)
+    named = [{name: level for name, level in side.items() if isinstance(level, tuple)} for side in sides]
+    there = [figures.select(test.measure, test.cells | side) for side in sides]
+    if not any(named) or not all(there) or {test.of_which, test.to_which} != {"each"}:
+        return
+    place = functools.partial(figures.place, without={*test.of, *test.to}, alike=test.alike)
+    places = {place(one) for one in itertools.chain(*there)}
+    for levels in itertools.product(*(itertools.product(*some.values()) for some in named)):
+        asked = [
+            test.cells | side | dict(zip(some, own, strict=True))
+            for side, some, own in zip(sides, named, levels, strict=True)
+        ]
+        for cells in asked:
+            lacked = places - {place(one) for one in figures.select(test.measure, cells)}
+            yield from (_Lacked(figures.missing_reason(test.measure, cells), False, (at, levels)) for at in lacked)
 
 
 def _bound(test: model.Bound, figures: Figures, absent: int = 0) -> Iterator[Evidence]:
