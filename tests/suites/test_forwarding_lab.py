@@ -35,7 +35,7 @@ async def test_every_guest_forwards_its_flow_and_every_lost_frame_is_found(name,
         assert [flow.sent for flow in low.flows] == [250, 250]
         assert low.lost == 0
         high = await counted.measure(EQUAL, HIGH_PPS, 0.3)
-        calm, crowded = counted.ledgers
+        calm, crowded = counted.accounts
         assert calm.closed
         assert calm.places == {}
         assert crowded.lost == high.lost
@@ -52,7 +52,7 @@ async def test_open_vswitch_alone_is_measured_with_no_guest_between_its_bridges(
         await lab.check()
         counted = await tally(lab)
         await counted.measure(EQUAL, LOW_PPS, 0.5)
-        assert counted.ledgers[0].places == {}, "nothing of it is taken for a flow of the guests"
+        assert counted.accounts[0].places == {}, "nothing of it is taken for a flow of the guests"
 
 
 async def test_a_router_of_the_hosts_kernel_loses_in_its_own_queue_and_is_charged_for_what_it_routes(private_state):
@@ -64,7 +64,7 @@ async def test_a_router_of_the_hosts_kernel_loses_in_its_own_queue_and_is_charge
         used = [(guest.accounting().cpu_ns or 0) - then for guest, then in zip(lab.stage.guests, before, strict=True)]
         assert used[0] > 50e6  # a microsecond for each frame would be 150 ms
         assert used[1] < used[0] / 10
-        assert set(counted.ledgers[0].places) <= {"port in0", "bridge: not taken from tx"}
+        assert set(counted.accounts[0].places) <= {"port in0", "bridge: not taken from tx"}
         assert trial.flows[1].sent == 0
 
 

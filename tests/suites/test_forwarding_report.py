@@ -118,7 +118,7 @@ def test_what_the_tester_limits_is_at_least_that_and_not_shown_to_be_less(tmp_pa
     assert headline.tone is Tone.SAME
 
 
-def test_an_unclosed_ledger_is_counted_and_shown(tmp_path):
+def test_unexplained_losses_are_counted_and_shown(tmp_path):
     hiding = run_of(
         tmp_path / "run",
         simulated("open", forwarding=FAST, seed=1),
