@@ -96,7 +96,7 @@ async def test_a_full_queue_of_a_guest_is_where_its_losses_are(private_state):
         counted = await tally(lab)
         trial = await counted.measure((1.0, 0.0), 300_000, 0.3)
         assert trial.flows[0].lost > 0
-        [ledger] = counted.ledgers
+        [ledger] = counted.accounts
         assert ledger.places.get("port in0", 0) > 0.9 * trial.lost
         assert "port in1" not in ledger.places
 
