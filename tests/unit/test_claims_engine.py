@@ -349,22 +349,13 @@ OVER_PLATFORMS: list[dict[str, Any]] = [
     {"relation": "ratio", "measure": "cost", "of": {"platform": "b"}, "to": {"platform": "a"}, "at_least": 1},
     {"relation": "order", "measure": "cost", "factor": "platform", "descending": ("b", "a")},
     {"relation": "spread", "measure": "cost", "factor": "platform", "at_least": 1.5},
-    {
-        "relation": "equivalence",
-        "measure": "cost",
-        "across": "load",
-        "of": {"platform": "b"},
-        "to": {"platform": "a"},
-        "at_most": 1.5,
-    },
-    {
-        "relation": "equivalence",
-        "measure": "cost",
-        "across": "platform",
-        "of": {"load": "busy"},
-        "to": {"load": "idle"},
-        "at_most": 1.5,
-    },
+    *(
+        {"relation": "equivalence", "measure": "cost", "across": across, "of": of, "to": to, "at_most": 1.5}
+        for across, of, to in (
+            ("load", {"platform": "b"}, {"platform": "a"}),
+            ("platform", {"load": "busy"}, {"load": "idle"}),
+        )
+    ),
     {"relation": "significance", "factors": ("platform",), "significant": ("cost",)},
 ]
 

@@ -12,7 +12,7 @@ from isolation_results import Design, isolation_ledger
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.requirements import BoundRequirement, resolve
-from virtgauge.decisions.verdicts import Judge, needed_for
+from virtgauge.decisions.verdicts import Judge, Verdict, needed_for
 from virtgauge.errors import UsageError
 from virtgauge.plan.requirements import Requirement
 from virtgauge.results.columns import Cell
@@ -84,27 +84,29 @@ def test_what_no_trial_of_a_plan_can_have_is_not_required() -> None:
         required("memory_latency", cells)
 
 
-def test_repetitions_without_a_valid_one_of_what_a_figure_is_relative_to_are_not_silent(tmp_path: Path) -> None:
-    requirement = required("q", load="integer", policy=POLICY)
-    isolation_ledger(tmp_path / "run", [HOST, AA, RUNC], blocks=20).close()
-    free = "json_extract(factors, '$.policy') = 'none' AND json_extract(factors, '$.load') = 'none'"
-    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as written:
-        written.execute(f"UPDATE trials SET status = 'invalid' WHERE arm = 'host' AND block < 6 AND {free}")
-    table = ResultTable.open(tmp_path / "run")
+def judged(folder: Path, requirement: BoundRequirement, status: str, where: str) -> Verdict:
+    """On twenty repetitions, of which some trials ended otherwise."""
+    isolation_ledger(folder, [HOST, AA, RUNC], blocks=20).close()
+    with sqlite3.connect(folder / "ledger.sqlite") as written:
+        written.execute(f"UPDATE trials SET status = '{status}' WHERE {where}")
+    table = ResultTable.open(folder)
     (found,) = Judge([requirement], table, any_time_valid=True).verdicts()
     table.ledger.close()
+    return found
+
+
+UNLOADED = "json_extract(factors, '$.load') = 'none'"
+
+
+def test_repetitions_without_a_valid_one_of_what_a_figure_is_relative_to_are_not_silent(tmp_path: Path) -> None:
+    free = f"arm = 'host' AND block < 6 AND json_extract(factors, '$.policy') = 'none' AND {UNLOADED}"
+    found = judged(tmp_path / "run", required("q", load="integer", policy=POLICY), "invalid", free)
     assert (found.outcome, found.cells[0].estimate.n) == (Outcome.PASS, 14)
 
 
 def test_guests_that_fail_in_what_a_figure_is_relative_to_are_silent(tmp_path: Path) -> None:
     requirement = required("work_beside_load", load="integer", policy=POLICY)
-    isolation_ledger(tmp_path / "run", [HOST, AA, RUNC], blocks=20).close()
-    unloaded = "json_extract(factors, '$.load') = 'none'"
-    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as written:
-        written.execute(f"UPDATE trials SET status = 'failed' WHERE arm = 'runc' AND block < 12 AND {unloaded}")
-    table = ResultTable.open(tmp_path / "run")
-    (found,) = Judge([requirement], table, any_time_valid=True).verdicts()
-    table.ledger.close()
+    found = judged(tmp_path / "run", requirement, "failed", f"arm = 'runc' AND block < 12 AND {UNLOADED}")
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "12 of 20 repetitions have no such figure, and 12 of them failed" in found.reason
 
