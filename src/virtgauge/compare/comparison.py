@@ -44,7 +44,7 @@ def _facts(run: ReadRun, plan: Plan | None, arms: Collection[str]) -> Iterator[t
 
 def caveats(runs: Sequence[ReadRun], across: bool, *, series: bool = False) -> Iterator[str]:
     """What a reader must know before the figures; ``across`` says that runs of different versions were asked for."""
-    labels = run_labels((run.manifest.run_id, run.manifest.created_at) for run in runs)
+    labels = _labels(runs)
 
     def of(wanted: Callable[[ReadRun], bool]) -> str:
         return ", ".join(label for label, run in zip(labels, runs, strict=True) if wanted(run))
@@ -100,13 +100,17 @@ def compare_series(folders: Sequence[Path], wanted: Wanted, seed: int = 1) -> Se
     return SeriesComparison(**common, seed=seed, series=find_series(runs, matched, criteria, seed, wanted.progress))
 
 
+def _labels(runs: Sequence[ReadRun]) -> list[str]:
+    return run_labels((run.manifest.run_id, run.manifest.created_at) for run in runs)
+
+
 def _common(
     runs: Sequence[ReadRun], wanted: Wanted, *, series: bool = False
 ) -> tuple[Matched, Criteria, dict[str, Any]]:
     """What is compared, by what it is judged, and what every comparison says of it."""
     matched = match(runs, wanted.measures, wanted.arms)
     criteria = Criteria(runs[0].manifest.confidence, wanted.equivalent)
-    labels = run_labels((run.manifest.run_id, run.manifest.created_at) for run in runs)
+    labels = _labels(runs)
     lines = (
         RunLine(
             *(label, run.manifest.run_id, run.manifest.created_at, run.manifest.plan_name),

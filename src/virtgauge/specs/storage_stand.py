@@ -106,7 +106,8 @@ class Stand:
         """What a result tells of a server that was there already; empty of any other, and of what was not measured."""
         if self._context.level(cell, "durability") != AS_CONFIGURED:
             return {}
-        return self._context.table.last_result(cell, arm).get("existing") or {}
+        told = [*self._context.table.details(cell, arm, (("existing",),), _known).values()]
+        return told[-1] if told else {}
 
     def is_of(self, cell: Cell, arm: str, database: str, level: str = "") -> bool:
         """Whether a cell is of a database, and at a level where one is asked for."""
@@ -175,6 +176,10 @@ class Stand:
                 return f"No valid figure: {context.table.endings.ending(cell, arm).rstrip('.')}."
         at = f" at the paper’s level ({level})" if paper.operation == "write" else ""
         return f"Not measured: {paper.database}{at}{self.passed_over(paper.server, paper.database, paper.name)}."
+
+
+def _known(existing: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return existing or {}
 
 
 def _device_rank(profile: str, *, quick_first: bool) -> tuple[int, str]:

@@ -122,10 +122,13 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return "emulated platforms decide nothing" if measured else "nothing of it was measured"
         return "not measured here, or with too few values in each trial"
 
+    def cells_of(measure: str) -> dict[Place, Cell]:
+        return longest if measure == _CPU_SHARE else cells
+
     @functools.cache
     def values(table: str, function: str, load: str, measure: str, decides: bool, arm: str) -> Blocks:
         place = table, function, arm, load
-        cell = (longest if measure == _CPU_SHARE else cells).get(place)
+        cell = cells_of(measure).get(place)
         if cell is None:
             return {}
         unfit = _unfit(context, cell, arm)[1] if decides else ()
@@ -172,7 +175,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             )
             kept, every = len(of(name)), len(everything(name))
             if kept < every:
-                why = _unfit(context, (longest if measure == _CPU_SHARE else cells)[place], name)[0]
+                why = _unfit(context, cells_of(measure)[place], name)[0]
                 lost = f", {load}: {every - kept} of {every} repetitions left out" if kept else " decides nothing"
                 gap = context.claim_figure(measure, levels, everything, arm, facts=facts)
                 gaps.setdefault(f"HPTSleep on {arm.label}{lost}: {why}", []).extend(gap)
