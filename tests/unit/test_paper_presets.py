@@ -74,6 +74,14 @@ def test_a_server_of_one_processor_has_all_databases_and_one_client() -> None:
 
 
 @pytest.mark.parametrize("platform", ["host", "qemu-microvm", "uml"])
+@pytest.mark.parametrize("name", ["paper:storage", "storage-2012"])
+def test_two_servers_are_compared_by_writes_to_the_machines_own_disk(name: str, platform: str) -> None:
+    own = [cell.factors for cell in check_plan(*load_plan(name)).cells_of(platform)]
+    writes = {(one["database"], one["operation"]) for one in own if one["flushes"] == "as-is"}
+    assert writes == {("postgresql", "single-write"), ("postgresql", "multi-write")}
+
+
+@pytest.mark.parametrize("platform", ["host", "qemu-microvm", "uml"])
 def test_the_afternoons_design_of_storage_has_all_that_the_short_form_has_and_nothing_that_decides_nothing(
     platform: str,
 ) -> None:

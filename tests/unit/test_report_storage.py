@@ -256,6 +256,7 @@ def test_rates_that_the_client_may_have_limited_decide_nothing_of_two_servers(tm
         ((DISK,), Verdict.UNTESTABLE, f"their flushes were made alike ({DISK}), which decides nothing"),
         ((DISK, "at-once"), Verdict.UNTESTABLE, f"their flushes were made alike ({DISK}), which decides nothing"),
         (("as-is",), Verdict.CONTRADICTED, "virtual ÷ physical"),
+        ((DISK, "as-is"), Verdict.CONTRADICTED, "virtual ÷ physical"),
     ],
 )
 def test_writes_that_wait_for_a_disk_of_the_runs_making_decide_nothing_of_two_servers(
@@ -272,6 +273,8 @@ def test_writes_that_wait_for_a_disk_of_the_runs_making_decide_nothing_of_two_se
     wins, order = claims["single-write-physical-wins"], claims["single-write-order"]
     assert wins.verdict is Verdict.CONFIRMED, "at their levels MongoDB and Cassandra wait for no flush"
     assert order.verdict is Verdict.CONFIRMED, "of each server by itself"
+    if DISK in profiles:
+        assert any("PostgreSQL" in one.text and "physical" in one.text for one in order.evidence)
     somewhere = claims["virtual-sometimes-higher"]  # each client's other cells are lower, and many clients lack
     assert somewhere.verdict is Verdict.UNTESTABLE, somewhere.evidence
 

@@ -32,8 +32,9 @@ _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
     tests = [test for test in claim.tests if not isinstance(test, model.Significance)]
-    absent = [[*_absent(test, figures)] for test in tests]
-    heard = (_hear(test, figures, lacked) for test, lacked in zip(tests, absent, strict=True))
+    tables = [_deciding(test, figures) for test in tests]
+    absent = [[*_absent(test, table)] for test, table in zip(tests, tables, strict=True)]
+    heard = itertools.starmap(_hear, zip(tests, tables, absent, strict=True))
     of_ranks = significance([test for test in claim.tests if isinstance(test, model.Significance)], figures)
     found = list(dict.fromkeys(itertools.chain(*heard, of_ranks)))
     verdict = verdicts.verdict_of(found)
@@ -101,6 +102,12 @@ def _hear(test: model.CellTest, figures: Figures, absent: Iterable[_Lacked]) -> 
         found = []
     summary = int(of_some)  # the first of what was found, which many reasons would hide
     yield from (*found[:summary], *lacking, *found[summary:])
+
+
+def _deciding(test: model.CellTest, figures: Figures) -> Figures:
+    """The figures that decide a test: there may be others for one that compares arms."""
+    sides = {name for _, cells in _asked(test) for name in cells} - {*test.cells}
+    return figures.of_two_arms or figures if sides & {*figures.file.of_arms} else figures
 
 
 def _asked(test: model.CellTest | model.Significance) -> Iterator[tuple[str, Cells]]:

@@ -84,6 +84,7 @@ class Figures:
     missing_reason: Callable[[str, Cells], str] = lambda measure, cells: "the paper prints no figure of this"
     # by why not all of it decides, what was measured: where none of these figures is, or where one is of a part of it
     left_out: Mapping[str, Figures] = dataclasses.field(default_factory=dict)
+    of_two_arms: Figures | None = None  # those by which arms are compared; None where it is these
     # what was made of them, for it is asked for again and again (:meth:`once`)
     _known: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 

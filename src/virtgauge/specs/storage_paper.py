@@ -2,15 +2,16 @@
 
 The paper had its disk turn at 7200 rpm under the physical server and supposes that the virtual machine monitor
 cached: so beside its tables a rotational flush profile stands for the first and one that is quicker for the second,
-where a run has them.  Its conclusions are tested on the rotational one throughout, wherever it is known.  Of the two
-servers no writes decide that waited for disks of the run's making, whether these differ or not: they would be what
-decides.
+where a run has them.  Its conclusions on one server are tested on the rotational one, wherever it is known, those on
+two servers on the disk as it is: of these no writes decide that waited for disks of the run's making, whether these
+differ or not, for they would be what decides.
 
 A server of one processor decides nothing about many clients: it has nowhere to serve a second one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Val
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import AS_CONFIGURED, LEVELS, PAPER_LEVELS, SHORT_LEVELS, SINGLE_WRITE
 from virtgauge.specs.storage_insights import per_second, rates
-from virtgauge.specs.storage_stand import MOST_CLIENTS, ON_ONE_DISK, Stand
+from virtgauge.specs.storage_stand import MOST_CLIENTS, ON_ONE_DISK, Stand, Use
 
 NOTE = (
     "All 48 figures of van der Veen et al. 2012, measured on other hardware and software, with this run’s at the "
@@ -299,15 +300,19 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
         at = f" at the level “{level or PAPER_LEVELS.get(database)}”" if "write" in operation else ""
         return f"{', '.join(named)} was not measured{at}{stand.passed_over(server, database, operation, level)}"
 
-    asked = (paper for paper in storage_figures() if paper.server in stand.deciding)
-    figures = [one for paper in asked for one in _of_cell(context, stand, paper, level)]
-    return Figures(claim_file("storage"), figures, context.table.claims_confidence, missing_reason)
+    asked = [paper for paper in storage_figures() if paper.server in stand.deciding]
+
+    def figures(use: Use) -> Figures:
+        found = [one for paper in asked for one in _of_cell(context, stand, paper, level, use)]
+        return Figures(claim_file("storage"), found, context.table.claims_confidence, missing_reason)
+
+    return dataclasses.replace(figures("server"), of_two_arms=figures("servers"))
 
 
-def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | None) -> Iterator[Figure]:
+def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | None, use: Use) -> Iterator[Figure]:
     arm = stand.arms[paper.server][0]
 
-    known = stand.cell(paper, level if paper.operation == "write" else None, replayed=False)
+    known = stand.cell(paper, level if paper.operation == "write" else None, use)
 
     def figure(measure: str, cell: Cell, **more: Level) -> Iterator[Figure]:
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}

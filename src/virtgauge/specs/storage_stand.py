@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from virtgauge.claims.figures import AS_IS
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.reference import StorageFigure
 from virtgauge.results.columns import Cell
@@ -25,6 +26,9 @@ from virtgauge.specs.storage_insights import rates
 
 MOST_CLIENTS = 16  # Of the paper's; what its tables call many clients
 ON_ONE_DISK = {**USUAL, "commit_log": ("same",)}
+Use = Literal["replay", "server", "servers"]
+"""What a result is for: to stand beside the paper's figure, whose virtual machine may have acknowledged flushes early;
+to be compared within its server; or with the other server's, a server that was there already with another such."""
 
 
 def stands(
@@ -67,20 +71,18 @@ class Stand:
         usable = {server: arm for server, (arm, _) in self.arms.items() if not arm.emulated}
         return {server for server, arm in usable.items() if server == "physical" or arm.is_virtual}
 
-    def cell(self, paper: StorageFigure, level: str | None = None, *, replayed: bool = True) -> Cell | None:
+    def cell(self, paper: StorageFigure, level: str | None = None, use: Use = "replay") -> Cell | None:
         """The result for a cell, at the paper's level or at a given one; None where there is none.
 
         A read finds the same rows whatever the level, so one at any level will do.  A long statement is preferred where
-        there is one: it is what the paper wrote PostgreSQL's many values with.  ``replayed``: to stand beside the
-        paper's figure, whose virtual machine may have acknowledged flushes early; else to be compared, a physical
-        server that was there already with a virtual machine's that was.
+        there is one: it is what the paper wrote PostgreSQL's many values with.
         """
         if paper.server not in self.arms:
             return None
         context, arm = self._context, self.arms[paper.server][0].name
         beside_existing = False
-        if not replayed and paper.server == "physical" and "virtual" in self.deciding:
-            virtual = self.cell(paper.model_copy(update={"server": "virtual"}), level, replayed=False)
+        if use == "servers" and paper.server == "physical" and "virtual" in self.deciding:
+            virtual = self.cell(paper.model_copy(update={"server": "virtual"}), level, use)
             beside_existing = virtual is not None and bool(self.existing(virtual, self.arms["virtual"][0].name))
         wanted, any_level = level or PAPER_LEVELS[paper.database], paper.operation == "read" and level is None
         fitting = [
@@ -97,7 +99,7 @@ class Stand:
                 beside_existing and not self.existing(cell, arm),
                 context.level(cell, "durability") != wanted,
                 context.level(cell, "write_mode") != "values",
-                _device_rank(context.level(cell, "flushes"), quick_first=replayed and paper.server == "virtual"),
+                _device_rank(context.level(cell, "flushes"), use, paper.server),
             ),
             default=None,
         )
@@ -182,8 +184,10 @@ def _known(existing: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return existing or {}
 
 
-def _device_rank(profile: str, *, quick_first: bool) -> tuple[int, str]:
-    order = ["rotational", "rotational-seek", "as-is", "latency", "at-once"]
+def _device_rank(profile: str, use: Use, server: str) -> tuple[int, str]:
+    order = ["rotational", "rotational-seek", AS_IS, "latency", "at-once"]
     kind = profile.partition(":")[0]
     place = order.index(kind) if kind in order else len(order)
-    return (-place if quick_first else place), profile
+    if use == "servers" and kind == AS_IS:
+        place = -1
+    return (-place if use == "replay" and server == "virtual" else place), profile
