@@ -96,7 +96,7 @@ class Stand:
         return min(
             fitting,
             key=lambda cell: (
-                beside_existing and not self.existing(cell, arm),
+                use != "replay" and bool(self.existing(cell, arm)) != beside_existing,
                 context.level(cell, "durability") != wanted,
                 context.level(cell, "write_mode") != "values",
                 _device_rank(context.level(cell, "flushes"), use, paper.server),
