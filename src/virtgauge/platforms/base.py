@@ -17,9 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from pydantic import BaseModel
+
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UnavailableError, printable
+from virtgauge.forms import Section
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
@@ -328,6 +331,8 @@ class Platform(abc.ABC):
     """A way of running code.  Constructed from its section of the plan; holds no running state."""
 
     kind: ClassVar[str]
+    Settings: ClassVar[type[BaseModel]] = Section
+    settings: Any  # its section of the plan, of that type
     is_host: ClassVar[bool] = False  # its guests are this machine itself, nothing around them
     is_virtual: bool = False  # its guests have a kernel of their own, which needs memory and processors of its own
     fills_memory: bool = False  # its guests take all of their memory from this machine when they are launched
@@ -344,6 +349,9 @@ class Platform(abc.ABC):
     cabling: Cabling | None = None  # how its guest is between two interfaces of this host; None where it is not
     # emulated, but for its guests' user code: a KVM that steps through their kernel's, as :meth:`probe` found
     functional: bool = False
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings or self.Settings()
 
     @property
     def emulated(self) -> bool:
@@ -409,4 +417,4 @@ class Platform(abc.ABC):
 
         ``nic_model`` names its guests' network interfaces, where they have any of their own.
         """
-        return {"kind": self.kind}
+        return {"kind": self.kind, **self.settings.model_dump(mode="json")}

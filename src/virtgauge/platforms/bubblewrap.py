@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -42,11 +42,7 @@ class BubblewrapPlatform(BootedPlatform):
         vcpus: Annotated[int, Field(ge=1)] | None = None
         """Processors that it may run on; all by default."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or self.Settings()
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, **self.settings.model_dump(mode="json")}
+    settings: Settings
 
     def needs(self) -> tuple[str, ...]:
         return ("bubblewrap",)

@@ -334,9 +334,6 @@ class HostPlatform(Platform):
     class Settings(Section):
         """This machine, without a guest."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or self.Settings()
-
     async def probe(self) -> Availability:
         return Availability(usable=True, reason="this machine", details={"kernel": os.uname().release})
 

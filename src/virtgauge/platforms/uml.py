@@ -147,6 +147,7 @@ class UmlPlatform(BootedPlatform):
     """
 
     kind: ClassVar[str] = "uml"
+    label = "User Mode Linux"
     is_virtual: bool = True
     most_vcpus: ClassVar[int | None] = 1
     timeout_factor = 10.0
@@ -184,12 +185,7 @@ class UmlPlatform(BootedPlatform):
                 )
             return value
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or self.Settings()
-
-    @property
-    def label(self) -> str:
-        return "User Mode Linux"
+    settings: Settings
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, **self.settings.described(), "vcpus": 1, "nic_model": "vector"}

@@ -276,7 +276,7 @@ class AttachedPlatform(Platform):
     only_plain: ClassVar[str | None] = ONLY_AS_IT_IS
 
     def __init__(self, settings: MachineSettings) -> None:
-        self.settings = settings
+        self.settings: MachineSettings = settings
         if isinstance(settings, AttachedSettings) and settings.peer is not None:
             self.peer, self.peer_address = AttachedPlatform(settings.peer), settings.peer.address
         if isinstance(settings, AttachedSettings) and (ports := settings.ports) is not None:

@@ -46,7 +46,7 @@ class LibvirtPlatform(AcceleratedPlatform):
     Settings = LibvirtSettings
 
     def __init__(self, settings: LibvirtSettings | None = None) -> None:
-        self.settings = settings or LibvirtSettings()
+        self.settings: LibvirtSettings = settings or LibvirtSettings()
         usual = self.settings.usual_image
         if self.settings.image is None and usual is not None and usual.is_file():
             self.settings = self.settings.model_copy(update={"image": str(usual)})

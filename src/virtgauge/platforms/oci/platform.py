@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -103,17 +103,16 @@ class OciPlatform(BootedPlatform):
         memory_mib: Annotated[int, Field(ge=16)] | None = None
         """Memory limit; none by default."""
 
+    settings: Settings
+
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or self.Settings()
+        super().__init__(settings)
         name = Path(self.settings.runtime).name
         self._profile = _PROFILES.get(name, _Profile(f"container ({name})", Overlay.NONE))
 
     @property
     def label(self) -> str:
         return self._profile.label
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, **self.settings.model_dump(mode="json")}
 
     def needs(self) -> tuple[str, ...]:
         return () if self._profile.part is None else (self._profile.part,)

@@ -92,7 +92,7 @@ class QemuPlatform(AcceleratedPlatform):
             return self
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or self.Settings()
+        self.settings: QemuPlatform.Settings = settings or self.Settings()
         super().__init__(self.settings.accelerator)
         self.fills_memory = self.settings.tuning.filled_by is not None
         self._without: tuple[str, ...] | None = None

@@ -54,7 +54,7 @@ class RestVmmPlatform(AcceleratedPlatform):
         """Memory of a guest."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or self.Settings()
+        self.settings: RestVmmPlatform.Settings = settings or self.Settings()
         super().__init__("kvm")
         self._judged = False
 

@@ -8,7 +8,7 @@ import socket
 import time
 import weakref
 from collections.abc import Collection
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -69,7 +69,7 @@ class SimulatedPlatform(Platform):
     Settings: ClassVar[type[BaseModel]] = SimulatedSettings
 
     def __init__(self, settings: SimulatedSettings) -> None:
-        self.settings = settings
+        self.settings: SimulatedSettings = settings
         if "*" not in settings.truth:
             settings.truth["*"] = Distribution(median_ns=25.0)
         self.is_virtual = settings.virtual is True
@@ -86,9 +86,6 @@ class SimulatedPlatform(Platform):
     @property
     def emulated(self) -> bool:
         return self.settings.emulated
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind} | self.settings.model_dump(mode="json")
 
     async def probe(self) -> Availability:
         if not self.settings.usable:

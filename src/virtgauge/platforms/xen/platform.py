@@ -172,8 +172,7 @@ class XenPlatform(BootedPlatform):
                 raise ValueError(f"disk_image: {NO_FOLDERS}")
             return given
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or self.Settings()
+    settings: Settings
 
     @property
     def label(self) -> str:
