@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from virtgauge.suites.cpu_record import recorded
+from virtgauge.suites.testbed import recorded
 
 NEVER_S = 1e6
 

@@ -11,13 +11,13 @@ import pytest
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import DiskLimits, Policy
 from virtgauge.ledger.records import Histogram
-from virtgauge.suites.cpu_record import CpuRecord
 from virtgauge.suites.isolation import kernel_work
 from virtgauge.suites.isolation.benchmarks import KINDS
 from virtgauge.suites.isolation.kernel_work import in_nanoseconds, slices_of, work_of
 from virtgauge.suites.isolation.outside import GuestCounts, Outside, Span, received_cpus
 from virtgauge.suites.isolation.policies import Demand, Placement, entitled, entitled_without_limit, given
 from virtgauge.suites.isolation.settings import IsolationSettings
+from virtgauge.suites.testbed import CpuRecord
 
 MS = 1_000_000
 ONE = Placement((0,), (0,))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from virtgauge.ledger.records import Histogram
-from virtgauge.suites.cpu_record import CpuRecord
 from virtgauge.suites.storage.knee import LatencyPoint, find_knee, knee_of, latency_point
+from virtgauge.suites.testbed import CpuRecord
 
 
 def point(rate: float, met: bool) -> LatencyPoint:

@@ -35,7 +35,7 @@ from virtgauge.network.switch import LinuxBridge, Rule
 from virtgauge.platforms.base import Guest, LaunchError, Share
 from virtgauge.platforms.base import stage as launching
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
-from virtgauge.suites.answers import documented
+from virtgauge.suites.answers import Running, documented
 from virtgauge.suites.bandwidth.program import shared_folders
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.bandwidth.testbed import (
@@ -57,9 +57,7 @@ from virtgauge.suites.bandwidth.testbed import (
     SimulatedPath,
     crossing,
 )
-from virtgauge.suites.cpu_record import recorded
-from virtgauge.suites.loads import Running
-from virtgauge.suites.testbed import Stage, allowed_cpus
+from virtgauge.suites.testbed import Stage, allowed_cpus, recorded
 
 _READY_S = 120.0
 _FIFO = 60  # Above that of the cross traffic

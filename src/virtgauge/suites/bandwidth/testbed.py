@@ -14,7 +14,7 @@ from virtgauge.network.nic import Neighbour, Nic, Route
 from virtgauge.platforms.base import Guest
 from virtgauge.platforms.simulated.bandwidth import SimulatedLink
 from virtgauge.specs.bandwidth_formatting import AS_IS
-from virtgauge.suites.loads import Running, running
+from virtgauge.suites.answers import Running, running
 from virtgauge.suites.testbed import Stage, Testbed
 
 TESTED, RECEIVER, OTHERS, EMULATOR = "tested", "receiver", "others", "emulator"

@@ -16,12 +16,11 @@ from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.platforms.base import Platform
 from virtgauge.specs.isolation_formatting import LOADING, TESTED
-from virtgauge.suites.answers import documented
+from virtgauge.suites.answers import documented, running
 from virtgauge.suites.isolation.benchmarks import KINDS
 from virtgauge.suites.isolation.kernel_work import LoadResult
 from virtgauge.suites.isolation.policies import Demand, Given, Placement, entitled
 from virtgauge.suites.isolation.testbed import IsolationTestbed
-from virtgauge.suites.loads import running
 
 LOOK_S = 2.0
 _WARMUP_S = 0.2

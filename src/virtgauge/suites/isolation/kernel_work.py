@@ -13,10 +13,9 @@ from pydantic import PlainValidator
 
 from virtgauge.analysis.distribution import gathered
 from virtgauge.ledger.records import Histogram
-from virtgauge.suites.answers import decode_histogram, decoded
+from virtgauge.suites.answers import Running, decode_histogram, decoded
 from virtgauge.suites.isolation.benchmarks import Kind, block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.settings import IsolationSettings
-from virtgauge.suites.loads import Running
 
 _KIB, _MIB = 2**10, 2**20
 _PS_PER_NS = 1000

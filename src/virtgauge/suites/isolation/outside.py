@@ -14,7 +14,7 @@ from typing import Any
 
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.platforms.base import Guest
-from virtgauge.suites.cpu_record import CpuRecord, recorded
+from virtgauge.suites.testbed import CpuRecord, recorded
 
 _EVERY_S = 0.1
 _TAIL_NS = 20_000_000

@@ -24,7 +24,7 @@ from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.host.rights import lack_of_rights
 from virtgauge.platforms.base import Guest, Platform
 from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED
-from virtgauge.suites.answers import documented, elapsed_by_clock
+from virtgauge.suites.answers import Running, documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.isolation.benchmarks import KINDS, Kind, largest_cache_bytes, uses_disk
 from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_do
@@ -34,7 +34,6 @@ from virtgauge.suites.isolation.outside import Outside, Span, received_cpus, wat
 from virtgauge.suites.isolation.policies import Given, Placement, given, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.isolation.testbed import AS_IS, IsolationTestbed, TestbedSpec, testbed_of
-from virtgauge.suites.loads import Running
 from virtgauge.suites.testbed import Stage, Testbed
 
 _ANSWER_S, _SHARED_ANSWER_S = 60.0, 30.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from virtgauge.agent.channel import Channel
 from virtgauge.platforms.attempt import log_tail
-from virtgauge.suites.loads import Running
+from virtgauge.suites.answers import Running
 from virtgauge.suites.storage.client import Sensorstore, StoreError, run
 from virtgauge.suites.storage.databases.base import Server
 

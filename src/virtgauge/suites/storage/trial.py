@@ -13,7 +13,6 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.specs.storage_formatting import QUERIES
 from virtgauge.suites.base import Cell, Measurement
-from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.client import (
     LEAST_OPERATIONS,
     PLENTY,
@@ -27,6 +26,7 @@ from virtgauge.suites.storage.client import (
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target, near_the_limit
 from virtgauge.suites.storage.settings import READS, StorageSettings
+from virtgauge.suites.testbed import CpuRecord, recorded
 
 _STEP_MS = 1000
 _FEWER = 0.9  # Some of the flushes may have been counted before the first acknowledgement
