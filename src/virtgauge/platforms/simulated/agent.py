@@ -1,7 +1,7 @@
-"""An agent inside the controller's own process: speaks the real protocol, and invents its samples.
+"""An agent inside the controller's own process: speaks the real protocol, and invents its samples by a plan's settings.
 
 It measures nothing and takes no time, so that statistics can be tested over thousands of trials; and it breaks in
-every way that :class:`~virtgauge.platforms.simulated.truth.Fault` names, so that the controller's answers can be.
+every way that :class:`Fault` names, so that the controller's answers can be.
 """
 
 from __future__ import annotations
@@ -12,30 +12,110 @@ import errno
 import time
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, model_validator
 
 from virtgauge.agent.channel import PROTOCOL_VERSION, AgentError
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
+from virtgauge.forms import Section
 from virtgauge.host.process import boot_id
 from virtgauge.platforms.simulated.answers import cycle_fields, cycles_of, distribution_message
-from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd, SimulatedLink
-from virtgauge.platforms.simulated.forwarding import ForwardingDevice
-from virtgauge.platforms.simulated.isolation import Work, work_name
+from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd, BandwidthTruth, SimulatedLink
+from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
+from virtgauge.platforms.simulated.isolation import IsolationTruth, Work, work_name
 from virtgauge.platforms.simulated.neighbours import Load, Tenant, kernel_trial, load_result
-from virtgauge.platforms.simulated.settings import SimulatedSettings
-from virtgauge.platforms.simulated.storage import StorageDevice
-from virtgauge.platforms.simulated.truth import (
-    AnswerFault,
-    BurstMachine,
-    EstimateFault,
-    GuestFault,
-    LoadFault,
-    MemoryFault,
-    lognormal,
-)
+from virtgauge.platforms.simulated.storage import StorageDevice, StorageTruth
+from virtgauge.platforms.simulated.truth import BurstMachine, Bursts, Distribution, Positive, Share, lognormal
+
+GuestFault = Literal["hang", "crash", "garbage", "no-launch", "clock-drift", "clock-ahead"]
+AnswerFault = Literal["refuse", "unsupported", "wrong-result", "disk-full"]
+EstimateFault = Literal["peer-lost", "peer-version", "no-answer", "clock-step"]
+MemoryFault = Literal["out-of-memory", "killed"]
+LoadFault = Literal["loader-dies", "loader-idle", "loader-lost"]
+
+
+class Fault(Section):
+    """Something that goes wrong.
+
+    ``hang`` never answers; ``crash`` ends the stream inside a frame; ``garbage`` sends random bytes; ``refuse``
+    answers with an error; ``no-launch``: the guest does not start; ``clock-drift``: its clocks disagree;
+    ``clock-ahead``: they agree, and count more than passes outside. Of the agent's kernels: ``wrong-result`` and
+    ``disk-full`` answer with an error; ``out-of-memory``: a process of the guest is killed at its memory limit;
+    ``killed``: the agent is. Of bandwidth estimates: ``peer-lost``, ``peer-version``, ``no-answer`` and
+    ``clock-step`` answer with an error. Of kernels as loads: ``loader-dies`` ends half-way through the trial and
+    says so; ``loader-idle`` does nothing and does not say so; ``loader-lost`` ends half-way, with its guest.
+    """
+
+    kind: Literal[GuestFault, AnswerFault, EstimateFault, MemoryFault, LoadFault]
+    """What happens; see above."""
+    function: str | None = None
+    """Only in trials of this function, kernel (``memory-write-simd``) or estimator."""
+    probability: Share = 1.0
+    """Per trial (``no-launch``: per launch; faults of a load: per start of a load)."""
+    size_ms: float = 2.0
+    """How far clocks are off at the end of a trial; where they stood still, it is negative."""
+    first_guests: Annotated[int, Field(ge=0)] = 0
+    """Only in that many guests, counted from the first; 0 means all."""
+
+
+class Change(Section):
+    """From a guest on, other settings hold: what happens to a host in the middle of a run."""
+
+    from_guest: Annotated[int, Field(ge=1)]
+    """That guest, counted from 1 as they are launched."""
+    settings: dict[str, Any]
+    """What holds from there on, instead of the same settings of the platform."""
+
+
+class SimulatedSettings(Section):
+    """No platform at all: an agent with a known truth, to try plans and to test that reports tell that truth."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of all that is drawn. Two platforms with the same seed and truth give the same values."""
+    truth: dict[str, Distribution] = Field(default_factory=lambda: {"*": Distribution(median_ns=25.0)})
+    """Distribution by function; ``*`` stands for every function that is not named."""
+    load_factor: Positive = 1.0
+    """The CPU-bound load multiplies every value by this."""
+    setting_factors: dict[str, Positive] = Field(default_factory=dict)
+    """The level of a setting (``fifo``, ``shallow``) multiplies every value of a sleep or a cycle by this."""
+    forwarding: ForwardingTruth = ForwardingTruth()
+    """A guest as a forwarding device."""
+    storage: StorageTruth = StorageTruth()
+    """The database in a guest."""
+    isolation: IsolationTruth = IsolationTruth()
+    """The machine that a guest and its neighbour share."""
+    bandwidth: BandwidthTruth = BandwidthTruth()
+    """The network path of a guest."""
+    bursts: Bursts | None = None
+    """What others take of the machine while clocks and sleeps are measured; none: all is done in no time."""
+    faults: tuple[Fault, ...] = ()
+    """What goes wrong, and how often."""
+    changes: tuple[Change, ...] = ()
+    """What is different from some guest on."""
+    virtual: bool | None = None
+    """Whether its guests tell of a kernel of their own (``true``) or of this machine's; none: they do not tell. Where a
+    change says other than the platform, other guests than the plan's answer."""
+    usable: bool = True
+    """``false``: the platform reports itself as unusable."""
+    emulated: bool = False
+    """``true``: the figures are labelled emulated."""
+
+    @model_validator(mode="after")
+    def _changes_hold(self) -> SimulatedSettings:
+        for change in self.changes:
+            self.at(change.from_guest)
+        return self
+
+    def at(self, guest: int) -> SimulatedSettings:
+        """The settings of a guest, by its number, with the faults that befall it."""
+        changed = {name: one for c in self.changes if guest >= c.from_guest for name, one in c.settings.items()}
+        own = self.model_validate(self.model_dump(exclude={"changes"}) | changed) if changed else self
+        faults = tuple(fault for fault in own.faults if not fault.first_guests or guest <= fault.first_guests)
+        return own.model_copy(update={"faults": faults})
+
 
 _ANSWERS: dict[str, tuple[str, int | None]] = {
     **{kind: (kind, None) for kind in (*get_args(AnswerFault), *get_args(EstimateFault))},

@@ -30,7 +30,7 @@ class Load:
     """A load under way."""
 
     work: Work
-    breaks: str | None  # kind of the :class:`~virtgauge.platforms.simulated.truth.Fault` that befalls it; None for none
+    breaks: str | None  # kind of the :class:`~virtgauge.platforms.simulated.agent.Fault` that befalls it; None for none
     guest_ends: Callable[[], None]  # ends its guest
     elapsed_ns: float = 0.0
     cpu_ns: float = 0.0

@@ -19,10 +19,9 @@ from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.simulated.agent import SimulatedAgent
+from virtgauge.platforms.simulated.agent import SimulatedAgent, SimulatedSettings
 from virtgauge.platforms.simulated.bandwidth import ENDS, SimulatedLink
 from virtgauge.platforms.simulated.neighbours import Machine, Tenant
-from virtgauge.platforms.simulated.settings import SimulatedSettings
 from virtgauge.platforms.simulated.truth import BurstMachine, Distribution
 
 _NEIGHBOURS = ("tested", "loading")  # How the names of two guests end that share a machine

@@ -175,34 +175,3 @@ class Distribution(Section):
         if self.stall_probability > 0:
             values += self.stall_ns * (random.random(n) < self.stall_probability)
         return np.maximum(np.rint(values * 1000), 1).astype(np.int64)
-
-
-GuestFault = Literal["hang", "crash", "garbage", "no-launch", "clock-drift", "clock-ahead"]
-AnswerFault = Literal["refuse", "unsupported", "wrong-result", "disk-full"]
-EstimateFault = Literal["peer-lost", "peer-version", "no-answer", "clock-step"]
-MemoryFault = Literal["out-of-memory", "killed"]
-LoadFault = Literal["loader-dies", "loader-idle", "loader-lost"]
-
-
-class Fault(Section):
-    """Something that goes wrong.
-
-    ``hang`` never answers; ``crash`` ends the stream inside a frame; ``garbage`` sends random bytes; ``refuse``
-    answers with an error; ``no-launch``: the guest does not start; ``clock-drift``: its clocks disagree;
-    ``clock-ahead``: they agree, and count more than passes outside. Of the agent's kernels: ``wrong-result`` and
-    ``disk-full`` answer with an error; ``out-of-memory``: a process of the guest is killed at its memory limit;
-    ``killed``: the agent is. Of bandwidth estimates: ``peer-lost``, ``peer-version``, ``no-answer`` and
-    ``clock-step`` answer with an error. Of kernels as loads: ``loader-dies`` ends half-way through the trial and
-    says so; ``loader-idle`` does nothing and does not say so; ``loader-lost`` ends half-way, with its guest.
-    """
-
-    kind: Literal[GuestFault, AnswerFault, EstimateFault, MemoryFault, LoadFault]
-    """What happens; see above."""
-    function: str | None = None
-    """Only in trials of this function, kernel (``memory-write-simd``) or estimator."""
-    probability: Share = 1.0
-    """Per trial (``no-launch``: per launch; faults of a load: per start of a load)."""
-    size_ms: float = 2.0
-    """How far clocks are off at the end of a trial; where they stood still, it is negative."""
-    first_guests: Annotated[int, Field(ge=0)] = 0
-    """Only in that many guests, counted from the first; 0 means all."""
