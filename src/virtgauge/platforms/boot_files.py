@@ -79,7 +79,7 @@ def device_modules(spec: GuestSpec, nic_model: str = "virtio", root: Sequence[Ro
     )
 
 
-def require_short(command_line: str, longest: int) -> None:
+def require_short(command_line: str, longest: int = LONGEST_COMMAND_LINE) -> None:
     """Refuse a command line of which a kernel would lose the end without a word.  Raises LaunchError."""
     if (length := len(command_line)) > longest:
         raise LaunchError("start", f"the kernel would cut its command line of {length} bytes: share fewer folders")

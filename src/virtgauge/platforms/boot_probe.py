@@ -165,11 +165,6 @@ async def _system_call_ns(guest: Guest, bound_s: float) -> float:
         raise LaunchError("system calls", f"a loop of system calls does not end: {error}") from error
 
 
-def usual_vcpus() -> int:
-    """Of a virtual machine that a plan does not say more of: 2, or 1 where the host has no more."""
-    return min(2, os.cpu_count() or 1)
-
-
 class BootedPlatform(Platform):
     """A platform that is probed by booting a guest."""
 
@@ -202,6 +197,11 @@ class AcceleratedPlatform(BootedPlatform):
     def __init__(self, accelerator: str) -> None:
         self._asked = accelerator
         self._accelerator: str | None = None if accelerator == "auto" else accelerator
+
+    @property
+    def _vcpus(self) -> int:
+        """Of a guest: the plan's, else 2, or 1 where the host has no more."""
+        return int(self.settings.vcpus or min(2, os.cpu_count() or 1))
 
     @property
     def emulated(self) -> bool:

@@ -23,14 +23,7 @@ from virtgauge.network.namespace import Namespace, network_error
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, stage
-from virtgauge.platforms.boot_files import (
-    LONGEST_COMMAND_LINE,
-    RootPart,
-    device_modules,
-    initramfs_with,
-    require_short,
-    xen_command_line,
-)
+from virtgauge.platforms.boot_files import RootPart, device_modules, initramfs_with, require_short, xen_command_line
 from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, waited
 from virtgauge.platforms.libvirt.domain_xml import AGENT_IN_CONTAINER, Interface, KernelBoot
@@ -115,7 +108,7 @@ async def kernel_boot(
         ).kernel_command_line()
     else:
         line = xen_command_line(loaded, kernel.words)
-    require_short(line, LONGEST_COMMAND_LINE)
+    require_short(line)
     return KernelBoot(kernel=kernel.image, initramfs=initramfs, command_line=line)
 
 

@@ -18,7 +18,7 @@ from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told, stage
 from virtgauge.platforms.boot_files import RootPart
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge, usual_vcpus
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge
 from virtgauge.platforms.guest_kernel import BootedKernel, kernel_of
 from virtgauge.platforms.libvirt.boot import (
     DomainAttempt,
@@ -63,7 +63,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         return f"libvirt {self.target.driver.title}{f' {machine}' if machine else ''}{nic}{self._suffix}"
 
     def describe(self) -> dict[str, Any]:
-        described = {"kind": self.kind, **self.settings.described(), "vcpus": self._vcpus()}
+        described = {"kind": self.kind, **self.settings.described(), "vcpus": self._vcpus}
         described["nic_model"] = self._nic_model
         if self.target.driver.scheme == "qemu":
             described["accelerator"] = self._accelerator or self.settings.accelerator
@@ -263,7 +263,7 @@ class LibvirtPlatform(AcceleratedPlatform):
             name=name,
             uuid=str(uuid.uuid4()),
             description=f"A guest of virtgauge, of the run {spec.scope.tag}; `virtgauge clean` removes what it left.",
-            vcpus=spec.vcpus or self._vcpus(),
+            vcpus=spec.vcpus or self._vcpus,
             memory_mib=spec.memory_mib or settings.memory_mib,
             channel=self._channel_kind(),
             machine=self._machine(),
@@ -312,9 +312,6 @@ class LibvirtPlatform(AcceleratedPlatform):
     def _machine(self) -> str | None:
         machines = self.target.driver.machines
         return self.settings.machine or (machines[0] if machines else None)
-
-    def _vcpus(self) -> int:
-        return self.settings.vcpus or usual_vcpus()
 
 
 def _version(number: int) -> str:

@@ -18,25 +18,16 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
-from virtgauge.network.links import open_macvtap
+from virtgauge.network.links import open_macvtap, open_tap
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError, stage
-from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE, RootPart, device_modules, require_short
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, installed, judge, usual_vcpus, version_of
+from virtgauge.platforms.boot_files import RootPart, device_modules, require_short
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, installed, judge, version_of
 from virtgauge.platforms.disk_image import OwnDiskImage
 from virtgauge.platforms.guest_kernel import files_to_boot, kernel_of
-from virtgauge.platforms.local import (
-    HostPlatform,
-    KernelGuest,
-    OpenTaps,
-    Tap,
-    guest_place,
-    of_all_vcpus,
-    open_taps,
-    start_kernel,
-)
+from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, open_taps, start_kernel
 from virtgauge.platforms.qemu.command import MACHINES, Boot, drives_of, reached_by, refused_feature, throttle_disk
 from virtgauge.platforms.qemu.monitor import Monitor
 from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus, vcpu_threads
@@ -109,7 +100,7 @@ class QemuPlatform(AcceleratedPlatform):
             "kind": self.kind,
             **self.settings.described(),
             "tuning": self.settings.tuning.given(),
-            "vcpus": self.settings.vcpus or usual_vcpus(),
+            "vcpus": self._vcpus,
             "accelerator": self._accelerator or self.settings.accelerator,
         }
 
@@ -184,7 +175,7 @@ class QemuPlatform(AcceleratedPlatform):
             asked = self._asked_of(accelerator, boot.vcpus, boot.memory_mib)
             make_ready(asked, spec.scope.folder, removal)
             removal.callback(cgroup.kill_all)  # before a device is given back: that waits for a QEMU that has it
-            taps_of = tuned_links(boot.tuning, removal)
+            taps_of = functools.partial(_tuned_links, boot.tuning, removal)
             process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages, taps_of=taps_of)
             monitor = Monitor(pairs[1], attempt.give_up)
             removal.callback(monitor.abandon)
@@ -217,7 +208,7 @@ class QemuPlatform(AcceleratedPlatform):
 
     def _asked_of(self, accelerator: str, vcpus: int | None = None, memory_mib: int | None = None) -> Asked:
         own = self.settings
-        vcpus, memory_mib = vcpus or own.vcpus or usual_vcpus(), memory_mib or own.memory_mib
+        vcpus, memory_mib = vcpus or self._vcpus, memory_mib or own.memory_mib
         return Asked(own.tuning, accelerator, own.machine, vcpus, memory_mib)
 
     def _boot(
@@ -231,7 +222,7 @@ class QemuPlatform(AcceleratedPlatform):
             binary=binary,
             machine=self.settings.machine,
             accelerator=accelerator,
-            vcpus=spec.vcpus or self.settings.vcpus or usual_vcpus(),
+            vcpus=spec.vcpus or self._vcpus,
             memory_mib=spec.memory_mib or self.settings.memory_mib,
             kernel=image,
             initramfs=initramfs,
@@ -244,32 +235,27 @@ class QemuPlatform(AcceleratedPlatform):
             words=kernel.words,
             tuning=self.settings.tuning,
         )
-        require_short(boot.kernel_command_line(), LONGEST_COMMAND_LINE)
+        require_short(boot.kernel_command_line())
         return boot
 
 
-def tuned_links(tuning: Tuning, removal: contextlib.ExitStack) -> OpenTaps:
-    """How a guest's links are opened; what of them outlives its process is gone after ``removal``."""
-    queues = tuning.nic_queues or 1
-    if tuning.vhost_user:
-        return functools.partial(_of_a_switch, len(tuning.vhost_user))
-    if tuning.nic_backend == "macvtap":
-        return functools.partial(open_taps, queues=queues, opened=functools.partial(_macvtap, removal))
-    return functools.partial(open_taps, queues=queues)
-
-
 @contextlib.contextmanager
-def _of_a_switch(sockets: int, spec: GuestSpec) -> Iterator[list[Tap]]:
-    if spec.nics and len(spec.nics) != sockets:
+def _tuned_links(tuning: Tuning, removal: contextlib.ExitStack, spec: GuestSpec) -> Iterator[list[Tap]]:
+    """The guest's links, as they are asked for; what of them outlives its process is gone after ``removal``."""
+
+    def macvtap(lab: Namespace, nic: Nic, queues: int) -> tuple[int, ...]:
+        descriptors, remove = open_macvtap(lab, nic, queues)
+        removal.callback(remove)
+        return descriptors
+
+    if (sockets := len(tuning.vhost_user)) and spec.nics and len(spec.nics) != sockets:
         said = f"vhost_user names {sockets} sockets, and the suite gives the guest {len(spec.nics)} interfaces"
         raise LaunchError("network", f"{said}; name one for each")
-    yield [Tap((), nic.mac, nic.mtu) for nic in spec.nics]
-
-
-def _macvtap(removal: contextlib.ExitStack, lab: Namespace, nic: Nic, queues: int) -> tuple[int, ...]:
-    descriptors, remove = open_macvtap(lab, nic, queues)
-    removal.callback(remove)
-    return descriptors
+    if sockets:
+        yield [Tap((), nic.mac, nic.mtu) for nic in spec.nics]
+        return
+    with open_taps(spec, tuning.nic_queues or 1, macvtap if tuning.nic_backend == "macvtap" else open_tap) as taps:
+        yield taps
 
 
 class _Attempt(ProcessAttempt):

@@ -18,15 +18,7 @@ from virtgauge.network.links import disable_all
 from virtgauge.platforms.attempt import ProcessAttempt, TerminalPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import agent_words, device_modules, require_short
-from virtgauge.platforms.boot_probe import (
-    AcceleratedPlatform,
-    boots,
-    installed,
-    is_functional,
-    judge,
-    usual_vcpus,
-    version_of,
-)
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, installed, is_functional, judge, version_of
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.local import KernelGuest, guest_place, loop_devices, named_taps, of_all_vcpus, start_kernel
 from virtgauge.platforms.rest_vmm.api import Api, RefusalError
@@ -63,8 +55,7 @@ class RestVmmPlatform(AcceleratedPlatform):
         return f"{self.monitor.title}{self._suffix}"
 
     def describe(self) -> dict[str, Any]:
-        vcpus = self.settings.vcpus or usual_vcpus()
-        return {"kind": self.kind, **self.settings.described(), "vcpus": vcpus, "nic_model": "virtio"}
+        return {"kind": self.kind, **self.settings.described(), "vcpus": self._vcpus, "nic_model": "virtio"}
 
     def needs(self) -> tuple[str, ...]:
         return self.settings.parts
@@ -155,7 +146,7 @@ class RestVmmPlatform(AcceleratedPlatform):
         ]
         require_short(" ".join(words), monitor.longest_command_line)
         return Machine(
-            vcpus=spec.vcpus or settings.vcpus or usual_vcpus(),
+            vcpus=spec.vcpus or self._vcpus,
             memory_mib=spec.memory_mib or settings.memory_mib,
             kernel=image,
             initramfs=initramfs,
