@@ -28,7 +28,7 @@ from virtgauge.platforms.guest_kernel import OwnKernel, kernel_of
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, waited
 from virtgauge.platforms.libvirt.domain_xml import AGENT_IN_CONTAINER, Interface, KernelBoot
 from virtgauge.platforms.libvirt.settings import Driver, LibvirtSettings
-from virtgauge.platforms.qemu.command import Boot, drives_of
+from virtgauge.platforms.qemu.command import kernel_command_line
 from virtgauge.platforms.qemu.platform import host_tsc_khz
 
 _STATE_S = 5.0
@@ -91,21 +91,9 @@ async def kernel_boot(
     names = (*driver.kernel_modules, *device_modules(spec, nic_model, root))
     initramfs, loaded = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
     if driver.scheme == "qemu":
-        line = Boot(
-            binary=kernel.image,
-            machine="q35",
-            accelerator=accelerator or "tcg",
-            vcpus=1,
-            memory_mib=1,
-            kernel=kernel.image,
-            initramfs=initramfs,
-            modules=loaded,
-            tsc_khz=await host_tsc_khz(spec) if accelerator == "tcg" else None,
-            nic_model=nic_model if spec.nics else None,
-            drives=drives_of(spec),
-            root=root,
-            words=kernel.words,
-        ).kernel_command_line()
+        tsc_khz = await host_tsc_khz(spec) if accelerator == "tcg" else None
+        own = loaded, root, [disk.folder for disk in spec.disks], kernel.words
+        line = kernel_command_line(accelerator or "tcg", tsc_khz, *own, networked=bool(spec.nics))
     else:
         line = xen_command_line(loaded, kernel.words)
     require_short(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,34 @@ def refused_feature(log: str) -> str | None:
     return None if found is None else _OF_REGISTERS.get(int(found[1], 16))
 
 
+def kernel_command_line(
+    accelerator: str,
+    tsc_khz: int | None,
+    modules: Sequence[str],
+    root: Sequence[RootPart],
+    folders: Iterable[Path],
+    words: Sequence[str],
+    *,
+    networked: bool,
+) -> str:
+    """What a guest's kernel is told in a machine of QEMU; fields of :class:`Boot`, and the folders of its disks.
+
+    An emulated guest is told what a hypervisor would tell a virtualized one about its clock.  Left to itself, the
+    kernel counts TSC ticks between two interrupts of an emulated timer.  On a busy host that fails or is wrong, and a
+    microvm has no other clock: it stops booting.  QEMU hands the host's own TSC through, so its frequency and its
+    reliability are the host's.  The check of the timer's wiring is one that Linux leaves out under KVM as well, and for
+    the same reason.  Its tests of ciphers, which nobody uses here, patch code while the other processor boots: seldom,
+    both then wait for each other for ever.
+    """
+    own = ["console=ttyS0", "quiet", "panic=-1", "reboot=t"]
+    if accelerator == "tcg":
+        own += ["no_timer_check", "cryptomgr.notests"]
+        own += [] if tsc_khz is None else ["tsc=reliable", f"tsc_early_khz={tsc_khz}"]
+    if networked:
+        own.append("ipv6.disable=1")  # it would send frames of its own
+    return " ".join((*own, *agent_words(f"virtio:{PORT_NAME}", modules, root, _EXPORT, folders), *words))
+
+
 @dataclasses.dataclass(frozen=True)
 class Boot:
     """What is started."""
@@ -143,28 +171,9 @@ class Boot:
     tuning: Tuning = dataclasses.field(default_factory=Tuning)  # what the plan wants otherwise
 
     def kernel_command_line(self) -> str:
-        words = ["console=ttyS0", "quiet", "panic=-1", "reboot=t"]
-        if self.accelerator == "tcg":
-            words += self._emulated_clock()
-        if self.nic_model is not None:
-            words.append("ipv6.disable=1")  # it would send frames of its own
-        folders = [drive.folder for drive in self.drives]
-        words += agent_words(f"virtio:{PORT_NAME}", self.modules, self.root, _EXPORT, folders)
-        return " ".join((*words, *self.words))
-
-    def _emulated_clock(self) -> list[str]:
-        """Tell an emulated guest what a hypervisor would tell a virtualized one about its clock.
-
-        Left to itself, the kernel counts TSC ticks between two interrupts of an emulated timer.  On a busy host that
-        fails or is wrong, and a microvm has no other clock: it stops booting.  QEMU hands the host's own TSC
-        through, so its frequency and its reliability are the host's.  The check of the timer's wiring is one
-        that Linux leaves out under KVM as well, and for the same reason.  Its tests of ciphers, which nobody
-        uses here, patch code while the other processor boots: seldom, both then wait for each other for ever.
-        """
-        words = ["no_timer_check", "cryptomgr.notests"]
-        if self.tsc_khz is not None:
-            words += ["tsc=reliable", f"tsc_early_khz={self.tsc_khz}"]
-        return words
+        folders, networked = [drive.folder for drive in self.drives], self.nic_model is not None
+        plan = self.modules, self.root, folders, self.words
+        return kernel_command_line(self.accelerator, self.tsc_khz, *plan, networked=networked)
 
     def arguments(
         self, *, console: Path, agent_descriptor: int, monitor_descriptor: int, taps: Sequence[Tap] = ()
