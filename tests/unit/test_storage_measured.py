@@ -6,7 +6,7 @@ import pytest
 
 from virtgauge.suites.answers import decoded
 from virtgauge.suites.storage.client import Measured, StoreError
-from virtgauge.suites.storage.trial import figures, refuse_unusable
+from virtgauge.suites.storage.trial import figures
 
 
 def test_a_span_without_time_keeps_the_cause_and_has_no_rate():
@@ -21,4 +21,4 @@ def test_a_span_without_time_keeps_the_cause_and_has_no_rate():
     assert (measured.operations_per_s, figures(measured)["operations_per_s"]) == (0.0, None)
     stream = type("Stream", (), {"errors": 3, "first_error_kind": "denied", "first_error": "no such user"})
     with pytest.raises(StoreError, match="3 operations failed, the first with: no such user"):
-        refuse_unusable(dataclasses.replace(measured, streams=(stream,)))
+        dataclasses.replace(measured, streams=(stream,)).refuse_unusable()

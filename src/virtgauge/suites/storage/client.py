@@ -21,8 +21,7 @@ LEAST_OPERATIONS = 8
 """Answers that each client of a closed loop is measured for, those to a pipeline as one, however long the time that was
 asked for …"""
 LONGER_S = 60.0  # … and for how much longer than that at most
-PLENTY = 8  # Times as many in all, and whatever one of them has makes no difference
-UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
+_UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
 """Kinds of failure after which there is no figure: the database is not there, not ours, full or stuck."""
 
 
@@ -114,6 +113,13 @@ class Measured:
     @property
     def writes(self) -> list[StreamResult]:
         return [one for one in self.streams if one.stream.operation == "write"]
+
+    def refuse_unusable(self) -> None:
+        """Let failures be errors that leave no figure. Raises StoreError: of the first of them."""
+        for stream in self.streams:
+            if stream.errors and stream.first_error_kind in _UNUSABLE:
+                words = f"{stream.errors} operations failed, the first with: {stream.first_error}"
+                raise StoreError(str(stream.first_error_kind), words)
 
 
 @dataclasses.dataclass(frozen=True)

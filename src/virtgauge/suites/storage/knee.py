@@ -86,7 +86,7 @@ async def measure_knee(
             await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=60.0)
         stream = trial.stream_of(settings, params, operation, loop)
         measured = await target.client.measure(data, [stream], warmup_s=settings.warmup_s, seconds=settings.seconds)
-        trial.refuse_unusable(measured)
+        measured.refuse_unusable()
         results.extend(measured.streams)
         on_progress(len(results) / (settings.knee_steps + 1))
         return measured

@@ -13,16 +13,7 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.specs.storage_formatting import QUERIES
 from virtgauge.suites.base import Cell, Measurement
-from virtgauge.suites.storage.client import (
-    LEAST_OPERATIONS,
-    PLENTY,
-    UNUSABLE,
-    FlushCount,
-    Measured,
-    StoreError,
-    Stream,
-    StreamResult,
-)
+from virtgauge.suites.storage.client import LEAST_OPERATIONS, FlushCount, Measured, StoreError, Stream, StreamResult
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target, near_the_limit
 from virtgauge.suites.storage.settings import READS, StorageSettings
@@ -37,6 +28,7 @@ then at 0.7, 0.9 and 0.95, and steady from the fifth on."""
 _LEFT_SHARE = 0.1  # What earlier tables left may be so much of what the files grew by
 _UNITS = 20  # So many times what a database extends its files by, they have to grow: that is at most 5 % too much
 _LATE_RUNS = 10  # So many runs of late readings in a table, and hardly ever are fewer than half of them there
+_PLENTY = 8  # Times the least answers of all clients, and whatever one of them has makes no difference
 _COUNT_S = 60.0  # Likewise to count what is there, without which a trial is as good
 
 
@@ -158,12 +150,11 @@ def window_flags(measured: Measured) -> Iterator[Flag]:
     Were only a trial without any left out, those that happened to hold one would make the median too high.
     """
     for one in measured.streams:
-        stream, fewest = one.stream, min(one.per_client)
-        plenty = one.operations >= PLENTY * LEAST_OPERATIONS * stream.clients * stream.pipeline
-        if stream.is_closed and not plenty and fewest < LEAST_OPERATIONS * stream.pipeline:
+        stream, fewest, needed = one.stream, min(one.per_client), LEAST_OPERATIONS * one.stream.pipeline
+        if stream.is_closed and one.operations < _PLENTY * needed * stream.clients and fewest < needed:
             took = measured.elapsed_ns / 1e9
-            asked = math.ceil(took * LEAST_OPERATIONS * stream.pipeline / (fewest or 1))
-            text = f"a client had {fewest} answers in {took:.3g} s, of the {LEAST_OPERATIONS * stream.pipeline} needed"
+            asked = math.ceil(took * needed / (fewest or 1))
+            text = f"a client had {fewest} answers in {took:.3g} s, of the {needed} needed"
             yield Flag("short-window", f"{text} for a rate: set seconds = {asked}, or have fewer clients or values")
 
 
@@ -210,7 +201,7 @@ async def measure_load(
         flushes_before = await flushes_of(target)
         async with recorded(lambda: testbed.stage.accounting().cpu_ns) as (record,):
             measured = await target.client.measure(data, streams, warmup_s=settings.warmup_s, seconds=settings.seconds)
-        refuse_unusable(measured)
+        measured.refuse_unusable()
         on_progress(0.9)
         flushes_after = await flushes_of(target)
         flushes = flushes_after.since(flushes_before) if flushes_after and flushes_before else None
@@ -339,14 +330,6 @@ async def flushes_of(target: Target) -> FlushCount | None:
     if target.inside is None or target.counters is None:
         return None
     return await target.inside.flushes(target.counters)
-
-
-def refuse_unusable(measured: Measured) -> None:
-    """Let failures be errors that leave no figure. Raises StoreError: of the first of them."""
-    for stream in measured.streams:
-        if stream.errors and stream.first_error_kind in UNUSABLE:
-            words = f"{stream.errors} operations failed, the first with: {stream.first_error}"
-            raise StoreError(str(stream.first_error_kind), words)
 
 
 def cpu_figures(record: CpuRecord, measured: Measured, target: Target) -> dict[str, float | None]:
