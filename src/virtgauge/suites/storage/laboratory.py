@@ -221,8 +221,7 @@ def found(name: str) -> Found | str:
     place = database(name).find()
     if isinstance(place, Found):
         return place
-    fix = f" (to enable it: {place.fix})" if place.fix else ""
-    return f"{database(name).title} is not here: {place.reason}{fix}"
+    return f"{database(name).title} is not here: {place.reason} (to enable it: {place.fix})"
 
 
 def place_of(name: str) -> Found:

@@ -88,7 +88,7 @@ class Missing:
     """A database that cannot be started here: why, and the command that would change it."""
 
     reason: str
-    fix: str | None = None
+    fix: str = "virtgauge provision databases"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,19 +171,33 @@ class Database(abc.ABC):
 
     def find(self) -> Found | Missing:
         """Look for it on this machine, in the cache if not elsewhere; downloads and starts nothing."""
-        assert self.product is not None
+        if self.product is None:
+            if (there := self.installed()) is None:
+                return Missing(f"{self.title}'s server is not installed")
+            programs, version, whole = there
+            return Found(version, str(programs), programs, folders=(whole,))
         kept = self.product.find()
         if kept is None:
-            return Missing(f"{self.title} is not in the cache", "virtgauge provision databases")
+            return Missing(f"{self.title} is not in the cache")
         folder, version = kept
         source = "virtgauge's cache" if folder.is_relative_to(cache_root()) else "virtgauge's image"
         if not self.on_java:
             return Found(version, source, folder, folders=(folder,))
         java = find_java()
         if java is None:
-            reason = f"there is no Java {JAVA_VERSION}, on which {self.title} runs"
-            return Missing(reason, "virtgauge provision databases")
+            return Missing(f"there is no Java {JAVA_VERSION}, on which {self.title} runs")
         return Found(version, source, folder, java, folders=(folder, java.parent.parent))
+
+    def installed(self) -> tuple[Path, str, Path] | None:
+        """Of a distribution's package: the folder of its programs, its version, and the folder that holds all of it."""
+        raise NotImplementedError
+
+    @staticmethod
+    def version_of(program: Path | None, pattern: str) -> str | None:
+        """What a program says of itself, by the pattern's group; None where it is not there, or does not start."""
+        said = output_of([str(program), "--version"]) if program else None
+        found = re.search(pattern, said) if said else None
+        return found[1] if found else None
 
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Levels:
         """What it has, for a period of ``PERIODIC``."""
@@ -242,13 +256,6 @@ class Database(abc.ABC):
     def label(self, found: Found) -> str:
         """The title with the version, for people (``PostgreSQL 15.18``)."""
         return f"{self.title} {found.version}".rstrip()
-
-
-def version_of(program: Path | None, pattern: str) -> str | None:
-    """What it says of itself, by the pattern's group; None where it is not there, or does not start."""
-    said = output_of([str(program), "--version"]) if program else None
-    found = re.search(pattern, said) if said else None
-    return found[1] if found else None
 
 
 def make_empty(folder: Path, account: struct_passwd | None) -> list[str]:

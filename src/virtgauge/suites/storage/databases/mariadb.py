@@ -13,18 +13,7 @@ from pathlib import Path
 
 from virtgauge.host.process import find_program
 from virtgauge.provision.packages import NEEDS
-from virtgauge.suites.storage.databases.base import (
-    DATABASE,
-    Database,
-    Durability,
-    Found,
-    Instance,
-    Levels,
-    Missing,
-    Profile,
-    Server,
-    version_of,
-)
+from virtgauge.suites.storage.databases.base import DATABASE, Database, Durability, Instance, Levels, Profile, Server
 
 _LONGEST_TIMEOUT_S = 2700  # The most that ``innodb_flush_log_at_timeout`` can be
 _SHORTEST_PERIOD_MS = 2000
@@ -45,13 +34,13 @@ class MariaDB(Database):
     port = 3306
     write_modes = ("values", "pipelined")
 
-    def find(self) -> Found | Missing:
+    def installed(self) -> tuple[Path, str, Path] | None:
         server = find_program("mariadbd")
-        version = version_of(server, r"(\d+\.\d+\.\d+)-MariaDB")
+        version = self.version_of(server, r"(\d+\.\d+\.\d+)-MariaDB")
         folder = server.resolve().parent.parent if server else None
         if folder is None or version is None or not (folder / "bin" / "mariadb-install-db").exists():
-            return Missing("MariaDB's server is not installed", "virtgauge provision databases")
-        return Found(version, str(folder), folder, folders=(folder,))
+            return None
+        return folder, version, folder
 
     def own_levels(self, period_ms: int) -> Levels:
         longest_ms = _LONGEST_TIMEOUT_S * 1000

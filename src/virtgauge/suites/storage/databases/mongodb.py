@@ -30,7 +30,6 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
-    version_of,
 )
 
 _LONGEST_INTERVAL_MS = 500
@@ -56,8 +55,8 @@ class MongoDB(Database):
         kept = MONGODB.find()
         program = Path(on_path).resolve() if on_path else kept[0] / "mongod" if kept else None
         if program is None:
-            return Missing("mongod is neither on PATH nor in the cache", "virtgauge provision databases")
-        version = version_of(program, r"v(\d+(\.\d+)+)")
+            return Missing("mongod is neither on PATH nor in the cache")
+        version = self.version_of(program, r"v(\d+(\.\d+)+)")
         if version is None:
             return Missing(f"{program} does not start here", "sudo apt-get install libcurl4 libssl3 liblzma5")
         return Found(version, str(program), program.parent, folders=(program.parent,))

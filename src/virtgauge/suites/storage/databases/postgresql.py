@@ -19,18 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from virtgauge.provision.packages import find_postgresql
-from virtgauge.suites.storage.databases.base import (
-    DATABASE,
-    Database,
-    Durability,
-    Found,
-    Instance,
-    Levels,
-    Missing,
-    Profile,
-    Server,
-    version_of,
-)
+from virtgauge.suites.storage.databases.base import DATABASE, Database, Durability, Instance, Levels, Profile, Server
 
 _PAGE = 8 << 10  # Bytes
 _LONGEST_DELAY_MS = 10_000  # The most that ``wal_writer_delay`` can be
@@ -53,12 +42,10 @@ class PostgreSQL(Database):
     null_protocol = "postgres"
     write_modes = ("unnest", "copy", "values", "pipelined")
 
-    def find(self) -> Found | Missing:
+    def installed(self) -> tuple[Path, str, Path] | None:
         folder = find_postgresql()
-        version = version_of(folder and folder / "postgres", r"(\d+(\.\d+)*)")
-        if folder is None or version is None:
-            return Missing("PostgreSQL's server is not installed", "virtgauge provision databases")
-        return Found(version, str(folder), folder, folders=(folder.parent,))
+        version = self.version_of(folder and folder / "postgres", r"(\d+(\.\d+)*)")
+        return (folder, version, folder.parent) if folder and version else None
 
     def grows_by(self, version: str, writers: int) -> int:
         major = re.search(r"\d+", version)  # ``PostgreSQL 15.18 (Debian 15.18-0)``
