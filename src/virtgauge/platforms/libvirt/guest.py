@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Confinement
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, waited
 
-_PLAIN_SHARES = 1024  # Of cgroup v1; where libvirt's daemon has cgroup v2, its plain weight is 100, as ours
 _TUNES = {
     "read_bps": "read_bytes_sec",
     "write_bps": "write_bytes_sec",
@@ -32,6 +32,7 @@ class Scheduler:
     limit: str  # its knob for the limit
     unlimited: int  # what lifts it
     weight: str  # its knob for the weight
+    plain_weight: int  # everybody's, where the driver does not tell it
     meaning: str  # what the limit is of, for people
 
 
@@ -41,12 +42,13 @@ _SCHEDULERS = {
         "global_quota",
         -1,
         "cpu_shares",
+        1024,  # of cgroup v1; where libvirt's daemon has cgroup v2, its plain weight is 100, as ours
         "of all vCPUs and QEMU's own threads together (global_quota; vcpu_quota would be of each vCPU)",
     ),
     "lxc": Scheduler(
-        "vcpu_period", "vcpu_quota", -1, "cpu_shares", "of the whole container, in spite of the name vcpu_quota"
+        "vcpu_period", "vcpu_quota", -1, "cpu_shares", 1024, "of the whole container, in spite of the name vcpu_quota"
     ),
-    "xen": Scheduler(None, "cap", 0, "weight", "of all vCPUs together (cap, in percent of one CPU)"),
+    "xen": Scheduler(None, "cap", 0, "weight", XEN_WEIGHT, "of all vCPUs together (cap, in percent of one CPU)"),
 }
 
 
@@ -58,7 +60,8 @@ class DomainPolicy:
         self._handle, self._title, self._vcpus, self._disk = handle, title, vcpus, disk
         self._scheduler = _SCHEDULERS.get(scheme)
         self._is_qemu = scheme == "qemu"  # whose threads are placed, and whose disks are bounded
-        self._plain_weight = self._found_weight()
+        knob, plain = (self._scheduler.weight, self._scheduler.plain_weight) if self._scheduler else ("", PLAIN_WEIGHT)
+        self._plain_weight = int(self._knobs().get(knob) or plain)
         self._plain_pins = self.pins()
         self._lifts: dict[str, Callable[[], object]] = {}
 
@@ -101,13 +104,20 @@ class DomainPolicy:
         in_force, notes = dict[str, str](), list[str]()
         scheduler = self._scheduler
         if scheduler is not None and policy.cpu_limit is not None:
-            in_force |= self._limit(scheduler, policy.cpu_limit)
+            self._lifts["cpu_limit"] = functools.partial(self._schedule, {scheduler.limit: scheduler.unlimited})
+            if scheduler.period is not None:  # first: the kernel judges a quota by the period that it has
+                in_force |= self._schedule({scheduler.period: QUOTA_PERIOD_US})
+            whole = 100 if scheduler.period is None else QUOTA_PERIOD_US
+            in_force |= self._schedule({scheduler.limit: round(policy.cpu_limit * whole)})
             each = policy.cpu_limit / self._vcpus
             notes.append(f"cpu_limit: {scheduler.meaning}, {each:g} of a CPU for each of {self._vcpus} vCPUs at work")
         if scheduler is not None and policy.weight is not None:
-            in_force |= self._weigh(scheduler, policy.weight)
+            self._lifts["weight"] = functools.partial(self._schedule, {scheduler.weight: self._plain_weight})
+            weight = max(2, round(policy.weight * self._plain_weight / PLAIN_WEIGHT))
+            in_force |= self._schedule({scheduler.weight: weight})
         if policy.cores is not None and self._is_qemu:
-            in_force |= self._pin(policy.cores)
+            self._lifts["cores"] = lambda: self._pin(self._plain_pins or tuple(os.sched_getaffinity(0)))
+            in_force |= dict.fromkeys(("vcpupin", "emulatorpin"), ",".join(map(str, self._pin(policy.cores))))
         if policy.disk.given() and self._disk is not None and self._is_qemu:
             in_force |= self._tune(self._disk, policy)
         return Applied(policy, in_force, tuple(self._without_effect(policy)), tuple(notes))
@@ -127,31 +137,12 @@ class DomainPolicy:
         if self._is_qemu and policy.cores is not None and set(policy.cores) == machine:
             yield "cores: they are all that the machine has"
 
-    def _found_weight(self) -> int:
-        if self._scheduler is None:
-            return PLAIN_WEIGHT
-        plain = XEN_WEIGHT if self._scheduler.weight == "weight" else _PLAIN_SHARES
-        return int(self._knobs().get(self._scheduler.weight) or plain)
-
     def _knobs(self) -> dict[str, int]:
         """Of the scheduler, with their values; empty where libvirt does not tell them."""
         if self._scheduler is not None:
             with contextlib.suppress(library().libvirtError):
                 return dict(self._domain.schedulerParametersFlags(0))
         return {}
-
-    def _limit(self, scheduler: Scheduler, cpus: float) -> dict[str, str]:
-        self._lifts["cpu_limit"] = lambda: self._schedule({scheduler.limit: scheduler.unlimited})
-        if scheduler.period is None:
-            return self._schedule({scheduler.limit: round(cpus * 100)})
-        # First the period: the kernel judges a quota by the one that it has.
-        return self._schedule({scheduler.period: QUOTA_PERIOD_US}) | self._schedule(
-            {scheduler.limit: round(cpus * QUOTA_PERIOD_US)}
-        )
-
-    def _weigh(self, scheduler: Scheduler, weight: int) -> dict[str, str]:
-        self._lifts["weight"] = lambda: self._schedule({scheduler.weight: self._plain_weight})
-        return self._schedule({scheduler.weight: max(2, round(weight * self._plain_weight / PLAIN_WEIGHT))})
 
     def _schedule(self, wanted: dict[str, int]) -> dict[str, str]:
         self._domain.setSchedulerParametersFlags(wanted, 0)
@@ -162,12 +153,7 @@ class DomainPolicy:
                 raise PolicyError(f"{name} was set to {value}, but is {found.get(name)}")
         return {name: str(found[name]) for name in wanted}
 
-    def _pin(self, cores: tuple[int, ...]) -> dict[str, str]:
-        self._lifts["cores"] = lambda: self._pin_all(self._plain_pins or tuple(os.sched_getaffinity(0)))
-        cpus = ",".join(map(str, self._pin_all(cores)))
-        return {"vcpupin": cpus, "emulatorpin": cpus}
-
-    def _pin_all(self, cores: tuple[int, ...]) -> tuple[int, ...]:
+    def _pin(self, cores: tuple[int, ...]) -> tuple[int, ...]:
         """Place all its threads, and read back where they are.  Raises PolicyError: they are elsewhere."""
         chosen = tuple(cpu in cores for cpu in range(max(cores) + 1))  # numbers may have gaps: CPUs that are offline
         for vcpu in range(self._vcpus):
