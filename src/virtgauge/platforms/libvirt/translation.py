@@ -83,7 +83,9 @@ class Translation:
         import tomli_w
 
         kept = {key: value for key, value in tomllib.loads(preset_text(preset)).items() if key not in _REPLACED}
-        designs = {suite: _everywhere(found) for suite, found in kept.pop("suite").items()}
+        suites = {suite: [of] if isinstance(of, dict) else of for suite, of in kept.pop("suite").items()}
+        for design in (one for designs in suites.values() for one in designs):
+            design.pop("platforms", None)
         name = self.section["name"]
         head = {"name": f"like-{name}", "description": f"Guests like {name}, by the suites of {preset}"}
         platforms = [{"name": "host", "kind": "host"}, self.section]
@@ -93,15 +95,10 @@ class Translation:
             *(f"  {where}: {why}" for where, why in self.left_out),
         ]
         comment = "".join(f"# {printable(line, 300)}\n" for line in lines)
-        return comment + tomli_w.dumps({**head, **kept, "platform": platforms, "suite": designs})
+        return comment + tomli_w.dumps({**head, **kept, "platform": platforms, "suite": suites})
 
 
 _REPLACED = ("name", "description", "reference", "platform", "require", "profile", "budget", "fleet")
-
-
-def _everywhere(designs: Any) -> list[dict[str, Any]]:
-    listed = [designs] if isinstance(designs, dict) else designs
-    return [{key: value for key, value in design.items() if key != "platforms"} for design in listed]
 
 
 def translate(domain: Description, kind: str, uri: str | None = None) -> Translation:
@@ -122,11 +119,8 @@ def translate(domain: Description, kind: str, uri: str | None = None) -> Transla
     title = "" if name is None else value_of((name, ""))
     if name is not None:
         domain.use([(name, "")])
-    return Translation(title, {"name": _platform_name(title), "kind": kind, **section}, domain.left_out(_why))
-
-
-def _why(path: str) -> str:
-    return next(why for pattern, why in _REASONS if re.match(pattern, path))
+    left_out = domain.left_out(lambda path: next(why for pattern, why in _REASONS if re.match(pattern, path)))
+    return Translation(title, {"name": _platform_name(title), "kind": kind, **section}, left_out)
 
 
 def _platform_name(title: str) -> str:
@@ -171,6 +165,9 @@ def _machine(domain: Description) -> Iterator[Finding]:
             yield Finding({"machine": name}, (machine,) if value_of(machine) == name else ())
             domain.refuse([machine], f"{name} as the installed QEMU has it, in no other version")
     yield Finding({"accelerator": _ACCELERATORS[value_of(kind)]}, (kind,))
+    for path in ("features/acpi", "features/apic", "features/pae"):  # which every guest of virtgauge has
+        if (element := domain.root.find(path)) is not None:
+            yield Finding({}, ((element, ""),))
 
 
 def _vcpus(domain: Description) -> int:
@@ -307,21 +304,18 @@ def _memory(domain: Description) -> Iterator[Finding]:
 
 def _disks(domain: Description) -> Iterator[Finding]:
     disks = [one for one in domain.root.findall("devices/disk") if one.get("device", "disk") == "disk"]
-    for attribute in ("cache", "io", "iothread", "discard", "queues"):
+    keys = {"cache": "disk_cache", "io": "disk_aio", "iothread": "", "discard": "disk_discard", "queues": "disk_queues"}
+    for attribute, key in keys.items():
         facts, value = _alike(disks, "driver", attribute)
         if not value or value == "default":
             continue
-        match attribute:
-            case "iothread":
-                yield from _iothread(domain, facts)
-            case "queues":
-                yield Finding({"tuning.disk_queues": domain.number(facts[0])}, facts)
-            case "discard":
-                yield Finding({"tuning.disk_discard": {"unmap": True, "ignore": False}.get(value, value)}, facts)
-            case "io":
-                yield Finding({"tuning.disk_aio": value}, facts)
-            case "cache":
-                yield Finding({"tuning.disk_cache": value}, facts)
+        if attribute == "iothread":
+            yield from _iothread(domain, facts)
+            continue
+        told: Any = domain.number(facts[0]) if attribute == "queues" else value
+        if attribute == "discard":
+            told = {"unmap": True, "ignore": False}.get(value, value)
+        yield Finding({f"tuning.{key}": told}, facts)
 
 
 def _iothread(domain: Description, facts: tuple[Fact, ...]) -> Iterator[Finding]:
@@ -396,14 +390,7 @@ def _kernel(domain: Description) -> Iterator[Finding]:
         yield Finding({"kernel_words": words} if words else {}, ((line, ""),))
 
 
-def _usual(domain: Description) -> Iterator[Finding]:
-    """What every guest of virtgauge has."""
-    for path in ("features/acpi", "features/apic", "features/pae"):
-        if (element := domain.root.find(path)) is not None:
-            yield Finding({}, ((element, ""),))
-
-
 _RULES: tuple[Callable[[Description], Iterator[Finding]], ...] = (
-    *(_machine, _size, _kernel, _processor, _topology, _pinning, _memory, _disks, _interfaces, _timers, _usual),
+    *(_machine, _size, _kernel, _processor, _topology, _pinning, _memory, _disks, _interfaces, _timers),
 )
 """In the order of their keys: a rule's may need those before it."""
