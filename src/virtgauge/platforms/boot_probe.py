@@ -89,10 +89,10 @@ async def judge(
     if accelerator == "kvm" and (missing := _kvm_missing(kvm)) is not None:
         return missing
     bound_s = bound_s or (KVM_BOUND_S if accelerator == "kvm" else TCG_BOUND_S)
-    record = _record(accelerator, (*key, f"{bound_s:g}"))
-    remembered = _read(record)
-    if remembered is not None:
-        return remembered
+    told = "\0".join((boot_id(), accelerator, *key, f"{bound_s:g}"))
+    record = _folder() / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
+    with contextlib.suppress(OSError, ValueError):  # it is not there, or not whole
+        return _VERDICT.validate_json(record.read_bytes())
     try:
         verdict = _verdict(await boot(bound_s))
     except LaunchError as error:
@@ -104,7 +104,8 @@ async def judge(
         else:
             verdict = Availability(False, reason)
     if verdict.usable or accelerator == "kvm":
-        _write(record, verdict)
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs the next run a few seconds, no more
+            write_whole(record, _VERDICT.dump_json(verdict))
     return verdict
 
 
@@ -257,23 +258,7 @@ def _folder() -> Path:
     return cache_root() / "qemu-boots"
 
 
-def _record(accelerator: str, key: tuple[str, ...]) -> Path:
-    text = "\0".join((boot_id(), accelerator, *key))
-    return _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
-
-
 _VERDICT = TypeAdapter(Availability)
-
-
-def _read(record: Path) -> Availability | None:
-    with contextlib.suppress(OSError, ValueError):  # it is not there, or not whole
-        return _VERDICT.validate_json(record.read_bytes())
-    return None
-
-
-def _write(record: Path, verdict: Availability) -> None:
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs the next run a few seconds, no more
-        write_whole(record, _VERDICT.dump_json(verdict))
 
 
 def _one_line(error: LaunchError) -> str:
