@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import resource
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,7 +159,7 @@ def _of_devices(asked: Asked) -> Said:
         elif not os.access(device, os.R_OK | os.W_OK):
             yield "vhost", "/dev/vhost-net is not accessible", AS_ROOT
     for path in tuning.vhost_user:
-        if not _is_socket(path):
+        if not (os.access(path, os.F_OK) and path.is_socket()):
             yield "vhost_user", f"{path} is no socket", "start the switch that serves it"
     if tuning.pci_devices and asked.microvm:
         yield "pci_devices", "a microvm has no PCI bus", 'give machine = "q35"'
@@ -191,13 +190,6 @@ def _of_pci(root: Path, address: str, named: tuple[str, ...]) -> Iterator[tuple[
                 yield f"this machine has {used}, on {address}", f"take it out of use, and {by_hand}"
             elif not os.access(one / "driver_override", os.W_OK):
                 yield f"{address} is bound to {driver or 'no driver'}", AS_ROOT
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 def _number(file: Path) -> int | None:
