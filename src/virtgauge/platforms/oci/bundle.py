@@ -64,7 +64,7 @@ def write_bundle(
     """Make ``config.json`` and ``rootfs`` in a folder, which must be empty.  Raises OSError: it cannot be written."""
     root = folder / "rootfs"
     root.mkdir()
-    mounts = _base_mounts()
+    mounts = [*_BASE_MOUNTS]
     binds, overlaid = [], []
     for part in system_parts(host_root):
         place = root / part.path.name
@@ -147,17 +147,15 @@ def _mount(kind: str, destination: str, options: Sequence[str], source: str | No
     return {"destination": destination, "type": kind, "source": source or kind, "options": list(options)}
 
 
-def _base_mounts() -> list[dict[str, Any]]:
-    nothing = ("nosuid", "noexec", "nodev")
-    terminals = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")
-    return [
-        _mount("proc", "/proc", nothing),
-        _mount("tmpfs", "/dev", ("nosuid", "strictatime", "mode=755", "size=65536k")),
-        _mount("devpts", "/dev/pts", terminals),
-        _mount("tmpfs", "/dev/shm", (*nothing, "mode=1777", "size=65536k"), "shm"),
-        _mount("mqueue", "/dev/mqueue", nothing),
-        _mount("sysfs", "/sys", (*nothing, "ro")),
-    ]
+_NOTHING = ("nosuid", "noexec", "nodev")
+_BASE_MOUNTS = (
+    _mount("proc", "/proc", _NOTHING),
+    _mount("tmpfs", "/dev", ("nosuid", "strictatime", "mode=755", "size=65536k")),
+    _mount("devpts", "/dev/pts", ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")),
+    _mount("tmpfs", "/dev/shm", (*_NOTHING, "mode=1777", "size=65536k"), "shm"),
+    _mount("mqueue", "/dev/mqueue", _NOTHING),
+    _mount("sysfs", "/sys", (*_NOTHING, "ro")),
+)
 
 
 def _overlay_mounts(root: Path, host_root: Path, names: list[str]) -> list[dict[str, Any]]:
@@ -169,13 +167,12 @@ def _overlay_mounts(root: Path, host_root: Path, names: list[str]) -> list[dict[
     """
     if not names:
         return []
-    base = root / _OVERLAYS
-    for name in names:
-        (base / name / "upper").mkdir(parents=True)
-        (base / name / "work").mkdir()
     mounts = [_mount("tmpfs", f"/{_OVERLAYS}", ("nosuid", "nodev", "mode=700", "tmpcopyup"))]
     for name in names:
-        layers = {"lowerdir": host_root / name, "upperdir": base / name / "upper", "workdir": base / name / "work"}
+        upper, work = (root / _OVERLAYS / name / layer for layer in ("upper", "work"))
+        upper.mkdir(parents=True)
+        work.mkdir()
+        layers = {"lowerdir": host_root / name, "upperdir": upper, "workdir": work}
         options = (f"{option}={_escaped(path)}" for option, path in layers.items())
         mounts.append(_mount("overlay", f"/{name}", ("nodev", *options)))
     return mounts
