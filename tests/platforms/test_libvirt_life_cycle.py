@@ -150,7 +150,6 @@ async def test_a_cancelled_launch_leaves_no_domain(platform: LibvirtPlatform, hy
 
 def test_a_start_after_the_removal_does_nothing(hypervisor: Any) -> None:
     before, handle = names(hypervisor), DomainHandle(URI, "vg012345-late")
-    handle.open()
     handle.remove()
     handle.start(XML.format(handle.name), transient=True, auto_destroy=False, paused=False)
     assert names(hypervisor) == before

@@ -21,7 +21,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.plan.load import load_plan
 from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.boot_files import RootPart
-from virtgauge.platforms.libvirt.boot import kernel_boot, management_interface, removed
+from virtgauge.platforms.libvirt.boot import kernel_boot, management_interface
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError
 from virtgauge.platforms.libvirt.domain_xml import Domain, Interface, KernelBoot
 from virtgauge.platforms.libvirt.platform import LibvirtPlatform
@@ -363,5 +363,5 @@ def test_a_domain_that_is_not_removed_is_known_to_be_left(stays: bool, monkeypat
 
     monkeypatch.setattr(DomainHandle, "remove", remove)
     handle = DomainHandle("test:///default", "vg012345-g1")
-    removed(handle)
+    handle.leave_nothing()
     assert handle.left is stays

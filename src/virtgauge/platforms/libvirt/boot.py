@@ -32,7 +32,6 @@ from virtgauge.platforms.qemu.command import kernel_command_line
 from virtgauge.platforms.qemu.platform import host_tsc_khz
 
 _STATE_S = 5.0
-_REMOVE_S = 40.0
 
 
 class DomainAttempt(LaunchAttempt):
@@ -52,21 +51,7 @@ class DomainAttempt(LaunchAttempt):
         await asyncio.sleep(0.1)
 
 
-def removed(handle: DomainHandle) -> None:
-    """Leave nothing of a domain, whatever libvirt says to that."""
-    handle.left = True
-    with contextlib.suppress(LibvirtError):  # the reclaim of its scope tries again, and says what is left
-        waited(f"cannot remove {handle.name}", handle.remove, _REMOVE_S)
-        handle.left = False
-
-
-def emptied(folder: Path, handle: DomainHandle) -> None:
-    """Remove a guest's folder, unless its record is what a domain that stays is found by."""
-    if not handle.left:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def container_root(folder: Path, agent: AgentBinary) -> Path:
+def agent_root(folder: Path, agent: AgentBinary) -> Path:
     """The root of a container: the agent, and folders for what libvirt mounts."""
     root = folder / "root"
     for name in ("dev", "proc", "sys", "run", "tmp"):

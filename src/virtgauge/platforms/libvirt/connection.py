@@ -18,6 +18,7 @@ INSTALL = (
     "pip install 'virtgauge[libvirt]' (it is compiled here: "
     "apt-get install --no-install-recommends gcc pkg-config libvirt-dev python3-dev first)"
 )
+_REMOVE_S = 40.0
 CALL_S = 30.0  # A hypervisor that has not answered by then is taken for dead
 
 _GUIDE = "see docs/platforms/libvirt.md for the URIs of each hypervisor"
@@ -133,21 +134,15 @@ class DomainHandle:
         self._connection: Any = None
         self._domain: Any = None
 
-    def open(self) -> Any:
-        """Connect; returns libvirt's connection.  Raises libvirt.libvirtError: libvirt refuses."""
-        with self._lock:
-            if self._connection is None:
-                self._connection = open_connection(self.uri)
-            return self._connection
-
     def start(self, xml: str, *, transient: bool, auto_destroy: bool, paused: bool) -> None:
-        """Start it from its description.  Raises libvirt.libvirtError: libvirt refuses."""
+        """Connect, and start it from its description.  Raises libvirt.libvirtError: libvirt refuses."""
         libvirt = library()
         flags = libvirt.VIR_DOMAIN_START_PAUSED if paused else 0
         flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if auto_destroy else 0
         with self._lock:
             if self._removed:  # a launch that was cancelled before it came to this
                 return
+            self._connection = open_connection(self.uri)
             if transient:
                 self._domain = self._connection.createXML(xml, flags)
             else:
@@ -177,6 +172,13 @@ class DomainHandle:
             return f"libvirt does not tell of it any more ({error.get_error_message()})"
         ended = {libvirt.VIR_DOMAIN_SHUTOFF: "the domain shut off", libvirt.VIR_DOMAIN_CRASHED: "the domain crashed"}
         return ended.get(state)
+
+    def leave_nothing(self) -> None:
+        """Remove it, whatever libvirt says to that."""
+        self.left = True
+        with contextlib.suppress(LibvirtError):  # the reclaim of its scope tries again, and says what is left
+            waited(f"cannot remove {self.name}", self.remove, _REMOVE_S)
+            self.left = False
 
     def remove(self) -> None:
         """Leave nothing of it; waits for a start that is under way.  Idempotent.

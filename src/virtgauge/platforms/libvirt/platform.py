@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shlex
+import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,15 +21,7 @@ from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, 
 from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Booted, boots, judge
 from virtgauge.platforms.guest_kernel import BootedKernel, kernel_of
-from virtgauge.platforms.libvirt.boot import (
-    DomainAttempt,
-    LabDevices,
-    container_root,
-    emptied,
-    kernel_boot,
-    management_interface,
-    removed,
-)
+from virtgauge.platforms.libvirt.boot import DomainAttempt, LabDevices, agent_root, kernel_boot, management_interface
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, open_connection
 from virtgauge.platforms.libvirt.domain_xml import SOCKET_IN_CONTAINER, Domain, Interface, disk_target
 from virtgauge.platforms.libvirt.entrance import CallIn, Entrance, Socket, Terminal, conversation
@@ -168,15 +161,16 @@ class LibvirtPlatform(AcceleratedPlatform):
         handle = DomainHandle(self.target.uri, f"{spec.scope.tag}-{spec.name}")
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
-            removal.callback(emptied, folder, handle)
+            # Its record is what a domain that stays is found by.
+            removal.callback(lambda: None if handle.left else shutil.rmtree(folder, ignore_errors=True))
             DomainRecord(self.target.uri, handle.name).write(folder)
             console = folder / "console.log"
             attempt = DomainAttempt(spec, handle, console)
             devices = LabDevices(spec.scope.tag, spec.lab, spec.nics if driver.in_lab else ())
             removal.callback(devices.remove)
             parts = await self.settings.root(spec, folder, removal) if self._from_kernel else ()
-            removal.callback(removed, handle)
-            root = container_root(folder, spec.agent) if driver.channel is ChannelKind.SOCKET else None
+            removal.callback(handle.leave_nothing)
+            root = agent_root(folder, spec.agent) if driver.channel is ChannelKind.SOCKET else None
             socket = root / SOCKET_IN_CONTAINER.lstrip("/") if root else folder / "agent.sock"
             domain = await self._domain(spec, accelerator, handle.name, devices.names, root, parts)
             entrance = self._entrance(socket, removal)
@@ -222,7 +216,6 @@ class LibvirtPlatform(AcceleratedPlatform):
         taps = bool(devices.names) and driver.scheme == "qemu"  # LXC makes its own pairs
 
         def start() -> None:
-            handle.open()
             handle.start(domain.xml(), transient=driver.transient, auto_destroy=driver.auto_destroy, paused=taps)
 
         with stage("start", LibvirtError), stage("network", NetworkError):
