@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
-    """A table of a plan: it has no other keys than its fields, and is never changed."""
+    """A table of a plan: it has no other keys than its fields, which fit together, and is never changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if problem := next(self._problems(), None):
+            raise ValueError(problem)
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """Why its keys do not fit together, in words; the first is told, so that each may rest on those before it."""
+        yield from ()
 
 
 def written_as(pattern: str, words: str) -> AfterValidator:

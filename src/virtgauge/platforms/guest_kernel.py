@@ -6,11 +6,11 @@ import dataclasses
 import os
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
@@ -80,11 +80,9 @@ class OwnKernel(Section):
     boot_timeout_s: Annotated[float, Field(ge=1, le=3600)] | None = None
     """How long a guest may take until its agent answers, in place of the usual bounds."""
 
-    @model_validator(mode="after")
-    def _modules_are_of_a_kernel(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.kernel_modules is not None and self.kernel in (None, REAL_TIME):
-            raise ValueError("kernel_modules means nothing without a kernel of your own: name the kernel, too")
-        return self
+            yield "kernel_modules means nothing without a kernel of your own: name the kernel, too"
 
     @property
     def parts(self) -> tuple[str, ...]:

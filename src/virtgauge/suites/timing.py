@@ -12,11 +12,11 @@ import itertools
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.analysis.distribution import merge
@@ -80,17 +80,15 @@ class CycleSettings(Section):
     """Whether the kernels of the host and of guests are traced meanwhile, so that the report says why the latest cycles
     were late. It takes root, and a little of each event's time: cells with and without it are not the same."""
 
-    @model_validator(mode="after")
-    def _deadline_class_can_be(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         """What kernels refuse of SCHED_DEADLINE is said before anything starts."""
         if "deadline" in self.classes:
             if self.cpus:
-                raise ValueError("cpus: the class deadline runs on no chosen CPU; leave them out, or take fifo")
+                yield "cpus: the class deadline runs on no chosen CPU; leave them out, or take fifo"
             if min(self.periods_us) < 100:
-                raise ValueError("periods_us: the class deadline takes 100 or more; leave the shorter ones out")
+                yield "periods_us: the class deadline takes 100 or more; leave the shorter ones out"
             if self.kinds == ("stall",) and self.classes == ("deadline",):
-                raise ValueError("classes: a stall has no deadlines; take the class fifo")
-        return self
+                yield "classes: a stall has no deadlines; take the class fifo"
 
 
 class TimingSettings(Section):

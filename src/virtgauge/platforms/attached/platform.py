@@ -8,11 +8,11 @@ import dataclasses
 import functools
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
@@ -128,23 +128,19 @@ class MachineSettings(Section):
     wait_s: Annotated[float, Field(ge=1, le=86_400)] = 600.0
     """dial-in: how long the machine may take to call for the first time."""
 
-    @model_validator(mode="after")
-    def _fields_fit(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         own, others = (_OF_SSH, _OF_DIAL_IN) if self.via == "ssh" else (_OF_DIAL_IN, _OF_SSH)
         if stray := [field for field in others if field in self.model_fields_set]:
-            raise ValueError(f'{stray[0]} means nothing with via = "{self.via}": its fields are {", ".join(own)}')
+            yield f'{stray[0]} means nothing with via = "{self.via}": its fields are {", ".join(own)}'
         if self.hypervisor is Hypervisor.ESXI and self.core_mhz is None:
-            raise ValueError(
-                'hypervisor = "esxi" counts CPU time in MHz: give core_mhz, the clock of a core of its host'
-            )
+            yield 'hypervisor = "esxi" counts CPU time in MHz: give core_mhz, the clock of a core of its host'
         if self.via == "ssh" and self.host is None:
-            raise ValueError('via = "ssh" needs host: the machine\'s name or address')
+            yield 'via = "ssh" needs host: the machine\'s name or address'
         if self.via == "dial-in":
             if self.listen is None:
-                raise ValueError('via = "dial-in" needs listen: an address and port of this machine, as 192.0.2.1:7443')
-            if self.advertise is None and Endpoint.parse(self.listen).everywhere:
-                raise ValueError(f"listen = {self.listen!r} cannot be dialled: give advertise, what the machine dials")
-        return self
+                yield 'via = "dial-in" needs listen: an address and port of this machine, as 192.0.2.1:7443'
+            elif self.advertise is None and Endpoint.parse(self.listen).everywhere:
+                yield f"listen = {self.listen!r} cannot be dialled: give advertise, what the machine dials"
 
     @property
     def dialled(self) -> Endpoint:
@@ -184,11 +180,9 @@ class PortsSettings(Section):
             raise ValueError(f"{value[0]!r} is named twice; name two interfaces")
         return value
 
-    @model_validator(mode="after")
-    def _routes(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.set_up and self.forwards == "bridge":
-            raise ValueError("set_up: the agent sets up routers only; make the bridge yourself")
-        return self
+            yield "set_up: the agent sets up routers only; make the bridge yourself"
 
 
 class AttachedSettings(MachineSettings):
@@ -201,13 +195,12 @@ class AttachedSettings(MachineSettings):
     peer: PeerSettings | None = None
     """A second machine, for what is measured between two; see [attached.md](platforms/attached.md#which-suites)."""
 
-    @model_validator(mode="after")
-    def _are_two(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         place = {"host", "port", "listen", "jump_host"}
         if self.peer is not None and self.peer.model_dump(include=place) == self.model_dump(include=place):
             where = f"host = {self.host!r}" if self.via == "ssh" else f"listen = {self.listen!r}"
-            raise ValueError(f"peer: it has the {where} of the first machine; name another one")
-        return self
+            yield f"peer: it has the {where} of the first machine; name another one"
 
 
 ONLY_AS_IT_IS = (

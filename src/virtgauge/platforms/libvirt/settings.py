@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints
 
 from virtgauge.folders import cache_root
 from virtgauge.forms import written_as
@@ -239,41 +239,38 @@ class LibvirtSettings(OwnDiskImage):
         """By the image's suffix; raw where it has none that is known."""
         return _FORMATS.get(PurePosixPath(self.image or "").suffix.lower(), "raw")
 
-    @model_validator(mode="after")
-    def _the_driver_has_it(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         driver = self.target.driver
         if self.machine is not None and self.machine not in driver.machines:
             there = f"choose one of: {', '.join(driver.machines)}" if driver.machines else "leave it out"
-            raise ValueError(f"machine = {self.machine!r} is none of {driver.title}: {there}")
+            yield f"machine = {self.machine!r} is none of {driver.title}: {there}"
         if self.nic_model is not None and self.nic_model not in driver.nic_models:
-            raise ValueError(
+            yield (
                 f"nic_model = {self.nic_model!r} is none of {driver.title}: "
                 f"choose one of: {', '.join(driver.nic_models)}"
             )
         if self.accelerator != "auto" and driver.scheme != "qemu":
-            raise ValueError(f"accelerator is QEMU's, and {driver.title} has none: leave it out")
+            yield f"accelerator is QEMU's, and {driver.title} has none: leave it out"
         if self.image is not None and driver.image_format is None:
-            raise ValueError(f"{driver.title} boots no image: leave image out")
+            yield f"{driver.title} boots no image: leave image out"
         if (self.image is not None or not driver.kernel_boot) and (
             own := [field for field in OwnDiskImage.model_fields if field != "boot_timeout_s" and getattr(self, field)]
         ):
             why = "an image has its own" if self.image is not None else "it is for QEMU and Xen on this machine"
-            raise ValueError(f"{own[0]} means nothing here: {why}; leave it out")
+            yield f"{own[0]} means nothing here: {why}; leave it out"
         if self.disk_image is not None and driver.plain:
-            raise ValueError(f"disk_image: {NO_FOLDERS}")
+            yield f"disk_image: {NO_FOLDERS}"
         given = [field for field in _OF_A_CALL if getattr(self, field) is not None]
         if given and (missing := [field for field in _OF_A_CALL if field not in given]):
-            raise ValueError(
+            yield (
                 f"{', '.join(given)} without {', '.join(missing)}: listen (where the agent of an image calls), "
                 "credentials (that the image was built with) and management (the hypervisor's network by which it "
                 "calls: a bridge, a port group, a virtual switch, or network:default) go together"
             )
         if given and self.image is None:
-            raise ValueError(f"{given[0]} means nothing without image: only the agent of an image calls")
+            yield f"{given[0]} means nothing without image: only the agent of an image calls"
         if not given and self.management_mac is not None:
-            raise ValueError("management_mac means nothing without management: it is that interface's")
+            yield "management_mac means nothing without management: it is that interface's"
         if self.networks and driver.in_lab:
-            raise ValueError(
-                f"the interfaces of {driver.title} on this machine are put into the lab: leave networks out"
-            )
-        return self
+            yield f"the interfaces of {driver.title} on this machine are put into the lab: leave networks out"

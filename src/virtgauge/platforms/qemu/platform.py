@@ -8,9 +8,9 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.agent.binary import AgentBinary, find_agent
@@ -72,15 +72,14 @@ class QemuPlatform(AcceleratedPlatform):
         tuning: Tuning = Tuning()
         """How QEMU is set up in production ([platforms/tuning.md](platforms/tuning.md))."""
 
-        @model_validator(mode="after")
-        def _the_machine_has_it(self) -> Self:
+        def _problems(self) -> Iterator[str]:
+            yield from super()._problems()
             models = MACHINES[self.machine].nic_devices
             if self.nic_model not in models:
                 remedy = 'set machine = "q35", or nic_model = "virtio"'
-                raise ValueError(f"a {self.machine} has no PCI bus for an {self.nic_model}: {remedy}")
+                yield f"a {self.machine} has no PCI bus for an {self.nic_model}: {remedy}"
             if self.nic_model != "virtio" and (fields := self.tuning.of_nics):
-                raise ValueError(f"tuning.{fields[0]} is of virtio, and nic_model is {self.nic_model!r}: leave one out")
-            return self
+                yield f"tuning.{fields[0]} is of virtio, and nic_model is {self.nic_model!r}: leave one out"
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings: QemuPlatform.Settings = settings or self.Settings()

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from virtgauge.agent.channel import AgentError
 from virtgauge.forms import Section
@@ -171,11 +171,9 @@ class IsolationTruth(Section):
     """What the guest's kernel reports of time in which the guest was stopped: steal; nothing, as in a container; or CPU
     time of its own, as in a virtual machine that is not told."""
 
-    @model_validator(mode="after")
-    def _rises(self) -> IsolationTruth:
+    def _problems(self) -> Iterator[str]:
         if self.low_use >= self.full_use:
-            raise ValueError("low_use is to be below full_use")
-        return self
+            yield "low_use is to be below full_use"
 
     def rate(self, work: Work) -> float:
         """Units a second of one CPU, of the whole disk for a disk's."""

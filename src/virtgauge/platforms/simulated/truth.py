@@ -7,11 +7,12 @@ or waiting needs it, so that minutes are simulated in milliseconds.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from virtgauge.forms import Section
 from virtgauge.host.load import IN_TICKS, TICK_NS, CpuSnapshot, WatchedMachine
@@ -46,11 +47,9 @@ class Bursts(Section):
     ticks: bool = False
     """``true``: busy time is counted in ticks, of what each CPU does at the moment; else exactly."""
 
-    @model_validator(mode="after")
-    def _has_gaps(self) -> Bursts:
+    def _problems(self) -> Iterator[str]:
         if self.taken >= self.share:
-            raise ValueError(f"taken = {self.taken:g}: bursts of share = {self.share:g} cannot take so much; lower it")
-        return self
+            yield f"taken = {self.taken:g}: bursts of share = {self.share:g} cannot take so much; lower it"
 
     @property
     def mean_gap_ns(self) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator
 
 from virtgauge.forms import Section
 from virtgauge.specs.bandwidth_formatting import AS_IS, NO_TRAFFIC, PRECISE, SYSTEM
@@ -146,51 +146,42 @@ class BandwidthSettings(Section):
         """Whether the path is one that exists already, of an unknown capacity."""
         return AS_IS in self.capacities_mbps
 
-    @model_validator(mode="after")
-    def _path_leaves_something(self) -> BandwidthSettings:
-        if self.as_is:
-            if len(self.capacities_mbps) > 1:
-                raise ValueError(
-                    f"capacities_mbps: {AS_IS!r} stands alone; give the others a [[suite.bandwidth]] of their own"
-                )
-            if stray := sorted(_OF_THE_PATH & self.model_fields_set):
-                raise ValueError(
-                    f"{stray[0]} is given, but a path {AS_IS!r} is neither shaped nor shared; leave it out"
-                )
-            if "shim" in self.through:
-                raise ValueError(f'through: a path {AS_IS!r} has no guest with the program for "shim"; leave it out')
-            return self
-        least = min(rate for rate in self.capacities_mbps if not isinstance(rate, str))
-        for cross in self.cross_mbps:
-            if cross >= least:
-                raise ValueError(
-                    f"cross_mbps = {cross:g}: nothing is left of capacities_mbps = {least:g}; "
-                    "choose less, or give each capacity a [[suite.bandwidth]] of its own"
-                )
-        if not any(self.cross_mbps) and "traffic" in self.model_fields_set:
-            raise ValueError("traffic is given, but cross_mbps has nothing but 0; add a rate, or leave traffic out")
-        if self.link != "auto" and not any(self.delays_ms) and not any(self.losses):
-            raise ValueError(f"link = {self.link!r}: there is neither delay nor loss; leave it out, or add delays_ms")
-        return self
-
-    @model_validator(mode="after")
-    def _suits_the_estimators(self) -> BandwidthSettings:
+    def _problems(self) -> Iterator[str]:
+        yield from self._problems_of_the_path()
         names = set(self.estimators)
         if "yaz-original" in names and self.packet_bytes != _ORIGINAL_BYTES:
-            raise ValueError(
+            yield (
                 f"packet_bytes = {self.packet_bytes}: yaz-original begins with {_ORIGINAL_BYTES} B and halves it; "
                 "leave it out, or give the others a [[suite.bandwidth]] of their own"
             )
         for field, concerned in (("first_gap_us", "yaz-original"), ("lowest_mbps", "kite2"), ("highest_mbps", "kite2")):
             if field in self.model_fields_set and concerned not in names:
-                raise ValueError(f"{field} is given, but is of {concerned} alone; leave it out")
+                yield f"{field} is given, but is of {concerned} alone; leave it out"
         if self.lowest_mbps >= self.highest_mbps:
-            raise ValueError(
-                f"lowest_mbps = {self.lowest_mbps:g}: it must be below highest_mbps = {self.highest_mbps:g}"
-            )
+            yield f"lowest_mbps = {self.lowest_mbps:g}: it must be below highest_mbps = {self.highest_mbps:g}"
         if not list(self.swaps()):
-            raise ValueError(
+            yield (
                 f"timings = {list(self.timings)}: a preloaded library swaps clock and sleep together; "
                 f'add {SYSTEM!r} or {PRECISE!r}, or add "inside" to through'
             )
-        return self
+
+    def _problems_of_the_path(self) -> Iterator[str]:
+        if self.as_is:
+            if len(self.capacities_mbps) > 1:
+                yield f"capacities_mbps: {AS_IS!r} stands alone; give the others a [[suite.bandwidth]] of their own"
+            if stray := sorted(_OF_THE_PATH & self.model_fields_set):
+                yield f"{stray[0]} is given, but a path {AS_IS!r} is neither shaped nor shared; leave it out"
+            if "shim" in self.through:
+                yield f'through: a path {AS_IS!r} has no guest with the program for "shim"; leave it out'
+            return
+        least = min(rate for rate in self.capacities_mbps if not isinstance(rate, str))
+        for cross in self.cross_mbps:
+            if cross >= least:
+                yield (
+                    f"cross_mbps = {cross:g}: nothing is left of capacities_mbps = {least:g}; "
+                    "choose less, or give each capacity a [[suite.bandwidth]] of its own"
+                )
+        if not any(self.cross_mbps) and "traffic" in self.model_fields_set:
+            yield "traffic is given, but cross_mbps has nothing but 0; add a rate, or leave traffic out"
+        if self.link != "auto" and not any(self.delays_ms) and not any(self.losses):
+            yield f"link = {self.link!r}: there is neither delay nor loss; leave it out, or add delays_ms"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from virtgauge.analysis import forwarding as formulas
 from virtgauge.analysis.forwarding import Shares
@@ -111,38 +112,32 @@ class ForwardingSettings(Section):
             formulas.shares_of(weights)
         return value
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> ForwardingSettings:
+    def _problems(self) -> Iterator[str]:
         if self.switch == "none":
             if self.guests != 1:
-                raise ValueError('switch = "none": one machine is between the two ports; give guests = 1')
+                yield 'switch = "none": one machine is between the two ports; give guests = 1'
             if given := [key for key in ("cpu_limit", "memory_mib") if getattr(self, key) is not None]:
-                raise ValueError(f'switch = "none": the machine exists already; leave {given[0]} out')
+                yield f'switch = "none": the machine exists already; leave {given[0]} out'
         if not self.vectors and not self.user_vectors:
-            raise ValueError("vectors is empty: choose at least one, or give user_vectors")
+            yield "vectors is empty: choose at least one, or give user_vectors"
         if clash := self.user_vectors.keys() & {"equal", "zipf", WORST, *(f"k={k}" for k in range(1, 65))}:
-            raise ValueError(
-                f"user_vectors: {min(clash)!r} is the name of a vector that there already is; choose another"
-            )
+            yield f"user_vectors: {min(clash)!r} is the name of a vector that there already is; choose another"
         if self.max_pps <= self.min_pps:
-            raise ValueError(f"max_pps = {self.max_pps:g}: it must be above min_pps = {self.min_pps:g}")
+            yield f"max_pps = {self.max_pps:g}: it must be above min_pps = {self.min_pps:g}"
         medium_bps = math.inf if self.medium_mbps is None else self.medium_mbps * 1e6
         for size in self.frame_bytes:
             carried = formulas.wire_frames_per_s(size, medium_bps)
             if carried <= self.min_pps:
-                raise ValueError(
+                yield (
                     f"min_pps = {self.min_pps:g}: medium_mbps = {self.medium_mbps:g} carries {carried:.0f} frames/s of "
                     f"{size} B; give less"
                 )
         if self.search == "mlrsearch" and self.duration_sum_s < self.length_of_trial_s:
-            raise ValueError(
-                f"duration_sum_s = {self.duration_sum_s:g}: it must be at least trial_s = {self.length_of_trial_s:g}"
-            )
+            yield f"duration_sum_s = {self.duration_sum_s:g}: it must be at least trial_s = {self.length_of_trial_s:g}"
         try:
             self.shares()
         except ValueError as error:
-            raise ValueError(f"q = {self.q:g}: {error}") from error
-        return self
+            yield f"q = {self.q:g}: {error}"
 
     @property
     def strong(self) -> tuple[int, ...]:

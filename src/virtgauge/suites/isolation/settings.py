@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from virtgauge.forms import Section
 from virtgauge.specs.isolation_formatting import NOTHING
@@ -120,67 +120,55 @@ class IsolationSettings(Section):
         family = KINDS[name].family if name != NOTHING else ""
         return {"memory": self.load_memory_block, "cache": self.load_cache_block}.get(family)
 
-    @model_validator(mode="after")
-    def _fits_this_machine(self) -> IsolationSettings:
+    def _problems(self) -> Iterator[str]:
         missing = [] if self.policy_set_by_hand else sorted(set(self.host_cpus) - set(allowed_cpus()))
         if missing or not self.host_cpus:
-            raise ValueError(
-                f"cpus: this machine has the CPUs {list(allowed_cpus())}, not {missing}; name some of these"
-            )
+            yield f"cpus: this machine has the CPUs {list(allowed_cpus())}, not {missing}; name some of these"
         for cores in self.cores:
             where = placement(cores, self.host_cpus)
             if cores == "1-apart" and where.shared and self.cpus is not None:
-                raise ValueError(f"cores = {cores!r}: each guest needs a CPU of its own, not only CPU {self.cpus[0]}")
+                yield f"cores = {cores!r}: each guest needs a CPU of its own, not only CPU {self.cpus[0]}"
             for policy in self.policies:
                 for share in self.shares:
                     if (why := refusal(policy, share / 100, where.capacity, self.disk_full_mb_per_s * 1e6)) is not None:
-                        raise ValueError(f"shares: {share:g} with the policy {policy!r}: {why}")
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_set_by_hand(self) -> IsolationSettings:
-        if not self.policy_set_by_hand:
-            return self
-        for name in ("policies", "on", "shares", "cores"):
-            if len(values := getattr(self, name)) > 1:
-                raise ValueError(
-                    f"{name} = {[*values]}: what is set by hand is one thing in a plan; name one, and give the others "
-                    "plans of their own"
-                )
-        if chosen := [name for name in self.governors if name != "as-is"]:
-            raise ValueError(
-                f"governors: {chosen[0]!r} is of the machines' host, which is not reached from here; set it there, "
-                "and leave governors out"
-            )
-        if stray := sorted({"memory_mib", "disk_mib"} & self.model_fields_set):
-            raise ValueError(f"{stray[0]} is given, but the machines have what they have; leave it out")
-        if on_disk := [name for name in (*self.benchmarks, *self.loads) if uses_disk(name)]:
-            raise ValueError(f"{on_disk[0]!r} needs a disk that is given from here; leave it out")
-        if of_caches := [name for name in self.blocks() if name.endswith("LLC")]:
-            raise ValueError(
-                f"a block of {of_caches[0]}: the caches of the machines' host are not known; give it in MiB"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> IsolationSettings:
+                        yield f"shares: {share:g} with the policy {policy!r}: {why}"
+        if self.policy_set_by_hand:
+            yield from self._problems_by_hand()
         given = [policy for policy in self.policies if policy != NOTHING]
         if not given and "shares" in self.model_fields_set:
-            raise ValueError('shares is given, but policies has nothing but "none"; add one, or leave shares out')
+            yield 'shares is given, but policies has nothing but "none"; add one, or leave shares out'
         does = {"tested": self.benchmarks, "loading": self.loads}
         if "disk-limit" in self.policies and not any(uses_disk(name) for on in self.on for name in does[on]):
-            raise ValueError(
+            yield (
                 'policies: "disk-limit" bounds the disk of whom it is on, and nothing there uses one; '
                 "add a disk benchmark (on tested) or a disk load (on loading), or leave it out"
             )
         if all(load == NOTHING for load in self.loads) and "intensities" in self.model_fields_set:
-            raise ValueError('intensities is given, but loads has nothing but "none"; add a load, or leave it out')
+            yield 'intensities is given, but loads has nothing but "none"; add a load, or leave it out'
         threads = max(placement(cores, self.host_cpus).capacity for cores in self.cores)
         if self.uses_disk and self.disk_mib is not None and threads * self.disk_file_mib >= self.disk_mib:
-            raise ValueError(
+            yield (
                 f"disk_mib = {self.disk_mib}: {threads} files of disk_file_mib = {self.disk_file_mib} do not fit; "
                 "make the disk larger or the files smaller, or leave disk_mib out"
             )
         if self.slice_ms > self.seconds * 1000:
-            raise ValueError(f"slice_ms = {self.slice_ms}: a trial of {self.seconds:g} s has no slice of that length")
-        return self
+            yield f"slice_ms = {self.slice_ms}: a trial of {self.seconds:g} s has no slice of that length"
+
+    def _problems_by_hand(self) -> Iterator[str]:
+        for name in ("policies", "on", "shares", "cores"):
+            if len(values := getattr(self, name)) > 1:
+                yield (
+                    f"{name} = {[*values]}: what is set by hand is one thing in a plan; name one, and give the others "
+                    "plans of their own"
+                )
+        if chosen := [name for name in self.governors if name != "as-is"]:
+            yield (
+                f"governors: {chosen[0]!r} is of the machines' host, which is not reached from here; set it there, "
+                "and leave governors out"
+            )
+        if stray := sorted({"memory_mib", "disk_mib"} & self.model_fields_set):
+            yield f"{stray[0]} is given, but the machines have what they have; leave it out"
+        if on_disk := [name for name in (*self.benchmarks, *self.loads) if uses_disk(name)]:
+            yield f"{on_disk[0]!r} needs a disk that is given from here; leave it out"
+        if of_caches := [name for name in self.blocks() if name.endswith("LLC")]:
+            yield f"a block of {of_caches[0]}: the caches of the machines' host are not known; give it in MiB"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from virtgauge.errors import UsageError
 from virtgauge.forms import Section, written_as
@@ -140,76 +141,55 @@ class StorageSettings(Section):
     vcpus: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processors of each guest; the platform's own default if left out."""
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> StorageSettings:
+    def _problems(self) -> Iterator[str]:
         if not self.databases and not self.server:
-            raise ValueError("databases is empty: choose at least one, or name a server")
+            yield "databases is empty: choose at least one, or name a server"
         names = [server.name for server in self.server]
         if len(set(names)) < len(names):
-            raise ValueError("server: two have the same name; give each its own `name`")
+            yield "server: two have the same name; give each its own `name`"
         if self.sensors < max(self.clients):
-            raise ValueError(
+            yield (
                 f"sensors = {self.sensors}: each client writes a sensor of its own; "
                 f"make it at least clients = {max(self.clients)}"
             )
-        self._check_values()
-        self._check_commit_log()
-        self._check_write_modes()
-        self._check_loops()
-        self._check_crashes()
-        return self
-
-    def _check_values(self) -> None:
         reads_many = {"multi-read", "window", "mixed"} & set(self.operations)
         if "knee" in self.operations and "multi-read" in self.knee_of:
             reads_many.add("knee")
         if reads_many and self.preload < self.values:
-            raise ValueError(
+            yield (
                 f"preload = {self.preload}: {min(reads_many)} reads values = {self.values} readings of a sensor; "
                 "preload at least as many"
             )
         for key in ("late_by", "late_run"):
             if key in self.model_fields_set and not any(self.late_share):
-                raise ValueError(
-                    f"{key} is given, but no reading is late; add late_share = [0, 0.05], or leave {key} out"
-                )
+                yield f"{key} is given, but no reading is late; add late_share = [0, 0.05], or leave {key} out"
         if "knee" not in self.operations and "knee_of" in self.model_fields_set:
-            raise ValueError('knee_of is given, but operations has no "knee"; add it, or leave knee_of out')
+            yield 'knee_of is given, but operations has no "knee"; add it, or leave knee_of out'
         if "crash" not in self.operations and "crash" in self.model_fields_set:
-            raise ValueError('crash is given, but operations has no "crash"; add it, or leave crash out')
-
-    def _check_commit_log(self) -> None:
+            yield 'crash is given, but operations has no "crash"; add it, or leave crash out'
         able = [name for name, product in DATABASES.items() if product.log_stays is None]
         if "separate" in self.commit_log and not set(able) & set(self.databases):
-            raise ValueError(
+            yield (
                 "commit_log: none of the databases that are started here can have its log on a separate disk; "
                 f"add one of {', '.join(able)}, or leave it out"
             )
-
-    def _check_write_modes(self) -> None:
         for mode in self.write_modes:
             having = [name for name, product in DATABASES.items() if mode in product.write_modes]
             if mode != "default" and not set(having) & {*self.databases, *(one.database for one in self.server)}:
-                raise ValueError(
-                    f"write_modes: none of the databases has {mode!r}; add {' or '.join(having)}, or leave it out"
-                )
+                yield f"write_modes: none of the databases has {mode!r}; add {' or '.join(having)}, or leave it out"
             needed = WRITES if mode == "pipelined" else ("multi-write",)
             if mode != "default" and not set(needed) & set(self.operations):
-                raise ValueError(f"write_modes: {mode!r} needs one of the operations {', '.join(needed)}")
-
-    def _check_loops(self) -> None:
+                yield f"write_modes: {mode!r} needs one of the operations {', '.join(needed)}"
         plain = set(self.operations) & {*WRITES, *READS}
         if self.loops != ("closed",) and not plain:
-            raise ValueError("loops: mixed, knee and crash have loops of their own; leave it out")
-
-    def _check_crashes(self) -> None:
+            yield "loops: mixed, knee and crash have loops of their own; leave it out"
         if "crash" not in self.operations:
             return
         if not self.databases:
-            raise ValueError('operations: "crash" ends a server, and never one that was not started here; leave it out')
+            yield 'operations: "crash" ends a server, and never one that was not started here; leave it out'
         modelled = [profile for profile in self.flushes if profile != "as-is"]
         if "machine" in self.crash and modelled:
-            raise ValueError(
+            yield (
                 f"flushes: {modelled[0]} replaces the device and flushes nothing, so that a machine's crash "
                 'would show the profile and not the database; use "as-is", or crash = ["server"]'
             )
