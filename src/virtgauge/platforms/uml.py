@@ -59,21 +59,18 @@ class UmlBoot:
             # The console is written to standard output, and nothing is read; no terminal is opened for the others.
             *("con=null", "con0=null,fd:1", "ssl=null", f"ssl0=fd:{agent_descriptor}"),
             *("quiet", "panic=-1", "noreboot"),
-            *(_vector(number, tap) for number, tap in enumerate(taps)),
+            # The vector driver; the older one hangs above some 100,000 packets a second.  Frames are read and written
+            # one by one (``vec=0``): what sends and receives many at once is for sockets only.
+            *(
+                f"vec{number}:transport=fd,fd={tap.descriptors[0]},vec=0,mac={tap.mac},mtu={tap.mtu}"
+                for number, tap in enumerate(taps)
+            ),
             # Each write synchronous: this kernel answers a flush of its disk and does nothing for it.
             *(f"ubd{number}s={device}" for number, (device, _) in enumerate(self.disks)),
             *(("virtgauge.exports=hostfs",) if self.root else ()),
             *agent_words("serial:/dev/ttyS0", self.modules, self.root, "/", [folder for _, folder in self.disks]),
             *self.words,
         ]
-
-
-def _vector(number: int, tap: Tap) -> str:
-    """A network interface of the vector driver on a tap; the older driver hangs above some 100,000 packets a second.
-
-    Frames are read and written one by one (``vec=0``): what sends and receives many at once is for sockets only.
-    """
-    return f"vec{number}:transport=fd,fd={tap.descriptors[0]},vec=0,mac={tap.mac},mtu={tap.mtu}"
 
 
 class HostView:
@@ -225,7 +222,9 @@ class UmlPlatform(BootedPlatform):
                 require_short(" ".join(words), LONGEST_COMMAND_LINE)
                 return [*_CONFINEMENT, *words]
 
-            environment = _environment(spec)
+            # Without the folder for temporary files: the guest's memory would become a file on its disk.
+            environment = {name: value for name, value in spec.scope.environment().items() if name != "TMPDIR"}
+            environment["LD_PRELOAD"] = str(find_registers())
             process = start_kernel(
                 attempt, cgroup, removal, command, [pair], log=console, steps=[view.mount], environment=environment
             )
@@ -304,9 +303,3 @@ class _Attempt(ProcessAttempt):
         text = "".join(log.read_text(errors="replace") for log in self.logs if log.exists())
         panic = re.search(r"Kernel panic[^\r\n]*", text)
         return ended if panic is None else f"{ended} ({panic[0].strip()})"
-
-
-def _environment(spec: GuestSpec) -> dict[str, str]:
-    """The scope's, less the folder for temporary files: the guest's memory would become a file on its disk."""
-    kept = {name: value for name, value in spec.scope.environment().items() if name != "TMPDIR"}
-    return kept | {"LD_PRELOAD": str(find_registers())}

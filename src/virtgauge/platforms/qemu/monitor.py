@@ -54,15 +54,12 @@ class Monitor:
                 await self._connecting
                 with self._client.listener("STOP") as stops:
                     while True:
-                        if why := _STOPPED.get(await self._run_state()):
+                        answer: Any = await self._client.execute("query-status")
+                        if why := _STOPPED.get(str(answer["status"])):
                             self._stopped(f"QEMU has stopped the guest {why}")
                         await stops.get()
             finally:
                 await self._client.disconnect()
-
-    async def _run_state(self) -> str:
-        answer: Any = await self._client.execute("query-status")
-        return str(answer["status"])
 
     def abandon(self) -> None:
         """Give the connection up, without waiting for that."""

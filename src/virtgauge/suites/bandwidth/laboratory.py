@@ -82,9 +82,14 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
     Raises LaunchError: something did not come up; RemoteHostLostError: the tester's host cannot be reached.
     """
     if settings.as_is:
-        return await _set_up_as_it_is(stage)
-    if stage.platform.simulated:
-        return await _set_up_simulation(stage)
+        await stage.launch(TESTED, ready_timeout_s=_READY_S)
+        receiver = await stage.launch_second(RECEIVER, ready_timeout_s=_READY_S)
+        address = stage.platform.peer_address or RECEIVER_END.address  # which a simulated one has
+        return BandwidthTestbed(stage, receiver, None, Path(), None, address)
+    if isinstance(platform := stage.platform, SimulatedPlatform):
+        _, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
+        simulated = SimulatedPath(platform.link_of(stage.scope, stage.name(TESTED)))
+        return BandwidthTestbed(stage, receiver, others, simulated, None)
     where = Placement.of(allowed_cpus(), apart=stage.remote is not None)
     with launching("network", NetworkError, UnavailableError), network_error("the router cannot be configured"):
         router = stage.make_lab("router", forwarding=True)
@@ -98,23 +103,6 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
     stage.charge_kernel_threads()
     path = ShapedPath(router, counters, link, others.channel, crowded=where.crowded)
     return BandwidthTestbed(stage, receiver, others, path, where.others)
-
-
-async def _set_up_as_it_is(stage: Stage) -> BandwidthTestbed:
-    """Two machines that exist already, and the path that is between them."""
-    await stage.launch(TESTED, ready_timeout_s=_READY_S)
-    receiver = await stage.launch_second(RECEIVER, ready_timeout_s=_READY_S)
-    address = stage.platform.peer_address or RECEIVER_END.address  # which a simulated one has
-    return BandwidthTestbed(stage, receiver, None, Path(), None, address)
-
-
-async def _set_up_simulation(stage: Stage) -> BandwidthTestbed:
-    """Simulated guests at the ends of a simulated path, which speak the real protocol."""
-    platform = stage.platform
-    assert isinstance(platform, SimulatedPlatform)
-    _, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
-    path = SimulatedPath(platform.link_of(stage.scope, stage.name(TESTED)))
-    return BandwidthTestbed(stage, receiver, others, path, None)
 
 
 async def _launch(
