@@ -18,8 +18,8 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.qemu.monitor import InForce
 from virtgauge.platforms.qemu.platform import QemuGuest, QemuPlatform
-from virtgauge.platforms.qemu.read_back import InForce
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 Spec = Callable[..., GuestSpec]

@@ -24,7 +24,7 @@ from virtgauge.plan.load import PlanError, load_plan, parse_plan
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.local import Tap
 from virtgauge.platforms.qemu.command import Boot, Drive
-from virtgauge.platforms.qemu.read_back import READERS, UNTOLD, InForce, make_ready
+from virtgauge.platforms.qemu.monitor import READERS, UNTOLD, InForce, make_ready
 from virtgauge.platforms.qemu.refusals import Asked, refusals
 from virtgauge.platforms.qemu.tuning import Tuning
 

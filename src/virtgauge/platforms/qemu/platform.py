@@ -29,8 +29,7 @@ from virtgauge.platforms.disk_image import OwnDiskImage
 from virtgauge.platforms.guest_kernel import files_to_boot, kernel_of
 from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, of_all_vcpus, open_taps, start_kernel
 from virtgauge.platforms.qemu.command import MACHINES, Boot, drives_of, reached_by, refused_feature, throttle_disk
-from virtgauge.platforms.qemu.monitor import Monitor
-from virtgauge.platforms.qemu.read_back import enforce, make_ready, thread_cpus, vcpu_threads
+from virtgauge.platforms.qemu.monitor import Monitor, enforce, make_ready, thread_cpus, vcpu_threads
 from virtgauge.platforms.qemu.refusals import Asked, refusal_of
 from virtgauge.platforms.qemu.tuning import Tuning
 

@@ -1,7 +1,7 @@
 """How QEMU is set up in production: a plan's keys, and the words of QEMU's command line that they become.
 
 Sources: qemu(1), docs/system/cpu-models-x86 and docs/system/devices/vhost-user of QEMU; what becomes of each is read
-back (``read_back.py``), what cannot be here is refused (``refusals.py``).
+back (``monitor.py``), what cannot be here is refused (``refusals.py``).
 """
 
 from __future__ import annotations
