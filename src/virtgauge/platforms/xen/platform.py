@@ -84,13 +84,16 @@ class XenGuest(LaunchedGuest):
             raise PolicyError(str(error)) from error
 
     async def _apply(self, policy: Policy) -> Applied:
-        name, in_force, no_effect = self.config.name, dict[str, str](), list[str]()
-        cap = 0 if policy.cpu_limit is None else self._possible_cap(policy.cpu_limit, no_effect)
+        name, vcpus = self.config.name, self.config.vcpus
+        in_force, no_effect, notes = dict[str, str](), list[str](), list[str]()
+        # Xen refuses a cap above what the domain's virtual processors come to.
+        cap = 0 if policy.cpu_limit is None else min(xen_cap(policy.cpu_limit), vcpus * 100)
+        if cap == vcpus * 100:
+            no_effect.append(f"cpu_limit: the guest has {vcpus} vCPUs, and cannot use more")
         reserves = policy.reservation is not None
         share = Share(XEN_WEIGHT if policy.weight is None else xen_weight(policy.weight, reserves=reserves), cap)
         await self._dom0.set_share(name, share)
         self._cap = share.cap or None
-        notes = list[str]()
         if policy.cpu_limit is not None:
             in_force["credit2 cap"] = f"{share.cap} %"
             notes.append(
@@ -101,28 +104,15 @@ class XenGuest(LaunchedGuest):
             notes.append("weight: 256 is everybody's in credit2, as 100 is here")
         if policy.reservation is not None and policy.weight is None:
             no_effect.append("reservation: credit2 has none; give a weight")
-        await self._place(policy.cores, in_force, no_effect)
+        placed = policy.cores is not None
+        if self._dom0.emulated and placed:
+            no_effect.append("cores: the processors of an emulated Xen host are not this machine's")
+        elif placed or self._pinned:
+            cpus = ",".join(map(str, policy.cores or ("all",)))
+            await self._dom0.check(["xl", "vcpu-pin", name, "all", cpus])
+            in_force |= {"vcpu affinity": await self._dom0.affinity(name)} if placed else {}
+            self._pinned = placed
         return Applied(policy, in_force, tuple(no_effect), tuple(notes))
-
-    def _possible_cap(self, cpu_limit: float, no_effect: list[str]) -> int:
-        """In percent; Xen refuses a cap above what the domain's virtual processors come to."""
-        cap, most = xen_cap(cpu_limit), self.config.vcpus * 100
-        if cap >= most:
-            no_effect.append(f"cpu_limit: the guest has {self.config.vcpus} vCPUs, and cannot use more")
-        return min(cap, most)
-
-    async def _place(self, cores: tuple[int, ...] | None, in_force: dict[str, str], no_effect: list[str]) -> None:
-        if self._dom0.emulated:
-            if cores is not None:
-                no_effect.append("cores: the processors of an emulated Xen host are not this machine's")
-            return
-        if cores is None and not self._pinned:
-            return
-        cpus = "all" if cores is None else ",".join(map(str, cores))
-        await self._dom0.check(["xl", "vcpu-pin", self.config.name, "all", cpus])
-        self._pinned = cores is not None
-        if cores is not None:
-            in_force["vcpu affinity"] = await self._dom0.affinity(self.config.name)
 
     async def crash(self) -> None:
         """Destroy the domain: what its kernel had not written is lost."""
