@@ -20,6 +20,7 @@ import dataclasses
 import errno
 import random
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -169,17 +170,15 @@ class FileTestbed(Testbed):
         return service
 
 
-def load_flags(load: dict[str, Any]) -> tuple[Flag, ...]:
+def load_flags(load: dict[str, Any]) -> Iterator[Flag]:
     """What is wrong with a file load, or worth saying."""
-    flags = []
     if load["errors"]:
         wrong = f"{load['wrong_content']} of them wrong content"
-        flags.append(Flag("load-failed", f"the file load had {load['errors']} errors, {wrong}: {load['first_error']}"))
+        yield Flag("load-failed", f"the file load had {load['errors']} errors, {wrong}: {load['first_error']}")
     elif not load["operations"]:
-        flags.append(Flag("load-failed", "the file load did not complete a single operation"))
+        yield Flag("load-failed", "the file load did not complete a single operation")
     if load["fallback"]:
-        flags.append(Flag("file-service", f"{load['service']} serves here: {load['fallback']}", fatal=False))
-    return tuple(flags)
+        yield Flag("file-service", f"{load['service']} serves here: {load['fallback']}", fatal=False)
 
 
 async def _start_client(peer: Channel, service: FileService, settings: FileLoadSettings, within_s: float) -> int:

@@ -339,7 +339,7 @@ class TimingTrial(Sliced):
             result = _joined([one.result for one in self._kept], counts) | {"n": histogram.n}
             if self._wanted:
                 result["requested"] = self._wanted
-            flags = _flags(histogram, self._wanted, result)
+            flags = [*_flags(histogram, self._wanted, result)]
         if self.file_load is not None:
             result["load"] = self.file_load | {"achieved": result["usage"].get("machine")}
             flags += load_flags(self.file_load)
@@ -347,7 +347,7 @@ class TimingTrial(Sliced):
             result=result,
             histograms={self._cell.probe: histogram},
             samples=_joined_samples(self._kept, counts),
-            flags=flags,
+            flags=tuple(flags),
             guest_clocks=added_up([one.guest_clocks for one in self._kept]),
             controller_elapsed_ns=_total([one.controller_elapsed_ns for one in self._kept]),
             guest_steal_ns=_total([one.guest_steal_ns for one in self._kept]),
@@ -374,16 +374,14 @@ def _slice(cell: Cell, reply: Reply) -> Measurement:
     )
 
 
-def _flags(histogram: Histogram, wanted: int, result: Mapping[str, Any]) -> tuple[Flag, ...]:
-    flags = []
+def _flags(histogram: Histogram, wanted: int, result: Mapping[str, Any]) -> Iterator[Flag]:
     if histogram.n < wanted:
-        flags.append(Flag("short", f"{histogram.n} of {wanted} samples in the time allowed", fatal=False))
+        yield Flag("short", f"{histogram.n} of {wanted} samples in the time allowed", fatal=False)
     if result.get("hptime_fallback_reason"):
         detail = f"hptime answered from the system's clock: {result['hptime_fallback_reason']}"
-        flags.append(Flag("hptime-refused", detail, fatal=False))
+        yield Flag("hptime-refused", detail, fatal=False)
     if (backward := int(result.get("backward") or 0)) > 0:
-        flags.append(Flag("clock-backward", f"{backward} reads gave an earlier time than the one before", fatal=False))
-    return tuple(flags)
+        yield Flag("clock-backward", f"{backward} reads gave an earlier time than the one before", fatal=False)
 
 
 def _joined(slices: Sequence[Mapping[str, Any]], weights: Sequence[float]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +73,14 @@ def _has_notes(acknowledged: Path) -> bool:
     return acknowledged.exists() and acknowledged.stat().st_size > _NOTES_HEADER_BYTES
 
 
-def _flags(target: Target, what: str, audited: Mapping[str, Any]) -> list[Flag]:
-    flags = []
+def _flags(target: Target, what: str, audited: Mapping[str, Any]) -> Iterator[Flag]:
     if not audited["acknowledged_rows"]:
-        flags.append(Flag("empty", "nothing had been acknowledged before the crash"))
+        yield Flag("empty", "nothing had been acknowledged before the crash")
     if wrong := audited["wrong_rows"]:
-        flags.append(Flag("wrong-answer", f"{wrong} rows are there with other values than were written"))
+        yield Flag("wrong-answer", f"{wrong} rows are there with other values than were written")
     missing, profile = audited["missing_rows"], target.profile
     survives = profile is not None and (profile.survives_kill if what == "server" else profile.flushes_each_write)
     if missing and profile is not None and survives:
         ended = "the server was killed" if what == "server" else "the machine's power was cut"
         text = f"{missing} of {audited['acknowledged_rows']} acknowledged rows are missing after {ended}"
-        flags.append(Flag("durability", f"{text}, which {profile.name} should survive", fatal=False))
-    return flags
+        yield Flag("durability", f"{text}, which {profile.name} should survive", fatal=False)
