@@ -10,8 +10,7 @@ from pathlib import Path
 
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
-from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, Ended
-from virtgauge.platforms.xen.toolstack import DomainConfig
+from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, DomainConfig, Ended
 
 PLAIN = DomainConfig(
     name="vg12ab34-g1",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xen_hosts import PLAIN
 
-from virtgauge.platforms.xen.toolstack import DomainConfig, Vif
+from virtgauge.platforms.xen.dom0 import DomainConfig, Vif
 
 
 def settings(config: DomainConfig) -> dict[str, object]:

@@ -8,8 +8,8 @@ import pytest
 from xen_hosts import PLAIN, SHARES, NotedDom0
 
 from virtgauge.host.policy import DiskLimits, Policy, PolicyError, xen_weight
+from virtgauge.platforms.xen.dom0 import Share, xen_cap
 from virtgauge.platforms.xen.platform import XenGuest
-from virtgauge.platforms.xen.toolstack import Share, xen_cap
 
 FOUR = (0, 1, 2, 3)
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from xen_hosts import LIST, SHARES, VCPUS
 
-from virtgauge.platforms.xen.dom0 import Ended, XenError
-from virtgauge.platforms.xen.toolstack import Share, affinities, cpu_times_s, facts, shares
+from virtgauge.platforms.xen.dom0 import Ended, Share, XenError, affinities, cpu_times_s, facts, shares
 
 
 def test_domains_are_read_with_their_processor_time() -> None:

@@ -44,8 +44,7 @@ from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import build_initramfs
-from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, Ended, XenError
-from virtgauge.platforms.xen.toolstack import GuestType
+from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, Ended, GuestType, XenError
 from virtgauge.provision.kernel import ModuleError, canonical, module_closure
 
 _Result = TypeVar("_Result")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from virtgauge.platforms.boot_files import RootPart, system_parts
 from virtgauge.platforms.qemu.command import PORT_NAME
-from virtgauge.platforms.xen.toolstack import GuestType
+from virtgauge.platforms.xen.dom0 import GuestType
 from virtgauge.provision.kernel import canonical
 
 XEN_FOLDER, KERNELS_FOLDER, ARCHIVES_FOLDER = Path("/xen"), Path("/kernels"), Path("/archives")

@@ -27,8 +27,7 @@ from virtgauge.platforms.boot_files import xen_command_line
 from virtgauge.platforms.boot_probe import BootedPlatform, boots
 from virtgauge.platforms.disk_image import NO_FOLDERS
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
-from virtgauge.platforms.xen.dom0 import Dom0, XenError
-from virtgauge.platforms.xen.toolstack import DomainConfig, GuestType, Share, TscMode, Vif, facts, xen_cap
+from virtgauge.platforms.xen.dom0 import Dom0, DomainConfig, GuestType, Share, TscMode, Vif, XenError, facts, xen_cap
 
 
 async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
