@@ -30,12 +30,10 @@ from virtgauge.host.process import boot_id, find_program, output_of, text_of
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 
-_BOUND_S = 5.0
-
 
 async def said_version(program: Path) -> str | None:
     """What ``PROGRAM --version`` prints; None where it cannot be started, fails, or says nothing in time."""
-    said = await asyncio.to_thread(output_of, [program, "--version"], timeout_s=_BOUND_S)
+    said = await asyncio.to_thread(output_of, [program, "--version"], timeout_s=5.0)
     return (said or "").strip() or None
 
 
@@ -59,7 +57,6 @@ TCG_BOUND_S = 45.0  # An emulated guest takes two seconds on an idle machine and
 FUNCTIONAL_NS = 50_000.0
 """A system call of a guest that takes longer was stepped through: with hardware virtualization it takes some 0.1 µs."""
 
-_KVM_DEVICE = Path("/dev/kvm")
 _SYSTEM_CALLS = {"function": "clock_gettime_syscall", "samples": 20_000, "max_ns": 5 * 10**8, "reservoir": 0, "seed": 1}
 """So many that one turn of other processes on the same core does not make their mean long."""
 
@@ -79,7 +76,7 @@ async def judge(
     boot: Callable[[float], Awaitable[Booted]],  # a guest within so many seconds
     *,
     bound_s: float | None = None,  # the plan's own; None for the usual one
-    kvm: Path = _KVM_DEVICE,
+    kvm: Path = Path("/dev/kvm"),
 ) -> Availability:
     """Boot once, or remember having done so.
 

@@ -19,7 +19,6 @@ from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed, sai
 from virtgauge.platforms.local import start_agent
 from virtgauge.platforms.oci.bundle import AGENT_PATH, CAPABILITIES, FRESH_FOLDERS
 
-_PROBE_S = 10.0
 _PROCESSORS = Path("/sys/devices/system")  # all of /sys would show the host's interfaces
 
 
@@ -51,7 +50,7 @@ class BubblewrapPlatform(BootedPlatform):
         program = installed("bwrap", "bwrap", "apt install bubblewrap")
         details["version"] = await said_version(program) or "unknown"
         try:
-            await boots(self.launch, "probe", find_agent(), _PROBE_S)
+            await boots(self.launch, "probe", find_agent(), bound_s=10.0)
         except LaunchError as error:
             fix = None if os.geteuid() == 0 else f"{AS_ROOT}, {USER_NAMESPACES}"
             return Availability(False, f"a sandbox does not start{lacking('CAP_SYS_ADMIN')}: {error}", fix, details)

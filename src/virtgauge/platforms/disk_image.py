@@ -22,7 +22,6 @@ from virtgauge.platforms.boot_files import RootPart, root_of, system_parts
 from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile
 
 NO_FOLDERS = 'a domain of Xen has no folders of this machine; leave it out, or take kind = "qemu" or "uml"'
-_MOUNT_S = 30.0
 _SECTOR = 512
 _KEPT = 4  # A plan compares few, and each may have gigabytes
 _QCOW2 = b"QFI\xfb"
@@ -153,7 +152,7 @@ def _mounted(image: Path, folder: Path, removal: contextlib.ExitStack) -> Path:
     options = f"ro,loop,nosuid,nodev,offset={largest_partition(image)}"
     try:
         argv = ["mount", "-o", options, str(image), str(folder)]
-        done = ran(argv, timeout_s=_MOUNT_S, env={**os.environ, "LC_ALL": "C"})
+        done = ran(argv, timeout_s=30.0, env={**os.environ, "LC_ALL": "C"})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError("disk_image", f"{image} cannot be mounted: {error}") from error
     if done.returncode != 0:

@@ -198,7 +198,6 @@ class RemoteHost(Platform):
         )
 
 
-_HANDSHAKE_S = 5.0
 _REQUEST_S = 30.0
 _EXIT_S = 0.5
 _PIECE = 256 * 1024
@@ -222,7 +221,7 @@ class PeerServer:
         Raises OSError: it is no address of this machine.
         """
         self._server = await asyncio.start_server(
-            self._accept, address, 0, ssl=context, ssl_handshake_timeout=_HANDSHAKE_S, limit=LINE_LIMIT
+            self._accept, address, 0, ssl=context, ssl_handshake_timeout=5.0, limit=LINE_LIMIT
         )
         self.address, self.port = self._server.sockets[0].getsockname()[:2]
         self._watch()

@@ -107,7 +107,6 @@ class HostView:
             checked(LIBC.mount(b"none", point, None, flags, None))
 
 
-_DEFAULT_MEMORY_MIB = 512
 _PACKAGE = "user-mode-linux"
 _POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
 """What root's kernel needs to serve files of the host as root's, and no more."""
@@ -159,7 +158,7 @@ class UmlPlatform(BootedPlatform):
         kernel_modules: ModulesFolder | None = None
         """The folder of its modules; by default ../lib/uml/modules/RELEASE, as seen from the folder of the kernel's
         program, else /lib/modules/RELEASE, or none where neither is there."""
-        memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB
+        memory_mib: Annotated[int, Field(ge=64)] = 512
         """Memory of a guest."""
         vcpus: Annotated[int, Field(ge=1)] | None = None
         """A guest has one processor; 1 is the only value."""

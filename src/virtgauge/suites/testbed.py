@@ -32,13 +32,12 @@ from virtgauge.platforms.remote import RemoteHost
 GUEST_ADDRESS, PEER_ADDRESS, _PREFIX = "10.212.0.1", "10.212.0.2", 24
 _LINK = "link"
 GUEST_END = Nic(port=_LINK, mac="52:54:00:db:00:01", addresses=(f"{GUEST_ADDRESS}/{_PREFIX}",))
-_ADDRESSED_S = 30.0
 
 
 async def address_peer(peer: Channel) -> None:
     """Give the peer's end of the link its address; anew whenever the guest's end was gone meanwhile."""
     interface = {"name": _LINK, "addresses": [f"{PEER_ADDRESS}/{_PREFIX}"]}
-    await peer.request("network", interfaces=[interface], forwarding=False, timeout_s=_ADDRESSED_S)
+    await peer.request("network", interfaces=[interface], forwarding=False, timeout_s=30.0)
 
 
 def allowed_cpus() -> tuple[int, ...]:
@@ -259,7 +258,6 @@ class Testbed:
         return max(guest.ready_ns for guest in self.stage.guests)
 
 
-_EVERY_S = 0.02
 _READING_SHARE = 0.1
 """Of the time may go into reading: where a hypervisor's toolstack has to be asked, that is work beside the guests."""
 
@@ -300,7 +298,7 @@ class CpuRecord:
 
 
 @contextlib.asynccontextmanager
-async def recorded(*accounts: Callable[[], int | None], every_s: float = _EVERY_S) -> AsyncIterator[list[CpuRecord]]:
+async def recorded(*accounts: Callable[[], int | None], every_s: float = 0.02) -> AsyncIterator[list[CpuRecord]]:
     """A record of each account, kept during the block; all are read at the same moments, and last at its end.
 
     A thread reads them: it takes half as long to wake up as the event loop, beside guests that are being measured.

@@ -35,7 +35,6 @@ Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_sys
 Sleep = Literal["usleep", "nanosleep", "clock_nanosleep", "hptime", "highpertimer", "spin"]
 IdleStates = Literal["default", "shallow"]
 
-_MINIMAL_SLACK_NS = 1
 _OWN_SLACK = {"hptime", "highpertimer", "spin"}
 """Sleeps that set the slack themselves, or need none: the plan's slacks are no factor of theirs."""
 _SET_UP_S = 30.0  # for the load to start and stop and the answer to arrive, on a crowded guest
@@ -170,7 +169,7 @@ class TimingSuite(Suite):
                 "function": function,
                 "samples": s.sleep_samples,
                 "target_ns": target_ns,
-                "slack_ns": _MINIMAL_SLACK_NS if factors["slack"] == "minimal" else 0,
+                "slack_ns": 1 if factors["slack"] == "minimal" else 0,
                 "policy": policy,
                 "idle_states": idle_states,
             }

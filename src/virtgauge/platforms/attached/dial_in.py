@@ -29,7 +29,6 @@ from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 
 KIT_NAME, IDENTITY_NAME = "dial-in.sh", "identity.pem"
-_END = "virtgauge-end-of-identity"
 
 # POSIX, as the machine may have nothing but busybox.  The agent follows the last line of the script.
 _SCRIPT = """\
@@ -72,7 +71,7 @@ def write_kit(folder: Path, agent: AgentBinary, credentials: Credentials, contro
         lines="@LINES@",
         sha256=agent.sha256,
         identity=credentials.identity(),
-        end=_END,
+        end="virtgauge-end-of-identity",
     )
     script = script.replace("@LINES@", str(script.count("\n") + 1))
     write_secret(folder / IDENTITY_NAME, credentials.identity())
@@ -83,8 +82,6 @@ def write_kit(folder: Path, agent: AgentBinary, credentials: Credentials, contro
 
 HANDSHAKE_S = 5.0
 _MOST_HANDSHAKES = 64
-_BACKLOG = 256
-_READ_LIMIT = 2**20
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -129,7 +126,7 @@ class Listener:
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
         family = socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET
         self._socket = socket.create_server(
-            (endpoint.address, endpoint.port), family=family, backlog=_BACKLOG, reuse_port=False
+            (endpoint.address, endpoint.port), family=family, backlog=256, reuse_port=False
         )
         self._socket.setblocking(False)
         self._door = asyncio.create_task(self._answer())
@@ -168,7 +165,7 @@ class Listener:
 
     async def _shake_hands(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=_READ_LIMIT)
+        reader = asyncio.StreamReader(limit=2**20)
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
             connection.setblocking(False)

@@ -220,7 +220,6 @@ _UNKNOWN_PROCESSOR = "a processor that does not say its model"
 LEASE_S = 600
 """An agent that has heard nothing for so long ends by itself: its controller's machine, or the way to it, is gone."""
 _RENEWAL_S = LEASE_S / 4
-_ANSWER_S = 60.0
 
 
 class AttachedGuest(Guest):
@@ -251,7 +250,7 @@ class AttachedGuest(Guest):
         with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError):
             while True:
                 await asyncio.sleep(_RENEWAL_S)
-                await self.channel.request("read", paths=[], timeout_s=_ANSWER_S)
+                await self.channel.request("read", paths=[], timeout_s=60.0)
 
 
 if TYPE_CHECKING:

@@ -25,8 +25,6 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 CONNECT_S = 15.0
 _KEEPALIVE_S, _KEEPALIVES = 15, 3
 """A remote machine that has vanished is noticed after as many unanswered questions, which its ssh server answers."""
-_SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
-_PASSWORDLESS = "gssapi-with-mic,hostbased,publickey"
 
 
 class SshError(VirtgaugeError):
@@ -98,7 +96,7 @@ class _Target:
             "port": hop.port or (),
             "username": hop.user or (),
             "client_keys": () if settings.identity_file is None else [str(settings.identity_file.expanduser())],
-            "preferred_auth": _PASSWORDLESS,
+            "preferred_auth": "gssapi-with-mic,hostbased,publickey",
             "connect_timeout": CONNECT_S,
             "login_timeout": CONNECT_S,
             "keepalive_interval": _KEEPALIVE_S,
@@ -158,7 +156,7 @@ def _known_hosts(settings: MachineSettings, configured: object) -> list[Path]:
         return [settings.known_hosts.expanduser()]
     if isinstance(configured, list) and configured:
         return [Path(str(path)).expanduser() for path in configured]
-    return [Path("~/.ssh/known_hosts").expanduser(), _SYSTEM_KNOWN_HOSTS]
+    return [Path("~/.ssh/known_hosts").expanduser(), Path("/etc/ssh/ssh_known_hosts")]
 
 
 class _HostKeys(asyncssh.SSHClient):

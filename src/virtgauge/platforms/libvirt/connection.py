@@ -21,7 +21,6 @@ INSTALL = (
 _REMOVE_S = 40.0
 CALL_S = 30.0  # A hypervisor that has not answered by then is taken for dead
 
-_GUIDE = "see docs/platforms/libvirt.md for the URIs of each hypervisor"
 
 _Result = TypeVar("_Result")
 
@@ -111,7 +110,7 @@ def _remedy(code: int | None, said: str) -> str | None:
     if "is not active" in said or "unable to initialize" in said:
         return "install and start that hypervisor on the machine of the URI, then its libvirt daemon again"
     if code in (libvirt.VIR_ERR_NO_CONNECT, libvirt.VIR_ERR_INVALID_CONN, libvirt.VIR_ERR_INVALID_ARG):
-        return _GUIDE
+        return "see docs/platforms/libvirt.md for the URIs of each hypervisor"
     if code == libvirt.VIR_ERR_NO_DOMAIN:
         return "`virsh list --all` lists the domains; -c URI those of another connection"
     if code == libvirt.VIR_ERR_ACCESS_DENIED:

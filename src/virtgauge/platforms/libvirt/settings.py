@@ -164,7 +164,6 @@ def target_of(uri: str) -> Target:
 
 LIBVIRTS_OWN = "network:"  # Before the name of a network that libvirt itself keeps, as ``default``
 
-DEFAULT_MEMORY_MIB = 512
 _OF_A_CALL = ("listen", "credentials", "management")
 
 
@@ -199,7 +198,7 @@ class LibvirtSettings(OwnDiskImage):
     """QEMU: ``auto`` uses kvm if libvirt offers it, a guest boots with it and its figures count, else tcg."""
     vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
     """2 by default, or 1 where this machine has no more."""
-    memory_mib: Annotated[int, Field(ge=128)] = DEFAULT_MEMORY_MIB
+    memory_mib: Annotated[int, Field(ge=128)] = 512
     """Memory of a guest."""
     nic_model: Literal["virtio", "e1000", "vmxnet3", "netvsc", "xen", "veth"] | None = None
     """Model of a guest's network interfaces; the hypervisor's usual one by default."""

@@ -27,8 +27,6 @@ from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, moun
 from virtgauge.platforms.oci.bundle import Overlay, write_bundle
 from virtgauge.provision.registries import RUNSC
 
-_PROBE_S = 10.0
-_DELETE_S = 5.0
 _EXIT_S = 1.0
 
 
@@ -133,7 +131,7 @@ class OciPlatform(BootedPlatform):
         if (reason := without_commands(said)) is not None:
             return Availability(False, reason, _BY_CONTAINERD, details=details)
         try:
-            await boots(self.launch, "probe", find_agent(), _PROBE_S)
+            await boots(self.launch, "probe", find_agent(), bound_s=10.0)
         except LaunchError as error:
             reason, fix = why_not(str(error), rootless=os.geteuid() != 0)
             return Availability(False, reason, fix, details=details)
@@ -244,7 +242,7 @@ class _Container(ProcessAttempt):
             return
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             command = [*self._command, "delete", "--force", self.name]
-            ran(command, timeout_s=_DELETE_S, env=self.spec.scope.environment())
+            ran(command, timeout_s=5.0, env=self.spec.scope.environment())
 
     def end_of_process(self) -> str | None:
         return "the container's first process ended" if self.init is None or not self.init.alive() else None

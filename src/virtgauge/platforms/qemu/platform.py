@@ -36,7 +36,6 @@ from virtgauge.platforms.qemu.tuning import Tuning
 _EXIT_S = 1.0
 _MONITOR_S = 5.0
 _FACTS_S = 5.0
-_DEFAULT_MEMORY_MIB = 512
 _HANGS_AFTER_S = 30.0
 """Emulated kernels of several processors seldom stand still at some place of their boot, silent and for ever, and
 the next boot does not: one that said nothing for so long is begun once more."""
@@ -63,7 +62,7 @@ class QemuPlatform(AcceleratedPlatform):
         """``auto``: kvm if a guest boots with it and its figures count, else tcg (emulated)."""
         vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
         """2 by default, or 1 where the host has no more."""
-        memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
+        memory_mib: Annotated[int, Field(ge=128)] = 512
         """Memory of a guest."""
         nic_model: Literal["virtio", "e1000"] = "virtio"
         """Model of a guest's network interfaces: para-virtual, or Intel's 82540EM emulated register by register. An

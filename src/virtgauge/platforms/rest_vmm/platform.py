@@ -24,8 +24,6 @@ from virtgauge.platforms.local import KernelGuest, guest_place, loop_devices, na
 from virtgauge.platforms.rest_vmm.api import Api, RefusalError
 from virtgauge.platforms.rest_vmm.monitors import CLOUD_HYPERVISOR, FIRECRACKER, LOG, SERIAL, SOCKET, Machine, Monitor
 
-_DEFAULT_MEMORY_MIB = 512
-
 
 class RestVmmPlatform(AcceleratedPlatform):
     """The agent as the first process of a virtual machine, on a line that is its monitor's standard input and output.
@@ -42,7 +40,7 @@ class RestVmmPlatform(AcceleratedPlatform):
 
         vcpus: Annotated[int, Field(ge=1, le=32)] | None = None
         """2 by default, or 1 where the host has no more."""
-        memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
+        memory_mib: Annotated[int, Field(ge=128)] = 512
         """Memory of a guest."""
 
     def __init__(self, settings: Settings | None = None) -> None:

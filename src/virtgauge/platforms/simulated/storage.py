@@ -23,7 +23,6 @@ from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Si
 
 _DRAWN = 20_000  # Per stream and trial; each stands for as many operations as it takes to make up the stream
 _BURSTS = 10  # Of which a probe of the disk consists
-_VERSION = "simulated 1"
 
 
 class StorageTruth(Section):
@@ -116,7 +115,7 @@ class StorageDevice:
         """What ``sensorstore COMMAND`` prints.  Raises AgentError: it fails."""
         match command:
             case "about":
-                return {"version": _VERSION, "settings": {"simulated": "yes"}}
+                return {"version": "simulated 1", "settings": {"simulated": "yes"}}
             case "prepare":
                 if self.truth.refuses is not None:
                     raise AgentError(self.truth.refuses, "the simulation was told to refuse")

@@ -131,11 +131,6 @@ class XenGuest(LaunchedGuest):
                 await asyncio.sleep(_PAUSE_S)
 
 
-_PROBE_S = 60.0
-_DEFAULT_MEMORY_MIB = 256
-_MODULES = ("xen-netfront",)
-
-
 class XenPlatform(BootedPlatform):
     """The agent as the first process of a domain, on its console."""
 
@@ -151,7 +146,7 @@ class XenPlatform(BootedPlatform):
         """Whether reading the time-stamp counter traps to Xen (xen-tscmode(7), which had a fourth mode before 4.12)."""
         vcpus: Annotated[int, Field(ge=1, le=128)] = 1
         """Processors of a guest."""
-        memory_mib: Annotated[int, Field(ge=160)] = _DEFAULT_MEMORY_MIB
+        memory_mib: Annotated[int, Field(ge=160)] = 256
         """Memory of a guest."""
 
         @model_validator(mode="before")
@@ -185,7 +180,7 @@ class XenPlatform(BootedPlatform):
         try:
             with Scope() as scope:
                 told = facts(await Dom0(scope, scope.folder).check(["xl", "info"]))
-            await boots(self.launch, "probe", agent, _PROBE_S)
+            await boots(self.launch, "probe", agent, bound_s=60.0)
         except XenError as error:
             return Availability(False, str(error), "start Xen's services: systemctl start xen")
         except LaunchError as error:
@@ -232,7 +227,7 @@ class XenPlatform(BootedPlatform):
         return XenGuest(config=config, dom0=dom0, **attempt.given(channel, self.label, removal))
 
     def _config(self, spec: GuestSpec, dom0: Dom0, vifs: tuple[Vif, ...]) -> DomainConfig:
-        kernel, image, initramfs, modules = files_to_boot(self.settings, spec.agent, _MODULES)
+        kernel, image, initramfs, modules = files_to_boot(self.settings, spec.agent, ("xen-netfront",))
         vcpus = spec.vcpus or self.settings.vcpus
         return DomainConfig(
             name=f"{spec.scope.tag}-{spec.name}",

@@ -61,7 +61,6 @@ from virtgauge.suites.testbed import Stage, allowed_cpus, recorded
 
 _READY_S = 120.0
 _FIFO = 60  # Above that of the cross traffic
-_EVERY_S = 0.05
 _FLOOD, _FLOOD_BYTES = 2.0, 1500
 _SETTLE_S, _WINDOW_S = 0.1, 0.02
 _FILLED = 1.02  # A flood of which more than this, beside what passes, comes in is one that the shaper holds back
@@ -327,7 +326,7 @@ class ShapedPath(Path):
             return Counted(sent, frames, dropped, max(end - start, 0))
 
         accounts = (lambda: self._counters.read(OTHERS).rx_bytes, lambda: self._counters.read(OTHERS).rx_frames)
-        async with recorded(*accounts, every_s=_EVERY_S) as records:
+        async with recorded(*accounts, every_s=0.05) as records:
             yield over
             ended_ns = time.monotonic_ns()
         dropped = self._dropped() - dropped_before

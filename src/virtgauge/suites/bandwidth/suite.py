@@ -29,7 +29,6 @@ from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.testbed import Stage, Testbed
 
 _FACTORS = ("estimator", "timing", "through", "capacity_mbps", "cross_mbps", "traffic", "delay_ms", "loss", "pacing")
-_TOKEN_BYTES = 16
 _SET_UP_S, _SEARCH_S = 120.0, 30.0
 """For the calibration and all that is around it, and for each search: a path that is hard to tell takes many trains."""
 
@@ -93,7 +92,7 @@ class BandwidthSuite(Suite):
         assert isinstance(testbed, BandwidthTestbed)
         settings = self.settings
         conditions, path = conditions_of(settings, cell.params), testbed.path
-        token, seed = secrets.token_hex(_TOKEN_BYTES), random.getrandbits(62)  # no part of the design
+        token, seed = secrets.token_hex(16), random.getrandbits(62)  # no part of the design
         params = estimate_params(settings, cell.params, token, testbed.address)
         async with testbed.explained():
             await path.set(conditions)

@@ -22,7 +22,6 @@ from virtgauge.platforms.base import Guest
 
 _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/snmp"
 _BOOT = "/proc/sys/kernel/random/boot_id"
-_READ_S = 10.0
 _REST_S, _REST_LIMIT_S = 0.03, 3.0
 # Of the IP layer: frames that it would not route.
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails")
@@ -61,7 +60,7 @@ async def come_to_rest(lab: Namespace, patience: float) -> None:
 
 async def files_of(guest: Guest, paths: Sequence[str]) -> dict[str, str]:
     """The text of files of a guest; empty where there is none."""
-    reply = await guest.channel.request("read", paths=list(paths), timeout_s=_READ_S)
+    reply = await guest.channel.request("read", paths=list(paths), timeout_s=10.0)
     return {path: (text or b"").decode(errors="replace") for path, text in reply.value["files"].items()}
 
 

@@ -35,7 +35,6 @@ SOURCE, DESTINATION = "10.76.255.1", "10.77.255.1"
 # The tester's ports on br0 and br1, and the hardware address that the guests send to.
 TRANSMIT_PORT, RECEIVE_PORT, RECEIVE_MAC = "tx", "rx", "02:76:67:00:00:02"
 _LAUNCHED_AT_A_TIME = 4
-_READY_S = 60.0
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # A guest may use up to two of them in a span that begins in the middle of one
 _BEYOND = 1.5  # Times what is allowed is beyond what slices and rounding explain
 LOOP_END = "loop"
@@ -118,7 +117,7 @@ async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namesp
                 memory_mib=settings.memory_mib,
                 cpus=own,
                 cpu_limit=limit,
-                ready_timeout_s=_READY_S,
+                ready_timeout_s=60.0,
             )
 
     await stage.together(*map(launch, range(settings.guests)))

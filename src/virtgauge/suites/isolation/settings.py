@@ -15,7 +15,6 @@ from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, is_a
 from virtgauge.suites.isolation.policies import Cores, PolicyName, placement, refusal
 from virtgauge.suites.testbed import allowed_cpus
 
-_MOST_CPUS = 4096
 Block = Annotated[str, AfterValidator(is_a_block)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 
@@ -53,7 +52,7 @@ class IsolationSettings(Section):
     """Per cent of every 20 ms in which a load works."""
     cores: Levels[Cores] = ("1",)
     """``1``: both guests on one CPU. ``1-apart``: each on one of its own. ``all``: both on all."""
-    cpus: Distinct[Annotated[int, Field(ge=0, lt=_MOST_CPUS)]] | None = None
+    cpus: Distinct[Annotated[int, Field(ge=0, lt=4096)]] | None = None
     """The host's CPUs that the guests may use; all that virtgauge may use by default. With ``policy_set_by_hand`` the
     hypervisor's, by default as few as ``cores`` needs."""
     governors: Levels[Annotated[str, Field(pattern="[a-z][a-z_-]*")]] = ("as-is",)

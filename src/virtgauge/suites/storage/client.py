@@ -14,7 +14,6 @@ from virtgauge.extras import find_native
 from virtgauge.suites.answers import CountedHistogram, decoded, documented
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_SENSORSTORE"
-_OUTPUT_LIMIT = 2_000_000
 _SPECIFICATION = "SENSORSTORE_SPECIFICATION"
 _SHORT_S = 60.0  # For a command that measures nothing, beside what its own statements may take
 LEAST_OPERATIONS = 8
@@ -44,7 +43,7 @@ async def run(
         argv=list(argv),
         env=dict(env or {}),
         timeout_ms=round(within_s * 1000),
-        output_limit=_OUTPUT_LIMIT,
+        output_limit=2_000_000,
         timeout_s=within_s + _SHORT_S,
     )
 

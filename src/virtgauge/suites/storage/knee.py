@@ -23,7 +23,6 @@ from virtgauge.suites.storage.settings import StorageSettings
 _LOWEST_SHARE = 1 / 64  # Of the closed loop's rate: where nothing below is searched
 _HIGHEST_SHARE = 1.25
 _ACHIEVED = 0.95  # Of what was due: where less of it was done, a rate is beyond the knee
-_SHARES = (0.5, 0.99, 0.999)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +64,7 @@ def latency_point(rate: float, measured: Measured, objective_ms: float) -> Laten
     (result,) = measured.streams
     p50 = p99 = p999 = None
     if result.response is not None:
-        p50, p99, p999 = (float(value) / 1e6 for value in result.response.quantiles(_SHARES))
+        p50, p99, p999 = (float(value) / 1e6 for value in result.response.quantiles((0.5, 0.99, 0.999)))
     due = result.operations + result.unstarted  # by chance: of 84 arrivals a standard deviation is 11 %
     met = p99 is not None and p99 <= objective_ms and result.operations >= _ACHIEVED * due
     return LatencyPoint(rate, measured.operations_per_s, p50, p99, p999, met and not result.errors and not result.wrong)

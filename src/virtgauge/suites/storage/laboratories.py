@@ -28,7 +28,6 @@ from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run
 from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, PEER_ADDRESS, Stage, address_peer
 
 _NOWHERE = Path("/simulated")
-_NULL_READY_S = 10.0
 _PORT, _NULL_PORT = 5400, 5401  # Of every server: each is alone in its network namespace or machine
 
 
@@ -314,7 +313,7 @@ class ServedTestbed(GuestTestbed):
         except LaunchError as error:
             raise StoreError("client", f"the peer of the null server did not come up: {error}") from error
         asked = json.dumps({"protocol": protocol, **place, "data": data})
-        server = Server([str(self._sensorstore), "null", asked], ready_timeout_s=_NULL_READY_S)
+        server = Server([str(self._sensorstore), "null", asked], ready_timeout_s=10.0)
         process = ServerProcess(self._null_peer.channel, server, self._shared, name="null server")
         try:
             await process.start(client)

@@ -29,7 +29,6 @@ EMBEDDED = "embedded"
 _REST_S = 240.0  # The longest that a program may take to bring a database to rest
 _NEAR_THE_LIMIT = 0.5
 """A database that comes to more than this part of the client's limit may be faster than what is seen of it."""
-_WARMUP_SHARE = 0.2
 _client_limits: weakref.WeakKeyDictionary[Scope, dict[Hashable, float]] = weakref.WeakKeyDictionary()
 """By run, which has a scope of its own, and by what was asked where: clients outside of the guests, and their null
 servers, are the host's on every platform, and what one testbed finds holds for all."""
@@ -175,7 +174,7 @@ class StorageTestbed(Testbed, abc.ABC):
         if key not in known or doubted:
             if (client := await self.null_client(target, data)) is not None:
                 alone = dataclasses.replace(stream, loop={"kind": "closed"})
-                measured = await client.measure(data, [alone], warmup_s=_WARMUP_SHARE * seconds, seconds=seconds)
+                measured = await client.measure(data, [alone], warmup_s=0.2 * seconds, seconds=seconds)
                 if measured.operations_per_s and not any(one.errors for one in measured.streams):
                     known[key] = max(measured.operations_per_s, known.get(key, 0.0))
             self._calibrated.add(key)

@@ -14,8 +14,6 @@ from virtgauge.suites.answers import Running
 from virtgauge.suites.storage.client import Sensorstore, StoreError, run
 from virtgauge.suites.storage.databases.base import Server
 
-_SHORT_S = 30.0
-
 _NOTED = 'echo $$ >"$1"; shift; exec "$@"'
 _LOGGED = 'echo $$ >"$1"; log=$2; shift 2; exec "$@" >>"$log" 2>&1 </dev/null'
 # Parents before children, all by one command: none of them sees another end.
@@ -59,7 +57,7 @@ async def _does_well(guest: Channel, script: str, pid: Path) -> bool:
     return bool((await run(guest, ["/bin/sh", "-c", script, "sh", str(pid)])).value["exit_code"] == 0)
 
 
-async def run_well(guest: Channel, what: str, argv: Sequence[str], within_s: float = _SHORT_S) -> None:
+async def run_well(guest: Channel, what: str, argv: Sequence[str], within_s: float = 30.0) -> None:
     """Run a program in the guest to its end. Raises StoreError: it did not end well; with what it printed."""
     ended = (await run(guest, argv, within_s)).value
     if ended["timed_out"]:
