@@ -20,7 +20,6 @@ from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
 
-_SHUTDOWN_S = 1.5
 WRITE_BACK_S = 30.0  # How long a guest with a disk may take to power off: it writes back what it was not asked to flush
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -79,7 +78,7 @@ class LaunchedGuest(Guest):
         removal, self._removal = self._removal, contextlib.ExitStack()
         before, self._before_removal = self._before_removal, None
         with removal:
-            await self.channel.shutdown(_SHUTDOWN_S)
+            await self.channel.shutdown(1.5)
             if before is not None:
                 await before()
 
@@ -160,7 +159,6 @@ class TerminalPair:
 
 
 _TAIL_BYTES = 4096
-_EXIT_GRACE_S = 0.5
 
 
 class LaunchAttempt:
@@ -273,7 +271,7 @@ class ProcessAttempt(LaunchAttempt):
 
     async def settle(self) -> None:
         if self.process is not None:
-            await wait_for_exit(self.process, _EXIT_GRACE_S)
+            await wait_for_exit(self.process, 0.5)
 
 
 def ending(code: int) -> str:

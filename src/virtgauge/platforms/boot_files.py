@@ -32,7 +32,6 @@ from virtgauge.provision.kernel import ModuleError, module_closure, module_name
 _NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000", "xen": "xen_netfront"}  # By model
 _DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 """Of a data disk.  ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
-_ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 _KEPT = 8  # Every build of the agent makes another one
 _ALIGNED = 4  # Where the kernel looks for the beginning of an archive that is not compressed
@@ -75,7 +74,7 @@ def device_modules(spec: GuestSpec, nic_model: str = "virtio", root: Sequence[Ro
     return (
         *((_NIC_MODULES[nic_model],) if spec.nics else ()),
         *(_DISK_MODULES if spec.disks else ()),
-        *(_ROOT_MODULES if root else ()),
+        *(("9pnet_virtio", "9p", "overlay") if root else ()),
     )
 
 
@@ -160,7 +159,6 @@ _UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
 }
 
 
-_NAMES = ("usr", "etc", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _LAYERED = ("usr", "etc", "opt")  # Programs may want to write there
 
 
@@ -214,7 +212,7 @@ def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:
 def system_parts(root: Path = Path("/")) -> list[RootPart]:
     """The system folders of the host, or below another root, with a private layer above those to write to."""
     found = []
-    for name in _NAMES:
+    for name in ("usr", "etc", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         source, path = root / name, Path("/", name)
         if source.is_symlink():
             found.append(RootPart("link", path, os.readlink(source)))

@@ -24,7 +24,6 @@ from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile
 NO_FOLDERS = 'a domain of Xen has no folders of this machine; leave it out, or take kind = "qemu" or "uml"'
 _SECTOR = 512
 _KEPT = 4  # A plan compares few, and each may have gigabytes
-_QCOW2 = b"QFI\xfb"
 _DATA_FILE = 1 << 2  # Of the incompatible features: the content is in a file of its own
 
 
@@ -105,7 +104,7 @@ def _qcow2_header(image: Path) -> bytes:
     """The first bytes of a qcow2 (QEMU's docs/interop/qcow2.txt); empty for another file.  Raises OSError."""
     with image.open("rb") as file:
         header = file.read(104)
-    return header.ljust(104, b"\0") if header.startswith(_QCOW2) else b""
+    return header.ljust(104, b"\0") if header.startswith(b"QFI\xfb") else b""
 
 
 async def _convert(image: Path, target: Path) -> None:

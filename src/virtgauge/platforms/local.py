@@ -316,9 +316,6 @@ class KernelGuest(LocalGuest):
         await wait_for_exit(self._process, WRITE_BACK_S)  # what was on its way to the image still gets there
 
 
-_EXIT_S = 0.5
-
-
 class HostPlatform(Platform):
     """The agent as a child of the controller, in a session and a cgroup of its own.
 
@@ -362,7 +359,7 @@ class StartedAgent:
         return LocalGuest(
             cgroup=self.cgroup,
             pid=self.process.pid,
-            before_removal=lambda: wait_for_exit(self.process, _EXIT_S),
+            before_removal=lambda: wait_for_exit(self.process, 0.5),
             unbound=self.unbound,
             disk=self.disk,
             disk_place=disks[0].folder if disks else None,

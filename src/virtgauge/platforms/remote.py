@@ -61,7 +61,6 @@ def _line(said: BaseModel) -> bytes:
     return said.model_dump_json().encode() + b"\n"
 
 
-_CONNECT_S = 20.0
 _WIRES = 0xFFFFFF
 
 
@@ -134,7 +133,7 @@ class RemoteHost(Platform):
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(20.0):
                 return await asyncio.open_connection(self._address, self._port, ssl=self._context, limit=LINE_LIMIT)
         except (OSError, TimeoutError) as error:
             raise self._lost(error) from error
@@ -198,11 +197,6 @@ class RemoteHost(Platform):
         )
 
 
-_REQUEST_S = 30.0
-_EXIT_S = 0.5
-_PIECE = 256 * 1024
-
-
 class PeerServer:
     """Launches peers on this machine for a laboratory on another: one connection each, whose end is the peer's."""
 
@@ -264,7 +258,7 @@ class PeerServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.ExitStack() as removal:
             try:
-                async with asyncio.timeout(_REQUEST_S):
+                async with asyncio.timeout(30.0):
                     request = PeerRequest.model_validate_json(await reader.readline())
                 if not hmac.compare_digest(request.secret, self.secret):
                     raise ValueError("another secret is wanted")
@@ -276,7 +270,7 @@ class PeerServer:
                 return
             writer.write(_line(PeerAnswer(failure=None)))
             await _relay((reader, started.writer), (started.reader, writer))
-            await wait_for_exit(started.process, _EXIT_S)
+            await wait_for_exit(started.process, 0.5)
 
     async def _launch(
         self, request: PeerRequest, writer: asyncio.StreamWriter, removal: contextlib.ExitStack
@@ -315,6 +309,6 @@ async def _relay(*ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> No
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while piece := await reader.read(_PIECE):
+    while piece := await reader.read(256 * 1024):
         writer.write(piece)
         await writer.drain()

@@ -22,12 +22,10 @@ CONTROLLER_NAME = "controller.virtgauge"
 LONGEST_RUN = datetime.timedelta(days=7)
 """How long those of a run are valid that nobody prepared; a run that ends makes them useless earlier."""
 
-_IDENTITY_HEAD = "virtgauge identity 1"
 _KEY = "-----BEGIN PRIVATE KEY-----"
 _FORMAT = 1
 _LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 """A machine without a clock of its own begins here, and shall find the controller's certificate valid all the same."""
-_SKEW = datetime.timedelta(minutes=5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Credentials:
         certifying = authority(_LONG_AGO, now + valid)
         controller = signed(certifying, CONTROLLER_NAME, _LONG_AGO, listens=True)
         # judged by this machine's own clock, so it need not reach back
-        agent = signed(certifying, "agent.virtgauge", now - _SKEW, listens=False)
+        agent = signed(certifying, "agent.virtgauge", now - datetime.timedelta(minutes=5), listens=False)
         return cls(
             authority=certifying.pem,
             controller=controller.pem + controller.key_pem,
@@ -60,7 +58,7 @@ class Credentials:
     def identity(self) -> str:
         """The agent's identity file, as ``virtgauge-agent --identity`` reads it; secret."""
         certificate, mark, key = self.agent.partition(_KEY)
-        return f"{_IDENTITY_HEAD}\nexpires {self.expires}\n{certificate}{self.authority}{mark}{key}"
+        return f"virtgauge identity 1\nexpires {self.expires}\n{certificate}{self.authority}{mark}{key}"
 
     def context(self) -> ssl.SSLContext:
         """For the listening side: TLS 1.3, a certificate of the other side demanded, nothing that could be resumed."""

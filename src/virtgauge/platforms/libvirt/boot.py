@@ -31,8 +31,6 @@ from virtgauge.platforms.libvirt.settings import Driver, LibvirtSettings
 from virtgauge.platforms.qemu.command import kernel_command_line
 from virtgauge.platforms.qemu.platform import host_tsc_khz
 
-_STATE_S = 5.0
-
 
 class DomainAttempt(LaunchAttempt):
     """A launch whose guest is a domain."""
@@ -43,7 +41,7 @@ class DomainAttempt(LaunchAttempt):
 
     def end_of_process(self) -> str | None:
         try:
-            return waited("the state of the guest", self.handle.end, _STATE_S)
+            return waited("the state of the guest", self.handle.end, 5.0)
         except LibvirtError as error:
             return error.message
 

@@ -18,7 +18,6 @@ INSTALL = (
     "pip install 'virtgauge[libvirt]' (it is compiled here: "
     "apt-get install --no-install-recommends gcc pkg-config libvirt-dev python3-dev first)"
 )
-_REMOVE_S = 40.0
 CALL_S = 30.0  # A hypervisor that has not answered by then is taken for dead
 
 
@@ -176,7 +175,7 @@ class DomainHandle:
         """Remove it, whatever libvirt says to that."""
         self.left = True
         with contextlib.suppress(LibvirtError):  # the reclaim of its scope tries again, and says what is left
-            waited(f"cannot remove {self.name}", self.remove, _REMOVE_S)
+            waited(f"cannot remove {self.name}", self.remove, 40.0)
             self.left = False
 
     def remove(self) -> None:

@@ -176,8 +176,6 @@ class DomainPolicy:
 
 
 _EXIT_S = 1.0
-_ACCOUNT_S = 5.0
-_PAUSE_S = 0.02
 
 
 class LibvirtGuest(LaunchedGuest):
@@ -200,7 +198,7 @@ class LibvirtGuest(LaunchedGuest):
 
     def accounting(self) -> Accounting:
         try:
-            cpu_ns, method = waited("the CPU time of the guest", self._cpu_ns, _ACCOUNT_S)
+            cpu_ns, method = waited("the CPU time of the guest", self._cpu_ns, 5.0)
         except LibvirtError:
             cpu_ns, method = None, "libvirt"
         return Accounting(cpu_ns, method, of_this_machine=not self.elsewhere)
@@ -236,7 +234,7 @@ class LibvirtGuest(LaunchedGuest):
         def look() -> None:
             deadline = time.monotonic() + (_EXIT_S if self.disk is None else WRITE_BACK_S)
             while self.handle.end() is None and time.monotonic() < deadline:
-                time.sleep(_PAUSE_S)
+                time.sleep(0.02)
 
         with contextlib.suppress(LibvirtError):
             await called("the end of the guest", look, WRITE_BACK_S + _EXIT_S)

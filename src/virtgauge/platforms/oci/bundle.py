@@ -20,7 +20,6 @@ AGENT_PATH = "/virtgauge-agent"  # Where the container finds the agent
 
 FRESH_FOLDERS = ("tmp", "run", "root", "home", "var", "mnt", "srv")
 _OVERLAYS = ".overlay"
-_MIB = 1024 * 1024
 
 # What container engines give by default; a container that has more is not the platform people use.
 CAPABILITIES = (
@@ -139,7 +138,7 @@ def _resources(cpu_limit: float | None, memory_mib: int | None, cpus: Sequence[i
     if cpu:
         resources["cpu"] = cpu
     if memory_mib is not None:
-        resources["memory"] = {"limit": memory_mib * _MIB}
+        resources["memory"] = {"limit": memory_mib << 20}
     return resources
 
 

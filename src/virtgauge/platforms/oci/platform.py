@@ -27,8 +27,6 @@ from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, moun
 from virtgauge.platforms.oci.bundle import Overlay, write_bundle
 from virtgauge.provision.registries import RUNSC
 
-_EXIT_S = 1.0
-
 
 @dataclasses.dataclass(frozen=True)
 class _Profile:
@@ -250,7 +248,7 @@ class _Container(ProcessAttempt):
     async def settle(self) -> None:
         """Let the container end by itself: deleting a live one makes runtimes poll at a tenth of a second."""
         if self.init is not None:
-            await wait_for_end(self.init, _EXIT_S)
+            await wait_for_end(self.init, 1.0)
 
     async def call(
         self, arguments: list[str], *, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.DEVNULL

@@ -34,7 +34,6 @@ from virtgauge.platforms.qemu.refusals import Asked, refusal_of
 from virtgauge.platforms.qemu.tuning import Tuning
 
 _EXIT_S = 1.0
-_MONITOR_S = 5.0
 _FACTS_S = 5.0
 _HANGS_AFTER_S = 30.0
 """Emulated kernels of several processors seldom stand still at some place of their boot, silent and for ever, and
@@ -181,7 +180,7 @@ class QemuPlatform(AcceleratedPlatform):
                 if self.functional:
                     channel.timeout_factor = self.timeout_factor
                 await attempt.configure_network(channel, spec.nics)
-                client = await monitor.connected(_MONITOR_S)
+                client = await monitor.connected(5.0)
                 in_force = await enforce(client, process.pid, boot, spec)
             except (QMPError, OSError, EOFError, TimeoutError) as error:
                 raise attempt.failure("monitor", f"QEMU's monitor does not answer: {error}") from error

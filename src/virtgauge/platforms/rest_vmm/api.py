@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-_PAUSE_S = 0.01
 _MOST_BYTES = 1 << 20  # Of an answer's head or body
 
 
@@ -85,7 +84,7 @@ class Api:
             except (FileNotFoundError, ConnectionRefusedError):
                 if self._ended():
                     raise
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(0.01)
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:

@@ -45,8 +45,6 @@ _KERNELS = {
 }
 _PARTS = ("access", "element", "order", "operation")  # Of what they need, that which their names are made of
 _TEXTS = (*_PARTS, "folder")
-_USES_MEMORY = (MEMORY, "latency")
-_USES_CACHE = ("integer", "floating", "latency")
 
 
 def work_name(params: Mapping[str, Any]) -> str:
@@ -194,9 +192,9 @@ class IsolationTruth(Section):
     def worth(self, work: Work, use: float, neighbour: Work | None, neighbour_cpus: float) -> float:
         """What a second of CPU time brings, of what it brings at the full frequency without a neighbour."""
         slower = 1.0
-        if neighbour is not None and neighbour.kernel == MEMORY and work.kernel in _USES_MEMORY:
+        if neighbour is not None and neighbour.kernel == MEMORY and work.kernel in (MEMORY, "latency"):
             slower += self.memory_contention * neighbour_cpus
-        if neighbour is not None and neighbour.kernel == CACHE and work.kernel in _USES_CACHE:
+        if neighbour is not None and neighbour.kernel == CACHE and work.kernel in ("integer", "floating", "latency"):
             slower += self.cache_contention * neighbour_cpus
         return self.frequency(use) / slower
 

@@ -22,7 +22,6 @@ from virtgauge.suites.bandwidth.outcome import Answer
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH_DYNAMIC"
 
 _TOKEN = "VIRTGAUGE_BANDWIDTH_TOKEN"
-_ANSWER_S = 30.0
 _CODES = {"invalid": "bad-request", "peer_lost": "peer-lost", "protocol": "peer-version", "clock_step": "clock-step"}
 """The agent's codes by the program's kinds of failure, where they are spelt otherwise."""
 
@@ -99,7 +98,7 @@ async def run(channel: Channel, params: Mapping[str, Any], *, preload: bool, wit
         env=environment,
         timeout_ms=round(within_s * channel.timeout_factor * 1000),
         output_limit=2_000_000,
-        timeout_s=within_s + _ANSWER_S,
+        timeout_s=within_s + 30.0,
     )
     return _decode(reply, preload=preload)
 

@@ -34,7 +34,6 @@ from virtgauge.suites.testbed import Stage, allowed_cpus, core_of
 SOURCE, DESTINATION = "10.76.255.1", "10.77.255.1"
 # The tester's ports on br0 and br1, and the hardware address that the guests send to.
 TRANSMIT_PORT, RECEIVE_PORT, RECEIVE_MAC = "tx", "rx", "02:76:67:00:00:02"
-_LAUNCHED_AT_A_TIME = 4
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # A guest may use up to two of them in a span that begins in the middle of one
 _BEYOND = 1.5  # Times what is allowed is beyond what slices and rounding explain
 LOOP_END = "loop"
@@ -43,7 +42,6 @@ _PAST_PORT, _PAST_NUMBER = "past", 99
 sender's: without a guest one processor does all of it, with one another takes half."""
 _TRANSMIT_MAC, LOOP_MAC, _PAST_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03", "02:76:67:00:00:04"
 LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
-_CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
 
 
@@ -103,7 +101,7 @@ class Router:
 
 async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> None:
     """All of them, a few at a time: a guest that boots beside many others may not be ready in time."""
-    gate = asyncio.Semaphore(_LAUNCHED_AT_A_TIME)
+    gate = asyncio.Semaphore(4)
 
     async def launch(number: int) -> Guest:
         own, limit = cpus.of_guest(number, settings)
@@ -191,7 +189,7 @@ class GuestLab(ForwardingLab):
         while True:
             tries += 1
             rules, links = self.switch.counters(), link_counts(self.namespace)
-            trial = await self.measure(Load(shares, _CHECK_FRAME_BYTES, _CHECK_PPS * len(flows), _CHECK_S))
+            trial = await self.measure(Load(shares, 64, _CHECK_PPS * len(flows), _CHECK_S))
             if not trial.lost or tries == _CHECK_TRIES:
                 break
         rules_now, links_now = self.switch.counters(), link_counts(self.namespace)

@@ -15,7 +15,6 @@ from virtgauge.suites.testbed import Stage, Testbed
 
 AS_IS = "as-is"  # The governor that is in force, whichever that is
 
-_MIB = 2**20
 _OWN_MIB = 256  # Of a guest's kernel, agent and kernels without a block
 _READY_S = 180.0  # Two virtual machines that boot on one CPU of a host need a while, emulated ones most of all
 _BLOCKS = 2  # As much memory as the largest block of every thread, so often
@@ -48,7 +47,7 @@ def testbed_of(settings: IsolationSettings, cores: str, governor: str = AS_IS) -
     where = placement(cores, settings.host_cpus)
     threads, cache = where.capacity, largest_cache_bytes()
     largest = max((block_bytes(name, cache) for name in settings.blocks()), default=0)
-    memory_mib = _OWN_MIB + -(-threads * _BLOCKS * largest // _MIB)
+    memory_mib = _OWN_MIB + -(-threads * _BLOCKS * largest // 2**20)
     disk_mib = None
     if settings.uses_disk:
         disk_mib = round(threads * settings.disk_file_mib * _DISK_OVERHEAD) + _DISK_OVERHEAD_MIB

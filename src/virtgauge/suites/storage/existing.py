@@ -118,7 +118,6 @@ _ADDRESSES = ("/proc/net/fib_trie", "/proc/net/if_inet6")
 _CONNECTIONS = ("/proc/net/tcp", "/proc/net/tcp6")
 _OWN_IPV4 = re.compile(r"\|-- ([\d.]+)\n(?: +/\d+ .*\n)*? +/32 host LOCAL")
 _REMOTE_END = re.compile(r"^ *\d+: [0-9A-F]+:[0-9A-F]{4} ([0-9A-F]+):([0-9A-F]{4}) ", re.MULTILINE)
-_ANSWER_S = 10.0
 
 
 async def not_on(machine: Channel, address: str, port: int) -> str | None:
@@ -134,7 +133,7 @@ async def not_on(machine: Channel, address: str, port: int) -> str | None:
         return f"{address} is not known here: {error}"
     for place in dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in places):
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(10.0):
                 _, connection = await asyncio.open_connection(place, port)
         except (OSError, TimeoutError) as error:
             why = str(error) or "in time"

@@ -19,7 +19,6 @@ from virtgauge.suites.storage.laboratory import StorageTestbed, Target, near_the
 from virtgauge.suites.storage.settings import READS, StorageSettings
 from virtgauge.suites.testbed import CpuRecord, recorded
 
-_STEP_MS = 1000
 _FEWER = 0.9  # Some of the flushes may have been counted before the first acknowledgement
 PREPARE_S = 900.0  # The longest that preloading may take on the host
 RUN_IN_S = 30.0
@@ -34,7 +33,7 @@ _COUNT_S = 60.0  # Likewise to count what is there, without which a trial is as 
 
 def data_of(settings: StorageSettings, params: Mapping[str, Any]) -> dict[str, Any]:
     """The deterministic readings of a cell, and the order in which they arrive."""
-    data = {"seed": settings.seed, "sensors": settings.sensors, "step_ms": _STEP_MS}
+    data = {"seed": settings.seed, "sensors": settings.sensors, "step_ms": 1000}
     share = params["late_share"]
     return data | ({"late": {"share": share, "by": settings.late_by, "run": settings.late_run}} if share else {})
 

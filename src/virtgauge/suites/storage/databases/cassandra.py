@@ -23,7 +23,6 @@ from virtgauge.suites.storage.databases.base import DATABASE, Database, Durabili
 _SERVER_PERIOD_MS = 10_000  # ``commitlog_sync_period`` as Cassandra's own configuration has it
 
 _TIMEOUTS = ("read_request_timeout", "range_request_timeout", "write_request_timeout", "request_timeout")
-_TIMEOUT_S = 600
 
 # conf/jvm-server.options and conf/jvm17-server.options of Cassandra 5.0, less what is for operators.
 _EXPORTS: dict[str, tuple[str, ...]] = {
@@ -166,7 +165,7 @@ def _configuration(at: Instance) -> str:
         "batch_size_fail_threshold": "1024KiB",  # a thousand rows are 50 KiB, its own limit
         "auto_snapshot": False,  # a table that is dropped shall be gone
         # How long is too long is for the client to say: of themselves writes end after 2 s, which a slow guest needs.
-        **dict.fromkeys(_TIMEOUTS, f"{_TIMEOUT_S}s"),
+        **dict.fromkeys(_TIMEOUTS, "600s"),
         "hinted_handoff_enabled": False,
         "disk_failure_policy": "die",  # rather than stay, and serve nobody
         "commit_failure_policy": "die",
