@@ -158,9 +158,6 @@ class TerminalPair:
         self.theirs.close()
 
 
-_TAIL_BYTES = 4096
-
-
 class LaunchAttempt:
     """What a launch needs to tell a failure well: when it began, until when it may last, and where output goes."""
 
@@ -283,7 +280,7 @@ def log_tail(path: Path) -> str:
     """The last lines of a log, without what could steer a terminal; empty when there is none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            file.seek(max(0, path.stat().st_size - 4096))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""

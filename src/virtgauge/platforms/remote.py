@@ -8,7 +8,6 @@ import hmac
 import itertools
 import secrets
 import ssl
-import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
@@ -25,7 +24,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.wire import join, require_room, wire_ends, wire_in
 from virtgauge.platforms.attached.dial_in import KEEPALIVE
-from virtgauge.platforms.attempt import LaunchedGuest
+from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform, stage
 from virtgauge.platforms.local import StartedAgent, start_agent
 
@@ -59,9 +58,6 @@ class PeerAnswer(BaseModel):
 
 def _line(said: BaseModel) -> bytes:
     return said.model_dump_json().encode() + b"\n"
-
-
-_WIRES = 0xFFFFFF
 
 
 class RemoteHostLostError(VirtgaugeError):
@@ -98,7 +94,7 @@ class RemoteHost(Platform):
         self.name, self.cpus = name, tuple(cpus)
         self._address, self._port, self._secret, self._context = address, port, secret, context
         self._cables = None if not cables else list(cables)
-        self._numbers = itertools.count(secrets.randbelow(_WIRES // 2) + 1)
+        self._numbers = itertools.count(secrets.randbelow(0xFFFFFF // 2) + 1)
 
     @property
     def label(self) -> str:
@@ -113,7 +109,7 @@ class RemoteHost(Platform):
         Of the specification its interfaces and their lab, its loop and the time that it may take have an effect.
         Raises LaunchError: it did not come up, or the wires cannot be; RemoteHostLostError: nobody is there to do so.
         """
-        started_ns = time.monotonic_ns()
+        attempt = LaunchAttempt(spec)
         async with contextlib.AsyncExitStack() as undo:
             reader, writer = await self._connect()
             undo.callback(writer.close)
@@ -128,8 +124,7 @@ class RemoteHost(Platform):
             except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
                 raise LaunchError("handshake", f"{spec.name} on {self.label}: {error}") from error
             undo.pop_all()
-            ready_ns = time.monotonic_ns() - started_ns
-            return RemotePeer(channel=channel, ready_ns=ready_ns, label=self.label, removal=removal)
+            return RemotePeer(**attempt.given(channel, self.label, removal))
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:

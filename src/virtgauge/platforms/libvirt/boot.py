@@ -83,9 +83,6 @@ async def kernel_boot(
     return KernelBoot(kernel=kernel.image, initramfs=initramfs, command_line=line)
 
 
-_PREFIX = "52:54:00"  # Of guests' interfaces, here as in QEMU
-
-
 def management_interface(settings: LibvirtSettings, model: str) -> Interface | None:
     """The interface on the hypervisor's network that ``management`` names; None where no agent is to call.
 
@@ -95,13 +92,10 @@ def management_interface(settings: LibvirtSettings, model: str) -> Interface | N
     """
     if settings.management is None:
         return None
-    return Interface(settings.management_mac or _mac(settings), model, network=settings.management)
-
-
-def _mac(settings: LibvirtSettings) -> str:
-    """Of this platform; its fourth byte is 80 or more, which no interface of a suite has."""
+    # The prefix is QEMU's of guests' interfaces; the fourth byte is 80 or more, which no interface of a suite has.
     digest = hashlib.sha256(f"{settings.uri}\0{settings.listen}\0{settings.management}".encode()).digest()
-    return ":".join([_PREFIX, f"{digest[0] | 0x80:02x}", f"{digest[1]:02x}", f"{digest[2]:02x}"])
+    own = f"52:54:00:{digest[0] | 0x80:02x}:{digest[1]:02x}:{digest[2]:02x}"
+    return Interface(settings.management_mac or own, model, network=settings.management)
 
 
 _numbers = itertools.count()
@@ -118,13 +112,8 @@ class LabDevices:
 
     def make_taps(self) -> None:
         """Make taps that stay, down, for libvirt's daemon to open.  Raises NetworkError: this user may make none."""
-
-        def inside() -> None:
-            for name in self.names:
-                persistent_tap(name)
-
         try:
-            in_thread(inside)
+            in_thread(lambda: [persistent_tap(name) for name in self.names])
         except OSError as error:
             words = f"no tap can be made: {error.strerror}{lacking('CAP_NET_ADMIN')}"
             raise NetworkError(words, AS_ROOT) from error

@@ -56,8 +56,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         return f"libvirt {self.target.driver.title}{f' {machine}' if machine else ''}{nic}{self._suffix}"
 
     def describe(self) -> dict[str, Any]:
-        described = {"kind": self.kind, **self.settings.described(), "vcpus": self._vcpus}
-        described["nic_model"] = self._nic_model
+        described = {"kind": self.kind, **self.settings.described(), "vcpus": self._vcpus, "nic_model": self._nic_model}
         if self.target.driver.scheme == "qemu":
             described["accelerator"] = self._accelerator or self.settings.accelerator
         return described

@@ -33,7 +33,6 @@ from virtgauge.platforms.qemu.monitor import Monitor, enforce, make_ready, threa
 from virtgauge.platforms.qemu.refusals import Asked, refusal_of
 from virtgauge.platforms.qemu.tuning import Tuning
 
-_EXIT_S = 1.0
 _FACTS_S = 5.0
 _HANGS_AFTER_S = 30.0
 """Emulated kernels of several processors seldom stand still at some place of their boot, silent and for ever, and
@@ -187,17 +186,13 @@ class QemuPlatform(AcceleratedPlatform):
             except LaunchError:
                 await monitor.close()
                 raise
-
-            async def end() -> None:
-                await monitor.power_off(process, _EXIT_S if not boot.drives else WRITE_BACK_S)
-
             return QemuGuest(
                 monitor=client,
                 boot=boot,
                 in_force=in_force,
                 process=process,
                 cgroup=cgroup,
-                before_removal=end,
+                before_removal=lambda: monitor.power_off(process, WRITE_BACK_S if boot.drives else 1.0),
                 disk=reached_by(boot.drives),
                 **attempt.given(channel, self.label, removal),
             )
