@@ -20,7 +20,6 @@ INSTALL = (
 )
 CALL_S = 30.0  # A hypervisor that has not answered by then is taken for dead
 
-
 _Result = TypeVar("_Result")
 
 

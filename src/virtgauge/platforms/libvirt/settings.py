@@ -180,8 +180,6 @@ HardwareAddress = Annotated[  # Of one device: the lowest bit of the first byte 
     written_as(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", "give the hardware address of one device, as 52:54:00:00:00:01"),
 ]
 
-_FORMATS = {".iso": "raw", ".img": "raw"} | {f".{name}": name for name in ("raw", "qcow2", "vmdk", "vhdx", "vdi")}
-
 
 class LibvirtSettings(OwnDiskImage):
     """Guests that libvirt starts. QEMU and Xen on this machine boot a ``kernel``, others an ``image`` or nothing."""
@@ -236,7 +234,8 @@ class LibvirtSettings(OwnDiskImage):
     @property
     def image_format(self) -> str:
         """By the image's suffix; raw where it has none that is known."""
-        return _FORMATS.get(PurePosixPath(self.image or "").suffix.lower(), "raw")
+        suffix = PurePosixPath(self.image or "").suffix.lower()
+        return suffix[1:] if suffix in (".qcow2", ".vmdk", ".vhdx", ".vdi") else "raw"
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()

@@ -25,7 +25,6 @@ class Drive:
     image: Path
     folder: Path  # where the guest mounts it
     cache: str  # QEMU's mode: ``none`` (past the host's page cache) or ``writeback``. Both hand on every flush.
-
     number: int = 0  # among the guest's
 
     @property

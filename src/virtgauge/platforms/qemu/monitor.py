@@ -102,7 +102,6 @@ UNTOLD = "given; neither QEMU nor the host tells"
 _STAGE = "tuning"
 _BOUND_S = 60.0
 _CLASSES = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr"}
-_TELLS_NO_AIO = 10  # From this version on QEMU waits for everything by an io_uring
 _TUN = "/dev/net/tun"
 
 
@@ -178,8 +177,6 @@ class InForce:
             raise LaunchError(_STAGE, f"{'; '.join(differences)}; give what can be in force here, or leave it out")
         return found
 
-    # -- where it is said --------------------------------------------------------------------------------
-
     async def _ask(self, command: str, **arguments: Any) -> Any:
         return await self._monitor.execute(command, arguments or None)
 
@@ -224,17 +221,13 @@ class InForce:
     def _files(self) -> list[str]:
         folder, found = Path(f"/proc/{self._pid}/fd"), []
         for one in os.listdir(folder):
-            try:
+            with contextlib.suppress(OSError):  # closed meanwhile
                 found.append(os.readlink(folder / one))
-            except OSError:
-                continue  # closed meanwhile
         return found
 
     def _carriers(self) -> list[str]:
         """Files through which frames come and go."""
         return [one for one in self._files() if one == _TUN or one.startswith(MACVTAP_FILE)]
-
-    # -- processors --------------------------------------------------------------------------------------
 
     async def cpu_model(self) -> str:
         found = set()
@@ -282,8 +275,6 @@ class InForce:
     async def timer_advance(self) -> str:
         return _words(timer_advance())
 
-    # -- memory ------------------------------------------------------------------------------------------
-
     async def hugepages(self) -> str:
         pages = int(self._memory()[1]["KernelPageSize"])
         return next((name for name, mib in PAGE_MIB.items() if mib * 1024 == pages), f"{pages} KiB")
@@ -307,8 +298,6 @@ class InForce:
         bound = re.fullmatch(r"bind(?:=static)?:(\d+)", policy)
         return bound[1] if bound else policy
 
-    # -- interfaces and disks ----------------------------------------------------------------------------
-
     async def _of_nics(self, name: str) -> str:
         said = [await self._property(f"/machine/peripheral/nic{number}", name) for number in range(self._nics)]
         return _words(_same(said))
@@ -329,13 +318,9 @@ class InForce:
 
     async def vhost_user(self) -> str:
         said = {one["label"]: one for one in await self._ask("query-chardev")}
-        names = [f"switch{number}" for number in range(len(self._tuning.vhost_user))]
-        served = [
-            str(path)
-            for path, name in zip(self._tuning.vhost_user, names, strict=True)
-            if not said[name]["filename"].startswith("disconnected:")  # frontend-open tells of the device only
-        ]
-        return _words(served)
+        paths = enumerate(map(str, self._tuning.vhost_user))
+        # Its frontend-open tells of the device only.
+        return _words([one for at, one in paths if not said[f"switch{at}"]["filename"].startswith("disconnected:")])
 
     async def nic_queues(self) -> str:
         several = await self._of_nics("mq")
@@ -359,7 +344,7 @@ class InForce:
     async def disk_aio(self) -> str:
         if "/[aio]" in Path(f"/proc/{self._pid}/maps").read_text():
             return "native"
-        if (await self._ask("query-version"))["qemu"]["major"] >= _TELLS_NO_AIO:
+        if (await self._ask("query-version"))["qemu"]["major"] >= 10:  # which waits for everything by an io_uring
             return UNTOLD
         # The thread of the disks has one of its own for what it waits for.
         rings = self._files().count("anon_inode:[io_uring]")
@@ -367,8 +352,6 @@ class InForce:
 
     async def disk_iothread(self) -> str:
         return _words(await self._of_disks("iothread") == f"/objects/{IOTHREAD}")
-
-    # -- clocks ------------------------------------------------------------------------------------------
 
     async def hpet(self) -> str:
         return _words(bool(await self._property("/machine", "hpet")))

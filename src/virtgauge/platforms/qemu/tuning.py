@@ -155,8 +155,6 @@ class Tuning(Section):
         """What the plan says, by field."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
-    # -- QEMU's words ------------------------------------------------------------------------------------
-
     def cpu(self, usual: str) -> str:
         """The processor, where a model with its properties is the usual one."""
         model = usual if self.cpu_model in (None, usual.partition(",")[0]) else self.cpu_model
