@@ -203,11 +203,6 @@ class AttachedSettings(MachineSettings):
             yield f"peer: it has the {where} of the first machine; name another one"
 
 
-ONLY_AS_IT_IS = (
-    "an attached machine has no interfaces in a laboratory of this host, and no disk, shares or limits from here"
-)
-
-
 _TOLD_BY = {
     Hypervisor.HYPER_V: "hyperv",
     Hypervisor.ESXI: "vmware",
@@ -265,7 +260,9 @@ class AttachedPlatform(Platform):
 
     kind: ClassVar[str] = "attached"
     Settings: ClassVar[type[BaseModel]] = AttachedSettings
-    only_plain: ClassVar[str | None] = ONLY_AS_IT_IS
+    only_plain: ClassVar[str | None] = (
+        "an attached machine has no interfaces in a laboratory of this host, and no disk, shares or limits from here"
+    )
 
     def __init__(self, settings: MachineSettings) -> None:
         self.settings: MachineSettings = settings
@@ -367,7 +364,7 @@ class AttachedPlatform(Platform):
             "capabilities": spec.capabilities,
         }
         if wanted := [what for what, value in asked.items() if value]:
-            raise LaunchError("refused", f"{', '.join(wanted)}: {ONLY_AS_IT_IS}")
+            raise LaunchError("refused", f"{', '.join(wanted)}: {self.only_plain}")
         if self.settings.via == "dial-in":
             return await self._dial_in.launch(spec, self.label)
         from virtgauge.platforms.attached import ssh

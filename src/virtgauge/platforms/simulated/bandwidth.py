@@ -142,9 +142,7 @@ class BandwidthEnd:
         timing = _timing(params["clock"], params["sleep"])
         lateness, gaps = self._times(timing)
         return self._estimate(params, timing) | {
-            "estimator": params["estimator"],
-            "clock": params["clock"],
-            "sleep": params["sleep"],
+            **{name: params[name] for name in ("estimator", "clock", "sleep")},
             "hptime_fallback_reason": self._link.truth.hptime_fallback_reason,
             "gaps": distribution_message(gaps, "permille"),
             "lateness": distribution_message(lateness, "ns"),
