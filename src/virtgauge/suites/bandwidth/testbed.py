@@ -105,13 +105,11 @@ async def crossing(
     params |= {"kind": kind, "cpu": cpu, "seed": seed}
     async with contextlib.AsyncExitStack() as stack:
         try:
-            load = running(channel, "cross_traffic", params | {"fifo": fifo}, what)
-            started = await stack.enter_async_context(load)
+            started = await stack.enter_async_context(running(channel, "cross_traffic", params | {"fifo": fifo}, what))
         except AgentError as error:
             if error.code != "unsupported" or fifo is None:
                 raise
-            load = running(channel, "cross_traffic", params | {"fifo": None}, what)
-            started = await stack.enter_async_context(load)
+            started = await stack.enter_async_context(running(channel, "cross_traffic", params | {"fifo": None}, what))
         yield started
 
 

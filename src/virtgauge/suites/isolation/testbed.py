@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.kernel_value import set_governor
@@ -85,16 +86,9 @@ class IsolationTestbed(Testbed):
 
         # A container's processors are a quota, which its CPUs bound already.
         vcpus = spec.where.capacity if stage.platform.is_virtual else None
-
-        async def launch(name: str, cpus: tuple[int, ...]) -> Guest:
-            return await stage.launch(
-                name,
-                vcpus=vcpus,
-                memory_mib=spec.memory_mib,
-                cpus=cpus,
-                ready_timeout_s=_READY_S,
-                disks=(self.disks[name],) if name in self.disks else (),
-            )
-
-        both = launch(TESTED, spec.where.tested), launch(LOADING, spec.where.loading)
+        wanted: dict[str, Any] = {"vcpus": vcpus, "memory_mib": spec.memory_mib, "ready_timeout_s": _READY_S}
+        both = (
+            stage.launch(name, cpus=cpus, disks=(self.disks[name],) if name in self.disks else (), **wanted)
+            for name, cpus in ((TESTED, spec.where.tested), (LOADING, spec.where.loading))
+        )
         self.tested, self.loading = await stage.together(*both)

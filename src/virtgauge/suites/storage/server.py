@@ -43,9 +43,7 @@ def noted(pid: Path) -> list[str]:
 
 async def kill_tree(guest: Channel, pid: Path) -> bool:
     """Kill a process and all of its descendants at once; False when it had ended before."""
-    if not await is_alive(guest, pid):
-        return False
-    return await _does_well(guest, _KILL, pid)
+    return await is_alive(guest, pid) and await _does_well(guest, _KILL, pid)
 
 
 async def is_alive(guest: Channel, pid: Path) -> bool:

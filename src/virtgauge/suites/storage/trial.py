@@ -361,21 +361,18 @@ def described(target: Target) -> dict[str, Any]:
 
 def figures(measured: Measured) -> dict[str, Any]:
     """The scalars of a measured span, all its loads together."""
-    rows = sum(stream.rows for stream in measured.streams)
-    slices = [stream.slices for stream in measured.streams]
+    summed = {name: sum(getattr(one, name) for one in measured.streams) for name in ("errors", "wrong", "unstarted")}
     return {
         "elapsed_ns": measured.elapsed_ns,
         "operations": measured.operations,
-        "rows": rows,
+        "rows": sum(stream.rows for stream in measured.streams),
         "operations_per_s": measured.operations_per_s if measured.elapsed_ns else None,
         "rows_per_s": sum(one.operations_per_s * one.stream.values for one in measured.streams)
         if measured.elapsed_ns
         else None,
-        "errors": sum(stream.errors for stream in measured.streams),
-        "wrong": sum(stream.wrong for stream in measured.streams),
-        "unstarted": sum(stream.unstarted for stream in measured.streams),
+        **summed,
         "per_client": [count for stream in measured.streams for count in stream.per_client],
-        "slices": [sum(at) for at in zip(*slices, strict=False)],
+        "slices": [sum(at) for at in zip(*(stream.slices for stream in measured.streams), strict=False)],
     }
 
 

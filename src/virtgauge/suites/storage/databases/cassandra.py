@@ -43,14 +43,9 @@ _OPENS: dict[str, tuple[str, ...]] = {
     "jdk.management": ("com.sun.management.internal",),
 }
 _COLLECTOR = (
-    "-XX:+UseG1GC",
-    "-XX:+ParallelRefProcEnabled",
-    "-XX:MaxTenuringThreshold=2",
-    "-XX:+UnlockExperimentalVMOptions",
-    "-XX:G1NewSizePercent=50",
-    "-XX:G1RSetUpdatingPauseTimePercent=5",
-    "-XX:MaxGCPauseMillis=300",
-    "-XX:InitiatingHeapOccupancyPercent=70",
+    *("-XX:+UseG1GC", "-XX:+ParallelRefProcEnabled", "-XX:MaxTenuringThreshold=2"),
+    *("-XX:+UnlockExperimentalVMOptions", "-XX:G1NewSizePercent=50", "-XX:G1RSetUpdatingPauseTimePercent=5"),
+    *("-XX:MaxGCPauseMillis=300", "-XX:InitiatingHeapOccupancyPercent=70"),
 )
 _LOGGING = """\
 <configuration>
@@ -114,9 +109,7 @@ class Cassandra(Database):
             *(f"--add-exports={module}/{one}=ALL-UNNAMED" for module, packages in _EXPORTS.items() for one in packages),
             *(f"--add-opens={module}/{one}=ALL-UNNAMED" for module, packages in _OPENS.items() for one in packages),
             f"-javaagent:{programs / agent}",
-            f"-Djava.io.tmpdir={at.data}",
-            f"-Djna.tmpdir={at.data}",
-            f"-Duser.home={at.data}",
+            *(f"-D{folder}={at.data}" for folder in ("java.io.tmpdir", "jna.tmpdir", "user.home")),
             f"-Dlogback.configurationFile={logging}",
             f"-Dcassandra.config=file://{yaml}",
             f"-Dcassandra.storagedir={at.data}",
