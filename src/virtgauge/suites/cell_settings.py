@@ -18,8 +18,6 @@ from virtgauge.suites.registry import SUITES
 
 Settings = Mapping[str, Any]
 
-_SAY_NOTHING = frozenset({"reservoir"})  # Settings that no figure depends on
-
 _OWN_VECTORS = ("k=", "equal", "zipf", "worst")  # Of forwarding, by their names; another is the user's
 _OF_DISKS = ("disk_file_mib", "disk_sequential_kib", "disk_random_kib", "disk_mib")
 
@@ -104,7 +102,7 @@ def settings_of_cell(section: BaseModel, cell: PlannedCell) -> Settings:
     for name in type(section).model_fields:
         key, is_levels = (cell.suite, name), isinstance(getattr(section, name), tuple)
         told = _CONCERN[key](cell.probe, cell.factors) if key in _CONCERN else not is_levels
-        if told and name not in _SAY_NOTHING:
+        if told and name != "reservoir":  # on which no figure depends
             found[name] = getattr(section, _TOLD_BY.get(key, name))
     return found
 

@@ -25,9 +25,6 @@ from virtgauge.platforms.attempt import Streams, terminal_streams
 GuestType = Literal["pv", "pvh"]
 TscMode = Literal["default", "always_emulate", "native"]
 
-_ENDINGS = ("on_poweroff", "on_reboot", "on_crash", "on_watchdog")
-_UNWRITABLE = ('"', "\\", "\n")
-
 
 @dataclasses.dataclass(frozen=True)
 class Vif:
@@ -73,7 +70,7 @@ class DomainConfig:
             "cap": self.cap,
             "vif": [*self.vifs] or None,
             # A guest that ends is gone: nothing of it stays, and nothing starts it again.
-            **dict.fromkeys(_ENDINGS, "destroy"),
+            **dict.fromkeys(("on_poweroff", "on_reboot", "on_crash", "on_watchdog"), "destroy"),
         }
         return "".join(f"{name} = {_written(value)}\n" for name, value in told.items() if value is not None)
 
@@ -82,7 +79,7 @@ def _written(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_written, value))}]"
     text = str(value)
-    if any(character in text for character in _UNWRITABLE):
+    if any(character in text for character in '"\\\n'):
         raise ValueError(f"{text!r} cannot be written into a domain's configuration: rename what it names")
     return text if isinstance(value, int) else f'"{text}"'
 

@@ -185,12 +185,10 @@ class GuestLab(ForwardingLab):
         The first frames after an emulated card's link has come up are lost, so they have a few tries to come through.
         """
         shares = [float(flow in flows) / len(flows) for flow in range(self.flows)]
-        tries = 0
-        while True:
-            tries += 1
+        for _ in range(_CHECK_TRIES):
             rules, links = self.switch.counters(), link_counts(self.namespace)
             trial = await self.measure(Load(shares, 64, _CHECK_PPS * len(flows), _CHECK_S))
-            if not trial.lost or tries == _CHECK_TRIES:
+            if not trial.lost:
                 break
         rules_now, links_now = self.switch.counters(), link_counts(self.namespace)
         for flow in flows:
