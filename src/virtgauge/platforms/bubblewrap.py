@@ -47,8 +47,7 @@ class BubblewrapPlatform(BootedPlatform):
         return ("bubblewrap",)
 
     async def _examine(self, details: dict[str, str]) -> Availability:
-        program = installed("bwrap", "bwrap", "apt install bubblewrap")
-        details["version"] = await said_version(program) or "unknown"
+        details["version"] = await said_version(installed("bwrap", "bwrap", "apt install bubblewrap")) or "unknown"
         try:
             await boots(self.launch, "probe", find_agent(), bound_s=10.0)
         except LaunchError as error:

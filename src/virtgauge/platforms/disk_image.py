@@ -150,8 +150,7 @@ def _mounted(image: Path, folder: Path, removal: contextlib.ExitStack) -> Path:
     removal.callback(unmount_disk_image, folder)
     options = f"ro,loop,nosuid,nodev,offset={largest_partition(image)}"
     try:
-        argv = ["mount", "-o", options, str(image), str(folder)]
-        done = ran(argv, timeout_s=30.0, env={**os.environ, "LC_ALL": "C"})
+        done = ran(["mount", "-o", options, str(image), str(folder)], timeout_s=30.0, env={**os.environ, "LC_ALL": "C"})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError("disk_image", f"{image} cannot be mounted: {error}") from error
     if done.returncode != 0:

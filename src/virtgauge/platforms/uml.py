@@ -103,8 +103,7 @@ class HostView:
         unshare_mounts()
         for source, point, readonly in self._binds:
             checked(LIBC.mount(source, point, None, MS_BIND | MS_REC, None))
-            flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | readonly
-            checked(LIBC.mount(b"none", point, None, flags, None))
+            checked(LIBC.mount(b"none", point, None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | readonly, None))
 
 
 _PACKAGE = "user-mode-linux"
@@ -211,8 +210,7 @@ class UmlPlatform(BootedPlatform):
             console = folder / "console.log"
             attempt = _Attempt(spec, "User Mode Linux", console)
             disks = loop_devices(spec, removal)
-            root = await self.settings.root(spec, folder, removal)
-            boot = await self._boot(spec, folder, disks, root)
+            boot = await self._boot(spec, folder, disks, await self.settings.root(spec, folder, removal))
             view = HostView(folder / VIEW, boot.root)
             pair = removal.enter_context(contextlib.closing(SocketPair()))
 
@@ -242,8 +240,7 @@ class UmlPlatform(BootedPlatform):
     async def _boot(self, spec: GuestSpec, folder: Path, disks: Sequence[Path], root: Sequence[RootPart]) -> UmlBoot:
         with stage("start", UnavailableError):
             kernel = await self._kernel()
-        names = ("overlay",) if root else ()
-        initramfs, modules = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
+        initramfs, modules = initramfs_with(spec.agent, kernel.modules, ("overlay",) if root else (), kernel.initrd)
         with stage("initramfs", OSError):
             (folder / INITRAMFS).symlink_to(initramfs)
             (folder / STATE).mkdir()

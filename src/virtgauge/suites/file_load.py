@@ -145,8 +145,7 @@ class FileTestbed(Testbed):
         libraries = ":".join(map(str, ganesha.libraries))
         server = [str(ganesha.program), "-F", "-f", str(folder / _CONFIGURATION), "-L", str(folder / _LOG)]
         argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", *server, "-p", str(folder / "pid"), "-N", "NIV_WARN"]
-        name = f"nfs-ganesha {ganesha.version} ({filesystem})"
-        service = FileService(name, "nfs4", _NFS_PORT, _EXPORT, fallback)
+        service = FileService(f"nfs-ganesha {ganesha.version} ({filesystem})", "nfs4", _NFS_PORT, _EXPORT, fallback)
         return await self._served("program", {"argv": argv}, service, _ATTEMPT_S)
 
     async def _served(self, load: str, params: dict[str, Any], service: FileService, within_s: float) -> FileService:

@@ -53,8 +53,7 @@ def core_of(cpu: int) -> str:
 def allowed_cores() -> list[tuple[int, ...]]:
     """The CPUs that may be used here, those together that are threads of one core."""
     cpus = sorted(allowed_cpus(), key=lambda cpu: (core_of(cpu), cpu))
-    cores = [tuple(threads) for _, threads in itertools.groupby(cpus, key=core_of)]
-    return sorted(cores)
+    return sorted(tuple(threads) for _, threads in itertools.groupby(cpus, key=core_of))
 
 
 class Beside:

@@ -107,6 +107,5 @@ class Credentials:
 
 def write_secret(path: Path, text: str | bytes) -> None:
     """Write a new file that nobody else can read.  Raises OSError: it exists, or cannot be written."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(text.encode() if isinstance(text, str) else text)

@@ -115,8 +115,7 @@ class LabDevices:
         try:
             in_thread(lambda: [persistent_tap(name) for name in self.names])
         except OSError as error:
-            words = f"no tap can be made: {error.strerror}{lacking('CAP_NET_ADMIN')}"
-            raise NetworkError(words, AS_ROOT) from error
+            raise NetworkError(f"no tap can be made: {error.strerror}{lacking('CAP_NET_ADMIN')}", AS_ROOT) from error
 
     def move_into_lab(self) -> None:
         """Move what libvirt's daemon has opened or made into the lab, named after the ports, and up.

@@ -232,8 +232,7 @@ def _folder(source: str, target: str, readonly: Element | None = None, **attribu
 def _without_offloads() -> Element:
     """Have the guest compute its checksums and send no segment larger than a frame."""
     common = {"csum": "off", "tso4": "off", "tso6": "off", "ecn": "off", "ufo": "off"}
-    host = _element("host", **common, gso="off", mrg_rxbuf="off")
-    return _element("driver", host, _element("guest", **common))
+    return _element("driver", _element("host", **common, gso="off", mrg_rxbuf="off"), _element("guest", **common))
 
 
 def _list(cpus: tuple[int, ...]) -> str:

@@ -81,8 +81,7 @@ class Terminal(Entrance):
     """A guest's console, which the hypervisor shows as a terminal of this machine and names in its description."""
 
     async def streams(self, attempt: DomainAttempt) -> Streams:
-        handle = attempt.handle
-        description = await called("the description of the guest", lambda: handle.libvirt_domain.XMLDesc(0))
+        description = await called("the description of the guest", lambda: attempt.handle.libvirt_domain.XMLDesc(0))
         console = ElementTree.fromstring(description).find("devices/console")
         path = None if console is None else console.get("tty")
         if path is None:

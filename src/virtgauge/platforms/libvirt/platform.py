@@ -284,8 +284,7 @@ class LibvirtPlatform(AcceleratedPlatform):
     def _refuse(self, spec: GuestSpec) -> None:
         """Refuse what the driver has not, before anything is started.  Raises LaunchError: with the reason."""
         driver, settings = self.target.driver, self.settings
-        plain = driver.plain or settings.image is not None
-        if plain and (spec.disks or spec.host_root):
+        if (driver.plain or settings.image is not None) and (spec.disks or spec.host_root):
             what = "no disk of its own" if spec.disks else "nothing of this machine's programs"
             raise LaunchError("disk", f"a guest of {self.label} that boots an image, or is remote, has {what}")
         if spec.nics and not driver.in_lab and len(settings.networks) < len(spec.nics):

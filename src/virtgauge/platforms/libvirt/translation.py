@@ -178,8 +178,7 @@ def _vcpus(domain: Description) -> int:
 
 def _size(domain: Description) -> Iterator[Finding]:
     if (vcpu := domain.root.find("vcpu")) is not None:
-        facts = ((vcpu, ""), (vcpu, "current"), (vcpu, "placement"))
-        yield Finding({"vcpus": _vcpus(domain)}, facts)
+        yield Finding({"vcpus": _vcpus(domain)}, ((vcpu, ""), (vcpu, "current"), (vcpu, "placement")))
     if (memory := domain.root.find("memory")) is not None:
         size = domain.size((memory, ""))
         yield Finding({"memory_mib": size // 2**20}, ((memory, ""), (memory, "unit")))

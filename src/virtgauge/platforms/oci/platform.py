@@ -222,8 +222,7 @@ class _Container(ProcessAttempt):
 
     def register(self) -> None:
         """Leave word of the container for the reclaim after a kill -9, before there is one."""
-        record = {"command": self._command, "container": self.name}
-        (self.folder / RUNTIME_FILE).write_text(json.dumps(record))
+        (self.folder / RUNTIME_FILE).write_text(json.dumps({"command": self._command, "container": self.name}))
 
     async def create(self, pipes: PipePair) -> None:
         """Create the container with the guest's ends of the pipes as its standard input and output."""
@@ -239,8 +238,7 @@ class _Container(ProcessAttempt):
         if not self._state.is_dir():
             return
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            command = [*self._command, "delete", "--force", self.name]
-            ran(command, timeout_s=5.0, env=self.spec.scope.environment())
+            ran([*self._command, "delete", "--force", self.name], timeout_s=5.0, env=self.spec.scope.environment())
 
     def end_of_process(self) -> str | None:
         return "the container's first process ended" if self.init is None or not self.init.alive() else None

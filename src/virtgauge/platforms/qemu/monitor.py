@@ -189,8 +189,7 @@ class InForce:
     async def _threads(self) -> Threads:
         vcpus = await vcpu_threads(self._monitor)
         iothreads = tuple(one["thread-id"] for one in await self._ask("query-iothreads"))
-        others = tuple(one for one in threads_of(self._pid) if one not in (*vcpus, *iothreads))
-        return Threads(vcpus, iothreads, others)
+        return Threads(vcpus, iothreads, tuple(one for one in threads_of(self._pid) if one not in (*vcpus, *iothreads)))
 
     async def _found(self, kind: str, path: str = "/machine") -> str | None:
         """Where the first device of a kind is among the machine's; None where it has none."""
@@ -248,8 +247,7 @@ class InForce:
         return str((await self._property("/machine", "smp"))[name])
 
     async def vcpu_cpus(self) -> str:
-        each = _allowed(self._pid, (await self._threads()).vcpus)
-        return _words([",".join(map(str, sorted(cpus))) for cpus in each])
+        return _words([",".join(map(str, sorted(cpus))) for cpus in _allowed(self._pid, (await self._threads()).vcpus)])
 
     async def emulator_cpus(self) -> str:
         return _common(self._pid, (await self._threads()).others, self._tuning.emulator_cpus)
@@ -416,8 +414,7 @@ async def vcpu_threads(monitor: QMPClient) -> tuple[int, ...]:
 
 def thread_cpus(pid: int) -> tuple[int, ...]:
     """The CPUs on which some thread of a process may run.  Raises OSError: it is gone."""
-    each = _allowed(pid, threads_of(pid))
-    return tuple(sorted(frozenset[int]().union(*each)))
+    return tuple(sorted(frozenset[int]().union(*_allowed(pid, threads_of(pid)))))
 
 
 def _allowed(pid: int, threads: Sequence[int]) -> list[frozenset[int]]:

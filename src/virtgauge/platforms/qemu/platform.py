@@ -70,8 +70,7 @@ class QemuPlatform(AcceleratedPlatform):
 
         def _problems(self) -> Iterator[str]:
             yield from super()._problems()
-            models = MACHINES[self.machine].nic_devices
-            if self.nic_model not in models:
+            if self.nic_model not in MACHINES[self.machine].nic_devices:
                 remedy = 'set machine = "q35", or nic_model = "virtio"'
                 yield f"a {self.machine} has no PCI bus for an {self.nic_model}: {remedy}"
             if self.nic_model != "virtio" and (fields := self.tuning.of_nics):
@@ -167,8 +166,7 @@ class QemuPlatform(AcceleratedPlatform):
                 agent, monitor = (pair.theirs.fileno() for pair in pairs)
                 return boot.arguments(console=console, agent_descriptor=agent, monitor_descriptor=monitor, taps=taps)
 
-            asked = self._asked_of(accelerator, boot.vcpus, boot.memory_mib)
-            make_ready(asked, spec.scope.folder, removal)
+            make_ready(self._asked_of(accelerator, boot.vcpus, boot.memory_mib), spec.scope.folder, removal)
             removal.callback(cgroup.kill_all)  # before a device is given back: that waits for a QEMU that has it
             taps_of = functools.partial(_tuned_links, boot.tuning, removal)
             process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages, taps_of=taps_of)

@@ -190,8 +190,7 @@ class SimulatedAgent:
             case "load_start":
                 await self._result(message, {"load": self._start_load(message["name"], message["params"])})
             case "load_stop":
-                stopped = self._bandwidth.stop(message["load"]) or load_result(self._tenant.stop())
-                await self._result(message, stopped)
+                await self._result(message, self._bandwidth.stop(message["load"]) or load_result(self._tenant.stop()))
             case "shutdown":
                 await self._result(message, {})
                 self._writer.close()

@@ -187,8 +187,7 @@ class BandwidthEnd:
             return None
         if number not in self._loads:
             raise AgentError("not-found", "there is no such load")
-        name = self._loads.pop(number)
-        if name == "cross_traffic":
+        if self._loads.pop(number) == "cross_traffic":
             self._link.cross(0.0, 1500)
             return {"packets": 0, "bytes": 0, "error": None}  # who counts is the path
         return {"sessions": 1, "streams": 1, "foreign_packets": self._link.truth.foreign_packets, "error": None}

@@ -253,8 +253,7 @@ def _histogram(times_us: npt.NDArray[np.float64], total: int) -> dict[str, Any] 
     """As sensorstore prints it, in ns; each value stands for as many as it takes to make that many of all."""
     if total == 0:
         return None
-    values = np.maximum(np.rint(times_us * 1e3), 1).astype(np.int64)[:total]
-    return histogram(values, "ns", total=total)
+    return histogram(np.maximum(np.rint(times_us * 1e3), 1).astype(np.int64)[:total], "ns", total=total)
 
 
 def _specification(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,8 +107,7 @@ class XenGuest(LaunchedGuest):
         if self._dom0.emulated and placed:
             no_effect.append("cores: the processors of an emulated Xen host are not this machine's")
         elif placed or self._pinned:
-            cpus = ",".join(map(str, policy.cores or ("all",)))
-            await self._dom0.check(["xl", "vcpu-pin", name, "all", cpus])
+            await self._dom0.check(["xl", "vcpu-pin", name, "all", ",".join(map(str, policy.cores or ("all",)))])
             in_force |= {"vcpu affinity": await self._dom0.affinity(name)} if placed else {}
             self._pinned = placed
         return Applied(policy, in_force, tuple(no_effect), tuple(notes))
@@ -200,8 +199,7 @@ class XenPlatform(BootedPlatform):
                 stage("network", NetworkError),
                 stage("domain", XenError, ValueError, OSError),
             ):
-                dom0 = await self._dom0(spec.scope, folder)
-                return await self._launch(spec, dom0, folder / "console.log", removal)
+                return await self._launch(spec, await self._dom0(spec.scope, folder), folder / "console.log", removal)
 
     async def _dom0(self, scope: Scope, folder: Path) -> Dom0:
         if not is_xen_host():

@@ -113,8 +113,7 @@ async def _launch(
     of_guests = wanted | {"memory_mib": settings.memory_mib}
     of_tested = of_guests | {"nics": (SENDER_END.nic(TESTED),), "lab": router}
     # A virtual machine needs one for what it runs, and another for its devices, through which every packet goes.
-    least = 2 if stage.platform.is_virtual else 1
-    if where.sender is not None and len(where.sender) >= least:
+    if where.sender is not None and len(where.sender) >= (2 if stage.platform.is_virtual else 1):
         of_tested["cpus"] = where.sender
     if "shim" in settings.through:
         of_tested |= {"host_root": True, "shares": tuple(Share(folder) for folder in shared_folders())}

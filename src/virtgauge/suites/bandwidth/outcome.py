@@ -50,8 +50,7 @@ class Instant:
     def result(self) -> dict[str, Any]:
         """The outcome as the ledger keeps it; rates in Mbit/s."""
         told = dataclasses.asdict(self)
-        rates = {name: told.pop(f"{key}_bps") / MEGA for name, key in _RATES.items()}
-        return rates | told
+        return {name: told.pop(f"{key}_bps") / MEGA for name, key in _RATES.items()} | told
 
 
 @dataclasses.dataclass(frozen=True)

@@ -134,8 +134,7 @@ class IsolationSuite(Suite):
                 yield policy, NOTHING, 100.0
                 continue
             for on, share in itertools.product(self.settings.on, self.settings.shares):
-                does = benchmark if on == "tested" else load
-                if policy != "disk-limit" or uses_disk(does):
+                if policy != "disk-limit" or uses_disk(benchmark if on == "tested" else load):
                     yield policy, on, share
 
     def _cell(self, factors: dict[str, str], testbed: TestbedSpec) -> Cell:

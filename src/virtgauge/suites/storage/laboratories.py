@@ -277,8 +277,7 @@ class ServedTestbed(GuestTestbed):
     async def _notifies_of_system_calls(self) -> bool:
         """Whether the guest's kernel does, without which flushes of a program that has no C library are not seen."""
         prefix = launcher_prefix(self._disks[0].folder / "notified-flushes", AS_IS, static=True)
-        ended = await run(self.guest.channel, [*prefix, "/bin/true"])
-        return int(ended.value["exit_code"] or 0) != LABORATORY_FAILED
+        return int((await run(self.guest.channel, [*prefix, "/bin/true"])).value["exit_code"] or 0) != LABORATORY_FAILED
 
     def _new_process(self) -> ServerProcess:
         launcher = [] if self._uncounted else launcher_prefix(self._counters, self._profile)
@@ -336,8 +335,7 @@ class ServedTestbed(GuestTestbed):
     async def explain(self, error: StoreError) -> StoreError:
         if await self._process.alive():
             return error
-        words = f"{error.message}; the server has ended: {self._process.last_words()}"
-        return StoreError(error.code, words)
+        return StoreError(error.code, f"{error.message}; the server has ended: {self._process.last_words()}")
 
 
 async def set_up_testbed(stage: Stage, spec: TestbedSpec) -> StorageTestbed:

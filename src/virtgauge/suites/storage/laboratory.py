@@ -112,8 +112,7 @@ class StorageTestbed(Testbed, abc.ABC):
     async def server_cpus(self) -> int | None:
         """Processors of the guest that serves; None of a server that is there already."""
         if self._server_cpus is None and self.spec.existing is None:
-            facts = await self.guest.channel.facts()
-            count = (facts.get("cpu") or {}).get("count")
+            count = ((await self.guest.channel.facts()).get("cpu") or {}).get("count")
             self._server_cpus = count and min(int(count), self.spec.settings.vcpus or int(count))
         return self._server_cpus
 

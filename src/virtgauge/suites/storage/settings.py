@@ -180,8 +180,7 @@ class StorageSettings(Section):
             needed = WRITES if mode == "pipelined" else ("multi-write",)
             if mode != "default" and not set(needed) & set(self.operations):
                 yield f"write_modes: {mode!r} needs one of the operations {', '.join(needed)}"
-        plain = set(self.operations) & {*WRITES, *READS}
-        if self.loops != ("closed",) and not plain:
+        if self.loops != ("closed",) and not (set(self.operations) & {*WRITES, *READS}):
             yield "loops: mixed, knee and crash have loops of their own; leave it out"
         if "crash" not in self.operations:
             return

@@ -172,8 +172,7 @@ class StorageSuite(Suite):
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Measure one cell; where that fails, the testbed is used no further."""
         assert isinstance(testbed, StorageTestbed)
-        by_operation = {"knee": measure_knee, "crash": measure_crash}
-        measured = by_operation.get(cell.params["operation"], measure_load)
+        measured = {"knee": measure_knee, "crash": measure_crash}.get(cell.params["operation"], measure_load)
         try:
             measurement = await measured(self.settings, testbed, cell, on_progress)
         except StoreError as error:

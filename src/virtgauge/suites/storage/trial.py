@@ -45,8 +45,7 @@ def values_of(settings: StorageSettings, operation: str) -> int:
 
 def preload_of(settings: StorageSettings, params: Mapping[str, Any]) -> int:
     """Readings of every sensor that are there before; writes begin with an empty table."""
-    operation = params["of"] or params["operation"]
-    return settings.preload if operation in (*READS, "mixed") else 0
+    return settings.preload if (params["of"] or params["operation"]) in (*READS, "mixed") else 0
 
 
 def streams_of(settings: StorageSettings, params: Mapping[str, Any]) -> list[Stream]:

@@ -120,8 +120,7 @@ class Cassandra(Database):
             *("-cp", f"{programs}/*"),
             "org.apache.cassandra.service.CassandraDaemon",
         ]
-        files = {yaml: _configuration(at), logging: _LOGGING}
-        return Server(java, files, ready_timeout_s=120.0)
+        return Server(java, {yaml: _configuration(at), logging: _LOGGING}, ready_timeout_s=120.0)
 
 
 def _periodic(period_ms: int) -> dict[str, str]:
