@@ -89,7 +89,6 @@ def write_bundle(
     # A server that opens files by handle does so by the first mount of their filesystem, which the root may be.
     writable = overlay in (Overlay.RUNTIME, Overlay.RUNTIME_ROOT) or any(share.writable for share in shares)
     path = environment.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    granted = [*CAPABILITIES, *capabilities]
     # No rlimits: setting one above the caller's needs CAP_SYS_RESOURCE, which a controller need not have.
     config = {
         "ociVersion": "1.0.2",
@@ -100,7 +99,7 @@ def write_bundle(
             "args": [AGENT_PATH],
             "env": [f"{name}={value}" for name, value in {**environment, "PATH": path, "HOME": "/root"}.items()],
             "cwd": "/",
-            "capabilities": {kind: granted for kind in ("bounding", "effective", "permitted")},
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), (*CAPABILITIES, *capabilities)),
             "noNewPrivileges": True,
         },
         "root": {"path": "rootfs", "readonly": not writable},

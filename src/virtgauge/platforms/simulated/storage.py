@@ -169,10 +169,9 @@ class StorageDevice:
         ]
         seconds = min(max(seconds, *each_s), seconds + asked["longer_ms"] / 1e3)
         streams = [self._stream(stream, level, seconds, late, alone=alone) for stream in asked["streams"]]
-        operations = sum(stream["operations"] for stream in streams)
         return {
             "elapsed_ns": round(seconds * 1e9),
-            "cpu_ns": round(operations * self.truth.client_cpu_us * 1e3),
+            "cpu_ns": round(sum(stream["operations"] for stream in streams) * self.truth.client_cpu_us * 1e3),
             "started_monotonic_ns": time.monotonic_ns(),
             "streams": streams,
         }

@@ -133,8 +133,7 @@ class IsolationSettings(Section):
                         yield f"shares: {share:g} with the policy {policy!r}: {why}"
         if self.policy_set_by_hand:
             yield from self._problems_by_hand()
-        given = [policy for policy in self.policies if policy != NOTHING]
-        if not given and "shares" in self.model_fields_set:
+        if set(self.policies) <= {NOTHING} and "shares" in self.model_fields_set:
             yield 'shares is given, but policies has nothing but "none"; add one, or leave shares out'
         does = {"tested": self.benchmarks, "loading": self.loads}
         if "disk-limit" in self.policies and not any(uses_disk(name) for on in self.on for name in does[on]):

@@ -119,16 +119,14 @@ class StorageSuite(Suite):
             "mixed": ("", ("",), ("mixed",)),
         }.get(operation, ("", ("",), s.loops))
         product = testbed.existing.database if testbed.existing else where["database"]
-        modes = s.write_modes_of(product, operation)
         for clients, index, loop, mode, late, kind in itertools.product(
-            s.clients, s.index, loops, modes, s.late_share, kinds
+            s.clients, s.index, loops, s.write_modes_of(product, operation), s.late_share, kinds
         ):
-            of = {"knee": kind, "crash": "single-write"}.get(operation, operation)
             factors = {
                 **where,
                 "operation": operation,
                 "clients": str(clients),
-                "values": str(values_of(s, of)),
+                "values": str(values_of(s, {"knee": kind, "crash": "single-write"}.get(operation, operation))),
                 "index": "yes" if index else "no",
                 "loop": loop,
                 "write_mode": mode,

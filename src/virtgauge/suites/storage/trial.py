@@ -360,7 +360,6 @@ def described(target: Target) -> dict[str, Any]:
 
 def figures(measured: Measured) -> dict[str, Any]:
     """The scalars of a measured span, all its loads together."""
-    summed = {name: sum(getattr(one, name) for one in measured.streams) for name in ("errors", "wrong", "unstarted")}
     return {
         "elapsed_ns": measured.elapsed_ns,
         "operations": measured.operations,
@@ -369,7 +368,7 @@ def figures(measured: Measured) -> dict[str, Any]:
         "rows_per_s": sum(one.operations_per_s * one.stream.values for one in measured.streams)
         if measured.elapsed_ns
         else None,
-        **summed,
+        **{name: sum(getattr(one, name) for one in measured.streams) for name in ("errors", "wrong", "unstarted")},
         "per_client": [count for stream in measured.streams for count in stream.per_client],
         "slices": [sum(at) for at in zip(*(stream.slices for stream in measured.streams), strict=False)],
     }

@@ -83,12 +83,11 @@ class Cassandra(Database):
 
     def own_levels(self, period_ms: int) -> Levels:
         none = {"durable_writes": "false"}
-        flushed = {"durable_writes": "true", "commitlog_sync": "batch"}
         return {
             Durability.NONE: Profile("durable_writes = false", _periodic(_SERVER_PERIOD_MS) | none, none),
             Durability.OS: "after its process is lost, its log is read up to a mark only, which is made every 100 ms",
             Durability.PERIODIC: Profile("commitlog_sync: periodic", _periodic(period_ms)),
-            Durability.FLUSHED: Profile("commitlog_sync: batch", flushed),
+            Durability.FLUSHED: Profile("commitlog_sync: batch", {"durable_writes": "true", "commitlog_sync": "batch"}),
         }
 
     def own_server(self, at: Instance, programs: Path) -> Server:

@@ -73,10 +73,9 @@ class MongoDB(Database):
         }
 
     def store(self, at: Instance) -> dict[str, Any]:
-        place = f"{at.address}:{at.port}/{DATABASE}?authSource=local"
         return {
             "driver": self.driver,
-            "uri": f"mongodb://__system:{at.password}@{place}",
+            "uri": f"mongodb://__system:{at.password}@{at.address}:{at.port}/{DATABASE}?authSource=local",
             "database": DATABASE,
             "options": dict(at.profile.options),
         }
