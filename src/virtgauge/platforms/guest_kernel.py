@@ -38,10 +38,6 @@ def _readable_file(value: Path) -> Path:
     return path
 
 
-def _kernel(value: Path) -> Path:
-    return value if value == REAL_TIME else _readable_file(value)
-
-
 def _folder(value: Path) -> Path:
     path = _absolute(value)
     if not os.path.isdir(path):
@@ -58,7 +54,7 @@ def _word(value: str) -> str:
 
 
 ReadableFile = Annotated[Path, AfterValidator(_readable_file)]
-KernelFile = Annotated[Path, AfterValidator(_kernel)]
+KernelFile = Annotated[Path, AfterValidator(lambda value: value if value == REAL_TIME else _readable_file(value))]
 ModulesFolder = Annotated[Path, AfterValidator(_folder)]
 
 

@@ -247,7 +247,8 @@ def divided(first: Want, second: Want, capacity: float) -> tuple[float, float]:
 def division(truth: IsolationTruth, first: Side, second: Side, scheduled: float = 1.0) -> tuple[Given, Given]:
     """What both get; the first is scheduled for so much of what is due to it, where that is less than it wants."""
     shared = not truth.cores_apart and not first.cores.isdisjoint(second.cores)
-    disk_times = _disk_times(truth, first, second)
+    disks = _disk_want(truth, first), _disk_want(truth, second)
+    disk_times = divided(*disks, 1.0) if truth.disk_shared else (disks[0].most, disks[1].most)
     wants = (_processor_want(truth, first, disk_times[0]), _processor_want(truth, second, disk_times[1]))
     capacities = [len(first.cores | second.cores)] * 2 if shared else [len(first.cores), len(second.cores)]
 
@@ -302,11 +303,6 @@ def _processor_want(truth: IsolationTruth, side: Side, disk_time: float) -> Want
         floor=floor if floor is not None and truth.reservation is Knob.HONOURED else 0.0,
         weight=weight if weight is not None and truth.weight is Knob.HONOURED else PLAIN_WEIGHT,
     )
-
-
-def _disk_times(truth: IsolationTruth, first: Side, second: Side) -> tuple[float, float]:
-    ours, theirs = _disk_want(truth, first), _disk_want(truth, second)
-    return divided(ours, theirs, 1.0) if truth.disk_shared else (ours.most, theirs.most)
 
 
 def _disk_want(truth: IsolationTruth, side: Side) -> Want:
