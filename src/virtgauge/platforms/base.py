@@ -35,6 +35,22 @@ _TCG_SIGNATURE = "TCGTCGTCGTCG"
 """What QEMU's Tiny Code Generator answers to CPUID leaf 0x40000000 (``target/i386/cpu.c``); KVM has its own."""
 _TCG_MODEL = "QEMU TCG CPU"  # Of QEMU's processor ``max``, which has this name without hardware virtualization only
 _GENERIC_MODEL = "QEMU Virtual CPU"  # Of ``qemu64`` and ``kvm64``'s kin, with and without hardware virtualization
+_SIGNATURES = {
+    "KVMKVMKVM": "kvm",
+    _TCG_SIGNATURE: "qemu",
+    "Microsoft Hv": "hyperv",
+    "VMwareVMware": "vmware",
+    "XenVMMXenVMM": "xen",
+    "VBoxVBoxVBox": "vbox",
+}
+"""What hypervisors answer to CPUID leaf 0x40000000 (``arch/x86/kernel/cpu/hypervisor.c`` and its kin)."""
+_HYPER_V = "Virtual Machine"  # What its firmware calls every guest
+_PRODUCTS = {"VirtualBox": "vbox", "Standard PC": "qemu", "KVM$": "qemu", "VMware": "vmware", "HVM domU": "xen"}
+"""What their firmware calls the machine, as patterns of its beginning; plain ``KVM`` is QEMU as Red Hat builds it.  It
+goes before the signature: VirtualBox answers as KVM to guests that are Linux, and KVM as Hyper-V where a guest is given
+Hyper-V's interfaces.  KVM's signature alone is of many monitors (those of clouds, Firecracker, Cloud Hypervisor), which
+are not the papers' QEMU.  VMware's products are all alike to their guests."""
+MOST_DISKS = 2  # Of a guest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,23 +74,6 @@ def emulation_told(facts: Mapping[str, Any]) -> Emulation | None:
             False, f"its processor is {model!r} and names no hypervisor: it may be QEMU without hardware virtualization"
         )
     return None
-
-
-_SIGNATURES = {
-    "KVMKVMKVM": "kvm",
-    _TCG_SIGNATURE: "qemu",
-    "Microsoft Hv": "hyperv",
-    "VMwareVMware": "vmware",
-    "XenVMMXenVMM": "xen",
-    "VBoxVBoxVBox": "vbox",
-}
-"""What hypervisors answer to CPUID leaf 0x40000000 (``arch/x86/kernel/cpu/hypervisor.c`` and its kin)."""
-_HYPER_V = "Virtual Machine"  # What its firmware calls every guest
-_PRODUCTS = {"VirtualBox": "vbox", "Standard PC": "qemu", "KVM$": "qemu", "VMware": "vmware", "HVM domU": "xen"}
-"""What their firmware calls the machine, as patterns of its beginning; plain ``KVM`` is QEMU as Red Hat builds it.  It
-goes before the signature: VirtualBox answers as KVM to guests that are Linux, and KVM as Hyper-V where a guest is given
-Hyper-V's interfaces.  KVM's signature alone is of many monitors (those of clouds, Firecracker, Cloud Hypervisor), which
-are not the papers' QEMU.  VMware's products are all alike to their guests."""
 
 
 def hypervisor_told(facts: Mapping[str, Any]) -> str:
@@ -138,9 +137,6 @@ class Disk:
 
     image: Path  # the file; on a real disk as a rule (:meth:`Scope.scratch_folder`)
     folder: Path  # where the guest finds it: an absolute path below the scope's folder, made where it is absent
-
-
-MOST_DISKS = 2  # Of a guest
 
 
 @dataclasses.dataclass(frozen=True)

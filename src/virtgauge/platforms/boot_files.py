@@ -35,6 +35,15 @@ _DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 _KEPT = 8  # Every build of the agent makes another one
 _ALIGNED = 4  # Where the kernel looks for the beginning of an archive that is not compressed
+_SETUP_SECTORS = 0x1F1
+_MAGIC = 0x202
+_VERSION = 0x206
+_PAYLOAD = 0x248
+_PVH_NOTE = re.compile(rb"\x04\0\0\0[\x04\x08]\0\0\0\x12\0\0\0Xen\0")
+"""How the note begins: the lengths of its name and of its value, its type XEN_ELFNOTE_PHYS32_ENTRY, its name."""
+# The same order of magnitude as any kernel, so that a damaged image cannot fill memory.
+_LARGEST = 512 * 1024 * 1024
+_LAYERED = ("usr", "etc", "opt")  # Programs may want to write there
 
 
 def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path, under: Path | None = None) -> Path:
@@ -88,17 +97,6 @@ def xen_command_line(modules: Sequence[str], words: Sequence[str] = ()) -> str:
     """For a kernel in a domain of Xen, and its agent on the console.  By IPv6 it would send frames of its own."""
     own = ("console=hvc0", "quiet", "panic=-1", "ipv6.disable=1")
     return " ".join((*own, *agent_words("serial:/dev/hvc0", modules), *words))
-
-
-_SETUP_SECTORS = 0x1F1
-_MAGIC = 0x202
-_VERSION = 0x206
-_PAYLOAD = 0x248
-_PVH_NOTE = re.compile(rb"\x04\0\0\0[\x04\x08]\0\0\0\x12\0\0\0Xen\0")
-"""How the note begins: the lengths of its name and of its value, its type XEN_ELFNOTE_PHYS32_ENTRY, its name."""
-
-# The same order of magnitude as any kernel, so that a damaged image cannot fill memory.
-_LARGEST = 512 * 1024 * 1024
 
 
 def direct_kernel(image: Path, cache: Path) -> Path:
@@ -157,9 +155,6 @@ _UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"\x1f\x8b": lambda packed: zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(packed, _LARGEST),
     b"\x28\xb5\x2f\xfd": _unpack_zstd,
 }
-
-
-_LAYERED = ("usr", "etc", "opt")  # Programs may want to write there
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,20 @@ from virtgauge.host.process import boot_id, find_program, output_of, text_of
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 
+KVM_BOUND_S = 5.0  # A guest with hardware virtualization boots in a fraction of this; one that has not by then hangs
+TCG_BOUND_S = 45.0  # An emulated guest takes two seconds on an idle machine and many more on a busy one
+FUNCTIONAL_NS = 50_000.0
+"""A system call of a guest that takes longer was stepped through: with hardware virtualization it takes some 0.1 µs."""
+_SYSTEM_CALLS = {"function": "clock_gettime_syscall", "samples": 20_000, "max_ns": 5 * 10**8, "reservoir": 0, "seed": 1}
+"""So many that one turn of other processes on the same core does not make their mean long."""
+_BY_PAGE_TABLES = (
+    "the processor offers neither VT-x nor AMD-V here: this KVM (by page tables, PVM) steps through the code of a "
+    "kernel that was not written for it"
+)
+_PREPARED = "set kernel to one that boots there, and boot_timeout_s: docs/platforms/kvm.md"
+_FUNCTIONAL = "functional"
+_VERDICT = TypeAdapter(Availability)
+
 
 async def said_version(program: Path) -> str | None:
     """What ``PROGRAM --version`` prints; None where it cannot be started, fails, or says nothing in time."""
@@ -50,15 +64,6 @@ async def version_of(program: Path, pattern: str, remedy: str) -> str:
     if found is None:
         raise UnavailableError(f"`{program} --version` fails: it does not run here", remedy)
     return found[found.lastindex or 0]
-
-
-KVM_BOUND_S = 5.0  # A guest with hardware virtualization boots in a fraction of this; one that has not by then hangs
-TCG_BOUND_S = 45.0  # An emulated guest takes two seconds on an idle machine and many more on a busy one
-FUNCTIONAL_NS = 50_000.0
-"""A system call of a guest that takes longer was stepped through: with hardware virtualization it takes some 0.1 µs."""
-
-_SYSTEM_CALLS = {"function": "clock_gettime_syscall", "samples": 20_000, "max_ns": 5 * 10**8, "reservoir": 0, "seed": 1}
-"""So many that one turn of other processes on the same core does not make their mean long."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,13 +111,6 @@ async def judge(
     return verdict
 
 
-_BY_PAGE_TABLES = (
-    "the processor offers neither VT-x nor AMD-V here: this KVM (by page tables, PVM) steps through the code of a "
-    "kernel that was not written for it"
-)
-_PREPARED = "set kernel to one that boots there, and boot_timeout_s: docs/platforms/kvm.md"
-
-
 def _verdict(booted: Booted) -> Availability:
     said, details = f"a guest boots in {booted.ready_ns / 1e9:.1f} s", dict(booted.details)
     if (call_ns := booted.system_call_ns) is not None:
@@ -122,9 +120,6 @@ def _verdict(booted: Booted) -> Availability:
             said += f"; its system calls take {call_ns / 1e6:.2g} ms, for KVM steps through its kernel: "
             said += "its figures mean nothing"
     return Availability(True, said, details=details)
-
-
-_FUNCTIONAL = "functional"
 
 
 def is_functional(availability: Availability) -> bool:
@@ -253,9 +248,6 @@ def _kvm_missing(device: Path) -> Availability | None:
 
 def _folder() -> Path:
     return cache_root() / "qemu-boots"
-
-
-_VERDICT = TypeAdapter(Availability)
 
 
 def _one_line(error: LaunchError) -> str:

@@ -25,6 +25,8 @@ from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest, PipePair, ProcessAttempt, SocketPair, TerminalPair
 from virtgauge.platforms.base import Accounting, Availability, Confinement, GuestSpec, LaunchError, Platform, stage
 
+NO_IMAGE = "a folder on the host's filesystem, no image on a loop device"
+
 
 @dataclasses.dataclass(frozen=True)
 class Tap:
@@ -226,9 +228,6 @@ def mounted_disks(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
                 removal.callback(unmount_disk_image, disk.folder)
                 ways.append(mount_disk_image(disk.image, disk.folder))
     return "; ".join(dict.fromkeys(ways)) or None
-
-
-NO_IMAGE = "a folder on the host's filesystem, no image on a loop device"
 
 
 class Routing:

@@ -36,6 +36,24 @@ INITRAMFS, VIEW, STATE = "initramfs", "view", "state"
 
 The initramfs; what the guest sees of the host's files; the kernel's own, its pid and the socket of its console.
 """
+_PACKAGE = "user-mode-linux"
+_POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
+"""What root's kernel needs to serve files of the host as root's, and no more."""
+_CONFINEMENT = (
+    *("unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--"),
+    *("sh", "-c", '"$@"; exit $?', "sh"),  # the first process, which a kernel that panics must not be: it would not end
+    *("setpriv", f"--bounding-set=-all,+{',+'.join(_POWERS)}", "--inh-caps=-all", "--"),
+)
+"""A process of the guest is one of the host, whose system calls the kernel catches by ptrace.  Where the kernel is
+killed, they go on by themselves, as calls to the host: a guest that is powering off then unmounts the host's ``/proc``.
+So they are in a namespace of processes whose end takes all of them with it, and none has the powers for such a call."""
+_NEEDS_ROOT = "only root can keep a guest's processes from going on as the host's when its kernel is killed"
+_ONE_PROCESSOR = "User Mode Linux has one virtual processor"
+_DISK = "ubd on a loop device, every write synchronous (flushes of this kernel do nothing)"
+_DISK_BYPASS = (
+    "User Mode Linux opens its disk without direct I/O, so that of what it reads only what the host's page cache has "
+    "not got meets the bounds"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,26 +122,6 @@ class HostView:
         for source, point, readonly in self._binds:
             checked(LIBC.mount(source, point, None, MS_BIND | MS_REC, None))
             checked(LIBC.mount(b"none", point, None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | readonly, None))
-
-
-_PACKAGE = "user-mode-linux"
-_POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
-"""What root's kernel needs to serve files of the host as root's, and no more."""
-_CONFINEMENT = (
-    *("unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--"),
-    *("sh", "-c", '"$@"; exit $?', "sh"),  # the first process, which a kernel that panics must not be: it would not end
-    *("setpriv", f"--bounding-set=-all,+{',+'.join(_POWERS)}", "--inh-caps=-all", "--"),
-)
-"""A process of the guest is one of the host, whose system calls the kernel catches by ptrace.  Where the kernel is
-killed, they go on by themselves, as calls to the host: a guest that is powering off then unmounts the host's ``/proc``.
-So they are in a namespace of processes whose end takes all of them with it, and none has the powers for such a call."""
-_NEEDS_ROOT = "only root can keep a guest's processes from going on as the host's when its kernel is killed"
-_ONE_PROCESSOR = "User Mode Linux has one virtual processor"
-_DISK = "ubd on a loop device, every write synchronous (flushes of this kernel do nothing)"
-_DISK_BYPASS = (
-    "User Mode Linux opens its disk without direct I/O, so that of what it reads only what the host's page cache has "
-    "not got meets the bounds"
-)
 
 
 def find_registers() -> Path:

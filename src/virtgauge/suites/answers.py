@@ -21,6 +21,7 @@ _UNITS = ("ps", "ns", "permille")
 _CLOCKS = {"monotonic_raw_ns": "CLOCK_MONOTONIC_RAW", "monotonic_ns": "CLOCK_MONOTONIC", "tsc_ns": "TSC"}
 _Record = TypeVar("_Record")
 _adapter = functools.cache(TypeAdapter)
+_START_S, _STOP_S = 30.0, 30.0
 
 
 @contextlib.contextmanager
@@ -93,9 +94,6 @@ def elapsed_by_clock(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[
         for field, clock in _CLOCKS.items()
         if start.get(field) is not None and end.get(field) is not None
     )
-
-
-_START_S, _STOP_S = 30.0, 30.0
 
 
 class Running:

@@ -32,6 +32,8 @@ from virtgauge.platforms.remote import RemoteHost
 GUEST_ADDRESS, PEER_ADDRESS, _PREFIX = "10.212.0.1", "10.212.0.2", 24
 _LINK = "link"
 GUEST_END = Nic(port=_LINK, mac="52:54:00:db:00:01", addresses=(f"{GUEST_ADDRESS}/{_PREFIX}",))
+_READING_SHARE = 0.1
+"""Of the time may go into reading: where a hypervisor's toolstack has to be asked, that is work beside the guests."""
 
 
 async def address_peer(peer: Channel) -> None:
@@ -255,10 +257,6 @@ class Testbed:
     @property
     def ready_ns(self) -> int:
         return max(guest.ready_ns for guest in self.stage.guests)
-
-
-_READING_SHARE = 0.1
-"""Of the time may go into reading: where a hypervisor's toolstack has to be asked, that is work beside the guests."""
 
 
 class CpuRecord:

@@ -58,6 +58,27 @@ trap 'kill "$p"; wait "$p"; exit 1' HUP INT TERM
 wait "$p"
 exit $?
 """
+HANDSHAKE_S = 5.0
+_MOST_HANDSHAKES = 64
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),  # ms that what was sent may stay unconfirmed
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
+"""A way that fails is noticed by the kernel: after 30 s of silence it asks every 10 s, three times."""
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "showed no certificate",
+    "CERTIFICATE_VERIFY_FAILED": "showed a certificate that is not of this run",
+    "TLSV1_ALERT_UNKNOWN_CA": "did not accept our certificate (it has the identity of another run)",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "did not accept our certificate (it has the identity of another run)",
+    "TLSV1_ALERT_DECRYPT_ERROR": "did not accept our certificate (it has the identity of another run)",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "finds our certificate expired (is its clock right?)",
+    "UNSUPPORTED_PROTOCOL": "spoke an older TLS than 1.3",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "did not accept our certificate",
+}
 
 
 def write_kit(folder: Path, agent: AgentBinary, credentials: Credentials, controller: Endpoint) -> Path:
@@ -78,30 +99,6 @@ def write_kit(folder: Path, agent: AgentBinary, credentials: Credentials, contro
     path = folder / KIT_NAME
     write_secret(path, script.encode() + agent.path.read_bytes())
     return path
-
-
-HANDSHAKE_S = 5.0
-_MOST_HANDSHAKES = 64
-KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),  # ms that what was sent may stay unconfirmed
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-)
-"""A way that fails is noticed by the kernel: after 30 s of silence it asks every 10 s, three times."""
-
-_REASONS = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "showed no certificate",
-    "CERTIFICATE_VERIFY_FAILED": "showed a certificate that is not of this run",
-    "TLSV1_ALERT_UNKNOWN_CA": "did not accept our certificate (it has the identity of another run)",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "did not accept our certificate (it has the identity of another run)",
-    "TLSV1_ALERT_DECRYPT_ERROR": "did not accept our certificate (it has the identity of another run)",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "finds our certificate expired (is its clock right?)",
-    "UNSUPPORTED_PROTOCOL": "spoke an older TLS than 1.3",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "did not accept our certificate",
-}
 
 
 class RefusedCallers(Counter[str]):

@@ -41,6 +41,18 @@ from virtgauge.platforms.base import (
 
 _OF_SSH = ("host", "port", "user", "identity_file", "known_hosts", "jump_host", "sudo", "folder")
 _OF_DIAL_IN = ("listen", "advertise", "credentials", "wait_s")
+_TOLD_BY = {
+    Hypervisor.HYPER_V: "hyperv",
+    Hypervisor.ESXI: "vmware",
+    Hypervisor.VIRTUALBOX: "vbox",
+    Hypervisor.XEN: "xen",
+}
+"""What a machine's own facts say (:func:`hypervisor_told`), by the plan's words."""
+_UNKNOWN_PROCESSOR = "a processor that does not say its model"
+LEASE_S = 600
+"""An agent that has heard nothing for so long ends by itself: its controller's machine, or the way to it, is gone."""
+_RENEWAL_S = LEASE_S / 4
+InterfaceName = Annotated[str, Field(pattern=r"^[^\s/:]{1,15}$")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,9 +168,6 @@ class PeerSettings(MachineSettings):
     sends its packets (port 8763, TCP and UDP)."""
 
 
-InterfaceName = Annotated[str, Field(pattern=r"^[^\s/:]{1,15}$")]
-
-
 class PortsSettings(Section):
     """Two interfaces of this host, each cabled to one of the machine's, for the suite ``forwarding``."""
 
@@ -201,20 +210,6 @@ class AttachedSettings(MachineSettings):
         if self.peer is not None and self.peer.model_dump(include=place) == self.model_dump(include=place):
             where = f"host = {self.host!r}" if self.via == "ssh" else f"listen = {self.listen!r}"
             yield f"peer: it has the {where} of the first machine; name another one"
-
-
-_TOLD_BY = {
-    Hypervisor.HYPER_V: "hyperv",
-    Hypervisor.ESXI: "vmware",
-    Hypervisor.VIRTUALBOX: "vbox",
-    Hypervisor.XEN: "xen",
-}
-"""What a machine's own facts say (:func:`hypervisor_told`), by the plan's words."""
-_UNKNOWN_PROCESSOR = "a processor that does not say its model"
-
-LEASE_S = 600
-"""An agent that has heard nothing for so long ends by itself: its controller's machine, or the way to it, is gone."""
-_RENEWAL_S = LEASE_S / 4
 
 
 class AttachedGuest(Guest):

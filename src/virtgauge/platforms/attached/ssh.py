@@ -25,6 +25,10 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 CONNECT_S = 15.0
 _KEEPALIVE_S, _KEEPALIVES = 15, 3
 """A remote machine that has vanished is noticed after as many unanswered questions, which its ssh server answers."""
+_LOOK_S = 20.0
+_END_S = 3.0
+_SETTLE_S, _CLOSE_S = 0.5, 1.0
+_SUDO_REMEDY = "allow it without a password there (NOPASSWD in sudoers), log in as root, or leave sudo out"
 
 
 class SshError(VirtgaugeError):
@@ -167,12 +171,6 @@ class _HostKeys(asyncssh.SSHClient):
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         self.offered = key
         return False
-
-
-_LOOK_S = 20.0
-_END_S = 3.0
-_SETTLE_S, _CLOSE_S = 0.5, 1.0
-_SUDO_REMEDY = "allow it without a password there (NOPASSWD in sudoers), log in as root, or leave sudo out"
 
 
 class SshAttempt(LaunchAttempt):

@@ -31,6 +31,8 @@ from virtgauge.platforms.libvirt.settings import Driver, LibvirtSettings
 from virtgauge.platforms.qemu.command import kernel_command_line
 from virtgauge.platforms.qemu.platform import host_tsc_khz
 
+_numbers = itertools.count()
+
 
 class DomainAttempt(LaunchAttempt):
     """A launch whose guest is a domain."""
@@ -96,9 +98,6 @@ def management_interface(settings: LibvirtSettings, model: str) -> Interface | N
     digest = hashlib.sha256(f"{settings.uri}\0{settings.listen}\0{settings.management}".encode()).digest()
     own = f"52:54:00:{digest[0] | 0x80:02x}:{digest[1]:02x}:{digest[2]:02x}"
     return Interface(settings.management_mac or own, model, network=settings.management)
-
-
-_numbers = itertools.count()
 
 
 class LabDevices:

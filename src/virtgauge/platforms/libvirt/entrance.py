@@ -23,6 +23,8 @@ from virtgauge.platforms.libvirt.boot import DomainAttempt
 from virtgauge.platforms.libvirt.connection import called
 
 _LONGEST_PATH = 107  # Bytes in the path of a Unix socket (sun_path less its end)
+_LOOK_S = 0.5  # How often it is looked whether a guest that has not called yet still runs
+_LEAST_S = 0.1  # What is left, as :attr:`LaunchAttempt.remaining_s` has it, of a time that is over
 
 
 class Entrance(abc.ABC):
@@ -135,10 +137,6 @@ class CallIn(Entrance):
             "is free on the network of management, and the identity of these credentials; the guest's screen says what "
             f"its agent tries; TCP port {endpoint.port} must be open here; wait_s in the plan is how long to wait"
         )
-
-
-_LOOK_S = 0.5  # How often it is looked whether a guest that has not called yet still runs
-_LEAST_S = 0.1  # What is left, as :attr:`LaunchAttempt.remaining_s` has it, of a time that is over
 
 
 async def conversation(attempt: DomainAttempt, entrance: Entrance) -> Channel:

@@ -22,6 +22,7 @@ _TUNES = {
     "read_iops": "read_iops_sec",
     "write_iops": "write_iops_sec",
 }
+_EXIT_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,9 +174,6 @@ class DomainPolicy:
         if any(found.get(name) != bound for name, bound in wanted.items()):
             raise PolicyError(f"the disk was to be bounded to {wanted}, but libvirt says {found}")
         return {f"blkdeviotune {name}": str(bound) for name, bound in wanted.items() if bound}
-
-
-_EXIT_S = 1.0
 
 
 class LibvirtGuest(LaunchedGuest):

@@ -16,6 +16,9 @@ from virtgauge.forms import written_as
 from virtgauge.platforms.attached.platform import EndpointText
 from virtgauge.platforms.disk_image import NO_FOLDERS, OwnDiskImage
 
+LIBVIRTS_OWN = "network:"  # Before the name of a network that libvirt itself keeps, as ``default``
+_OF_A_CALL = ("listen", "credentials", "management")
+
 
 class ChannelKind(enum.StrEnum):
     """How the agent's byte stream leaves a guest."""
@@ -160,11 +163,6 @@ def target_of(uri: str) -> Target:
             driver, kernel_boot=False, in_lab=False, channel=ChannelKind.DIAL_IN, image_channel=ChannelKind.DIAL_IN
         )
     return Target(uri, driver, remote)
-
-
-LIBVIRTS_OWN = "network:"  # Before the name of a network that libvirt itself keeps, as ``default``
-
-_OF_A_CALL = ("listen", "credentials", "management")
 
 
 def _named(value: str) -> str:

@@ -60,6 +60,21 @@ _REASONS = (
     (r"", "there is no such setting"),
 )
 """Why what no rule takes is left out, by its path: the first pattern that it begins with holds."""
+_REPLACED = ("name", "description", "reference", "platform", "require", "profile", "budget", "fleet")
+_HINTS = {
+    "features/kvm/hidden@state": "!kvm",
+    "features/kvm/hint-dedicated@state": "kvm-hint-dedicated",
+    "features/kvm/poll-control@state": "kvm-poll-control",
+    "features/kvm/pv-ipi@state": "kvm-pv-ipi",
+    "features/apic@eoi": "kvm-pv-eoi",
+    "features/pmu@state": "pmu",
+    "features/pvspinlock@state": "kvm-pv-unhalt",
+    "clock/timer[@name='kvmclock']@present": "kvmclock",
+}
+"""Elements that switch one feature of the processor on or off: QEMU's name of it, after ``!`` for the opposite."""
+_OF_KVM = "only KVM has it, and this guest is emulated"
+_TAPS = ("network", "bridge", "ethernet", "direct")
+"""Types of interfaces behind which there is a tap, or a macvtap."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,9 +111,6 @@ class Translation:
         ]
         comment = "".join(f"# {printable(line, 300)}\n" for line in lines)
         return comment + tomli_w.dumps({**head, **kept, "platform": platforms, "suite": suites})
-
-
-_REPLACED = ("name", "description", "reference", "platform", "require", "profile", "budget", "fleet")
 
 
 def translate(domain: Description, kind: str, uri: str | None = None) -> Translation:
@@ -243,20 +255,6 @@ def _topology(domain: Description) -> Iterator[Finding]:
         yield Finding(keys, tuple(facts_of(topology)))
 
 
-_HINTS = {
-    "features/kvm/hidden@state": "!kvm",
-    "features/kvm/hint-dedicated@state": "kvm-hint-dedicated",
-    "features/kvm/poll-control@state": "kvm-poll-control",
-    "features/kvm/pv-ipi@state": "kvm-pv-ipi",
-    "features/apic@eoi": "kvm-pv-eoi",
-    "features/pmu@state": "pmu",
-    "features/pvspinlock@state": "kvm-pv-unhalt",
-    "clock/timer[@name='kvmclock']@present": "kvmclock",
-}
-"""Elements that switch one feature of the processor on or off: QEMU's name of it, after ``!`` for the opposite."""
-_OF_KVM = "only KVM has it, and this guest is emulated"
-
-
 def _pinning(domain: Description) -> Iterator[Finding]:
     pins, count = domain.root.findall("cputune/vcpupin"), _vcpus(domain)
     each = {domain.number((pin, "vcpu")): domain.cpus((pin, "cpuset")) for pin in pins}
@@ -353,10 +351,6 @@ def _interfaces(domain: Description) -> Iterator[Finding]:
         yield Finding({"tuning.nic_backend": "macvtap"}, ((first, "type"), (source, "mode")))
     elif first.get("type") == "vhostuser":
         domain.refuse([(first, "type")], "the switch's socket is the guest's: name another by tuning.vhost_user")
-
-
-_TAPS = ("network", "bridge", "ethernet", "direct")
-"""Types of interfaces behind which there is a tap, or a macvtap."""
 
 
 def _alike(devices: Sequence[Element], path: str, attribute: str) -> tuple[tuple[Fact, ...], str]:

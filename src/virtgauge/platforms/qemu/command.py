@@ -17,6 +17,10 @@ from virtgauge.platforms.boot_files import RootPart, agent_words
 from virtgauge.platforms.local import Tap
 from virtgauge.platforms.qemu.tuning import Tuning
 
+PORT_NAME = "org.virtgauge.agent"  # The virtio port on which the agent listens
+DRIVE_NAME = "disk0"  # The first data disk's, for QEMU's monitor
+_EXPORT = "root"  # Begins the names of the host's folders that the guest sees
+
 
 @dataclasses.dataclass(frozen=True)
 class Drive:
@@ -57,11 +61,6 @@ def _cache(image: Path) -> str:
 def reached_by(drives: Sequence[Drive]) -> str | None:
     """How writes reach the disks' images, in words; None without any."""
     return "; ".join(dict.fromkeys(f"virtio-blk, cache={drive.cache}" for drive in drives)) or None
-
-
-PORT_NAME = "org.virtgauge.agent"  # The virtio port on which the agent listens
-DRIVE_NAME = "disk0"  # The first data disk's, for QEMU's monitor
-_EXPORT = "root"  # Begins the names of the host's folders that the guest sees
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,6 +43,11 @@ _STOPPED = {
     "guest-panicked": "for a panic of the guest's kernel",
 }
 """By QEMU's run states (``qapi/run-state.json``); those of a guest that ends as it should are none of them."""
+UNTOLD = "given; neither QEMU nor the host tells"
+_STAGE = "tuning"
+_BOUND_S = 60.0
+_CLASSES = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr"}
+_TUN = "/dev/net/tun"
 
 # The client reports every broken connection, and a machine that powers off breaks its own.
 logging.getLogger("qemu.qmp").addHandler(logging.NullHandler())
@@ -96,13 +101,6 @@ class Monitor:
                     await self._client.execute("quit")
             await wait_for_exit(process, _EXIT_S)
         await self.close()
-
-
-UNTOLD = "given; neither QEMU nor the host tells"
-_STAGE = "tuning"
-_BOUND_S = 60.0
-_CLASSES = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr"}
-_TUN = "/dev/net/tun"
 
 
 @dataclasses.dataclass(frozen=True)

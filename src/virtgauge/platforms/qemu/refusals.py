@@ -23,6 +23,7 @@ _ADVANCE_NS = "lapic_timer_advance_ns"  # Of older kernels, which let root write
 _KVM_ONLY = ("cpu_pm", "halt_poll_ns", "timer_advance", "pit_lost_ticks")
 _KVM_FLAGS = ("kvm", "hv-")  # Begin the names of what KVM alone tells a guest
 _PCI_BRIDGE = "0x0604"  # Class of the bridges that share a group with what is behind them, and stay the host's
+Said = Iterator[tuple[str, str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +69,6 @@ def refusal_of(asked: Asked) -> Availability | None:
     found = refusals(asked)
     remedies = dict.fromkeys(one.remedy for one in found)
     return Availability(False, "; ".join(map(str, found)), "; ".join(remedies)) if found else None
-
-
-Said = Iterator[tuple[str, str, str]]
 
 
 def _of_kvm(asked: Asked) -> Said:

@@ -34,6 +34,17 @@ AnswerFault = Literal["refuse", "unsupported", "wrong-result", "disk-full"]
 EstimateFault = Literal["peer-lost", "peer-version", "no-answer", "clock-step"]
 MemoryFault = Literal["out-of-memory", "killed"]
 LoadFault = Literal["loader-dies", "loader-idle", "loader-lost"]
+_ANSWERS: dict[str, tuple[str, int | None]] = {
+    **{kind: (kind, None) for kind in (*get_args(AnswerFault), *get_args(EstimateFault))},
+    **{"refuse": ("internal", None), "disk-full": ("os", errno.ENOSPC)},
+}
+"""Faults that are nothing but an error answer: its code and errno."""
+_OF_PROBES = {*get_args(GuestFault), *get_args(MemoryFault), *_ANSWERS} - {"no-launch"}
+_OF_LOADS = {*get_args(LoadFault), *get_args(MemoryFault)}
+_MOST_SAMPLES = 20_000
+"""A simulated trial draws no more values than this, whatever was asked: the rest would say the same again."""
+_REQUEST_NS, _SETTLING_NS = 200_000, 250_000_000
+"""What a request takes on a machine whose time passes, and what a load needs to settle, as the agent has it."""
 
 
 class Fault(Section):
@@ -114,20 +125,6 @@ class SimulatedSettings(Section):
         own = self.model_validate(self.model_dump(exclude={"changes"}) | changed) if changed else self
         faults = tuple(fault for fault in own.faults if not fault.first_guests or guest <= fault.first_guests)
         return own.model_copy(update={"faults": faults})
-
-
-_ANSWERS: dict[str, tuple[str, int | None]] = {
-    **{kind: (kind, None) for kind in (*get_args(AnswerFault), *get_args(EstimateFault))},
-    **{"refuse": ("internal", None), "disk-full": ("os", errno.ENOSPC)},
-}
-"""Faults that are nothing but an error answer: its code and errno."""
-_OF_PROBES = {*get_args(GuestFault), *get_args(MemoryFault), *_ANSWERS} - {"no-launch"}
-_OF_LOADS = {*get_args(LoadFault), *get_args(MemoryFault)}
-_MOST_SAMPLES = 20_000
-"""A simulated trial draws no more values than this, whatever was asked: the rest would say the same again."""
-
-_REQUEST_NS, _SETTLING_NS = 200_000, 250_000_000
-"""What a request takes on a machine whose time passes, and what a load needs to settle, as the agent has it."""
 
 
 class SimulatedAgent:

@@ -22,6 +22,10 @@ from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Si
 ENDS = ("tested", "receiver", "others")  # How the names of guests end that share a path
 
 _HEADER_BYTES = 14
+LOADS = ("bandwidth_listener", "cross_traffic")
+_DRAWN = 2000
+_TRAIN_PACKETS = 50
+_FIRST_NUMBER = 1000  # Of this module's loads, so that they are told from others'
 
 
 class BandwidthTruth(Section):
@@ -121,13 +125,6 @@ class SimulatedLink:
     def counters(self) -> tuple[int, int, int]:
         """Bytes and frames of the others, and simulated time (ns), since the link was made."""
         return round(self._cross_bytes), round(self._cross_frames), round(self._passed_ns)
-
-
-LOADS = ("bandwidth_listener", "cross_traffic")
-
-_DRAWN = 2000
-_TRAIN_PACKETS = 50
-_FIRST_NUMBER = 1000  # Of this module's loads, so that they are told from others'
 
 
 class BandwidthEnd:

@@ -21,6 +21,8 @@ from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Si
 _WIRE_OVERHEAD_BYTES = 20
 _LATENCIES_DRAWN = 400  # Per flow and trial; each stands for as many frames as it takes to make up the flow
 _STRETCHED = 1.01  # A trial is stretched when sending took longer than this times what was asked
+LOOP = "loop"  # An interface of this name leads back to the tester, past the device
+DROPS = "simulated_drops"  # A field that no real agent has: frames by the place of the device that dropped them
 
 
 class ForwardingTruth(Section):
@@ -105,10 +107,6 @@ class ForwardingTruth(Section):
         use = min(use, 0.999)
         base = self.latency_us * 1e3 + self.latency_byte_ns * frame_bytes
         return base * (1 + self.congestion * use / (1 - use))
-
-
-LOOP = "loop"  # An interface of this name leads back to the tester, past the device
-DROPS = "simulated_drops"  # A field that no real agent has: frames by the place of the device that dropped them
 
 
 class ForwardingDevice:

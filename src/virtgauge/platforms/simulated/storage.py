@@ -23,6 +23,8 @@ from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Si
 
 _DRAWN = 20_000  # Per stream and trial; each stands for as many operations as it takes to make up the stream
 _BURSTS = 10  # Of which a probe of the disk consists
+KILL = "kill-the-server"  # A program that no real guest has: ends the load that goes on until it fails
+_SPECIFICATION = "SENSORSTORE_SPECIFICATION"  # As docs/sensorstore.md has it
 
 
 class StorageTruth(Section):
@@ -74,10 +76,6 @@ class StorageTruth(Section):
         name = f"{'single' if values == 1 else 'multi'}-{operation}" if operation in ("write", "read") else operation
         flush = self.flush_us.get(level, 0.0) if operation == "write" else 0.0
         return self.service_us.get(name, 100.0) + flush
-
-
-KILL = "kill-the-server"  # A program that no real guest has: ends the load that goes on until it fails
-_SPECIFICATION = "SENSORSTORE_SPECIFICATION"  # As docs/sensorstore.md has it
 
 
 class StorageDevice:

@@ -21,16 +21,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Sigma = Annotated[float, Field(ge=0, le=2)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+_CPUS = 2
+_GUEST_SHARE = 0.3  # Of its CPU that the guest uses
+_SECOND_NS = 1_000_000_000
 
 
 def lognormal(sigma: float, random: np.random.Generator) -> float:
     """A factor with median 1, as each testbed and each guest draws one."""
     return float(np.exp(sigma * random.standard_normal()))
-
-
-_CPUS = 2
-_GUEST_SHARE = 0.3  # Of its CPU that the guest uses
-_SECOND_NS = 1_000_000_000
 
 
 class Bursts(Section):

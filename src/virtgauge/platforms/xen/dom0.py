@@ -24,6 +24,14 @@ from virtgauge.platforms.attempt import Streams, terminal_streams
 
 GuestType = Literal["pv", "pvh"]
 TscMode = Literal["default", "always_emulate", "native"]
+_DOMAIN = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(\d+\.\d+)\s*")
+_SHARE = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s*")
+_VCPU = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(\d+\.\d+)\s+(\S+)\s+/\s+(\S+)\s*")
+_CHATTER = "got a tsc mode string"
+"""What `xl` begins with on its standard error wherever a domain's configuration names a tsc_mode."""
+COMMAND_S = 60.0  # Bound on a command of the toolstack that waits for no guest
+_TERMINAL_S, _PAUSE_S = 10.0, 0.05
+_numbers = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +92,6 @@ def _written(value: object) -> str:
     return text if isinstance(value, int) else f'"{text}"'
 
 
-_DOMAIN = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(\d+\.\d+)\s*")
-_SHARE = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s*")
-_VCPU = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(\d+\.\d+)\s+(\S+)\s+/\s+(\S+)\s*")
-
-
 @dataclasses.dataclass(frozen=True)
 class Share:
     """What the credit2 scheduler gives a domain."""
@@ -129,11 +132,6 @@ def xen_cap(cpu_limit: float) -> int:
     return max(round(cpu_limit * 100), 1)
 
 
-_CHATTER = "got a tsc mode string"
-"""What `xl` begins with on its standard error wherever a domain's configuration names a tsc_mode."""
-COMMAND_S = 60.0  # Bound on a command of the toolstack that waits for no guest
-
-
 class XenError(Exception):
     """The toolstack refused or failed: the command, and what it said."""
 
@@ -155,11 +153,6 @@ class Ended:
         ending = "was killed" if self.exit_code is None else f"ended with status {self.exit_code}"
         # libxl tells the cause first, and then what failed because of it
         raise XenError(f"`{' '.join(argv[:3])}` {ending}" + (f": {'; '.join(said[:3])}" if said else ""))
-
-
-_TERMINAL_S, _PAUSE_S = 10.0, 0.05
-
-_numbers = itertools.count()
 
 
 class Dom0:

@@ -29,6 +29,8 @@ from virtgauge.platforms.disk_image import NO_FOLDERS
 from virtgauge.platforms.guest_kernel import OwnKernel, files_to_boot, kernel_of
 from virtgauge.platforms.xen.dom0 import Dom0, DomainConfig, GuestType, Share, TscMode, Vif, XenError, facts, xen_cap
 
+_POWER_OFF_S, _PAUSE_S = 2.0, 0.1
+
 
 async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
     """A bridge with an uplink to the lab, until ``removal``; the toolstack's script puts the domain's interface on it.
@@ -47,9 +49,6 @@ async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.Exit
     await dom0.check(["ip", "link", "set", "dev", uplink, "mtu", str(nic.mtu), "master", bridge, "up"])
     await dom0.check(["ip", "link", "set", "dev", bridge, "mtu", str(nic.mtu), "up"])
     return Vif(mac=nic.mac, bridge=bridge, script=dom0.vif_script)
-
-
-_POWER_OFF_S, _PAUSE_S = 2.0, 0.1
 
 
 class XenGuest(LaunchedGuest):

@@ -74,6 +74,9 @@ _WORK_NS = 20_000
 """How much time a frame must have on its path where the processor that works on it sends cross traffic.  The kernel's
 work is several microseconds and goes before all programs: of a faster train the others would wait for the end, so that
 it finds the path free.  Seen here: 977 Mbit/s for 495."""
+Told = tuple[int | None, int]
+"""What a link tells of itself in the end: how late it let frames go, 99 of 100 no later (None where that is not known),
+and how many frames it lost itself, because they came faster than it takes them."""
 
 
 async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind: str | None) -> BandwidthTestbed:
@@ -149,11 +152,6 @@ def _configure(route: IPRoute) -> None:
         route.addr("add", index=index, address=end.gateway, prefixlen=24)
         route.neigh("replace", ifindex=index, dst=end.address, lladdr=end.mac, state=NUD_PERMANENT)
     route.route("add", dst=NOWHERE_NETWORK, gateway=RECEIVER_END.address)
-
-
-Told = tuple[int | None, int]
-"""What a link tells of itself in the end: how late it let frames go, 99 of 100 no later (None where that is not known),
-and how many frames it lost itself, because they came faster than it takes them."""
 
 
 def told_by_emulator(answer: Mapping[str, Any]) -> Told:

@@ -29,6 +29,11 @@ _NAME = written_as(r"|[A-Za-z0-9][A-Za-z0-9._-]{0,39}", "use 1 to 40 letters, di
 _TABLE = written_as(
     r"[a-z][a-z0-9_]{0,47}", "use 1 to 48 lower-case letters, digits and underscores, beginning with a letter"
 )
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_ADDRESSES = ("/proc/net/fib_trie", "/proc/net/if_inet6")
+_CONNECTIONS = ("/proc/net/tcp", "/proc/net/tcp6")
+_OWN_IPV4 = re.compile(r"\|-- ([\d.]+)\n(?: +/\d+ .*\n)*? +/32 host LOCAL")
+_REMOTE_END = re.compile(r"^ *\d+: [0-9A-F]+:[0-9A-F]{4} ([0-9A-F]+):([0-9A-F]{4}) ", re.MULTILINE)
 
 
 class ExistingServer(Section):
@@ -110,14 +115,6 @@ class ExistingServer(Section):
             "timeout_ms": timeout_ms,
             "options": {},
         }
-
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-_ADDRESSES = ("/proc/net/fib_trie", "/proc/net/if_inet6")
-_CONNECTIONS = ("/proc/net/tcp", "/proc/net/tcp6")
-_OWN_IPV4 = re.compile(r"\|-- ([\d.]+)\n(?: +/\d+ .*\n)*? +/32 host LOCAL")
-_REMOTE_END = re.compile(r"^ *\d+: [0-9A-F]+:[0-9A-F]{4} ([0-9A-F]+):([0-9A-F]{4}) ", re.MULTILINE)
 
 
 async def not_on(machine: Channel, address: str, port: int) -> str | None:
