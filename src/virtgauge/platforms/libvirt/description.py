@@ -101,10 +101,10 @@ class Description:
             raise self.wrong(fact, "a whole number is expected")
         return int(text)
 
-    def size(self, fact: Fact, usual: str = "KiB") -> int:
+    def size(self, fact: Fact) -> int:
         """A size, whose unit is an attribute of its element.  Raises UsageError: it is none."""
         element, attribute = fact
-        unit = element.get("unit", usual).lower()
+        unit = element.get("unit", "KiB").lower()
         if unit not in _UNITS:
             raise self.wrong((element, "unit"), "bytes, KiB, MiB, GiB or TiB is expected")
         return self.number((element, attribute)) * _UNITS[unit]

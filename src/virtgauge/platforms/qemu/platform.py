@@ -250,11 +250,9 @@ def _tuned_links(tuning: Tuning, removal: contextlib.ExitStack, spec: GuestSpec)
 class _Attempt(ProcessAttempt):
     """An attempt that knows when QEMU has stopped the guest, from its boot to its end."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._stopped: str | None = None
-        self._channel: Channel | None = None
-        self._writer: asyncio.StreamWriter | None = None
+    _stopped: str | None = None
+    _channel: Channel | None = None
+    _writer: asyncio.StreamWriter | None = None
 
     async def open_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
         self._writer = writer

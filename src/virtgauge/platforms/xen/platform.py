@@ -188,7 +188,13 @@ class XenPlatform(BootedPlatform):
         return Availability(True, f"Xen {version}: a {self.settings.type.upper()} domain starts", details=details)
 
     async def launch(self, spec: GuestSpec) -> Guest:
-        _refuse_what_it_lacks(spec)
+        asked = {
+            "a data disk": spec.disks,
+            "the host's programs as its root": spec.host_root,
+            "folders of the host": spec.shares,
+        }
+        if what := next((what for what, value in asked.items() if value), None):
+            raise LaunchError("start", f"{what}: guests of Xen have none here; use a virtual machine of QEMU for that")
         spec = self.settings.patient(spec)
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
@@ -253,14 +259,3 @@ class _XenAttempt(LaunchAttempt):
         name = f"{self.spec.scope.tag}-{self.spec.name}"
         with contextlib.suppress(XenError):
             self._ended = (await self._dom0.run(["xl", "domid", name])).exit_code != 0
-
-
-def _refuse_what_it_lacks(spec: GuestSpec) -> None:
-    asked = {
-        "a data disk": spec.disks,
-        "the host's programs as its root": spec.host_root,
-        "folders of the host": spec.shares,
-    }
-    for what, value in asked.items():
-        if value:
-            raise LaunchError("start", f"{what}: guests of Xen have none here; use a virtual machine of QEMU for that")

@@ -59,9 +59,7 @@ def received_cpus(record: CpuRecord, span: Span) -> float | None:
     if total_ns is None or span.elapsed_ns <= 0:
         return None
     whole_ns = record.between(span.start_ns, span.end_ns)
-    if whole_ns is None:
-        return total_ns / (span.warmup_ns + span.elapsed_ns)
-    return whole_ns / span.elapsed_ns
+    return total_ns / (span.warmup_ns + span.elapsed_ns) if whole_ns is None else whole_ns / span.elapsed_ns
 
 
 def watched(*guests: Guest) -> contextlib.AbstractAsyncContextManager[list[CpuRecord]]:
