@@ -112,7 +112,7 @@ class LabDevices:
     def make_taps(self) -> None:
         """Make taps that stay, down, for libvirt's daemon to open.  Raises NetworkError: this user may make none."""
         try:
-            in_thread(lambda: [persistent_tap(name) for name in self.names])
+            in_thread(lambda: list(map(persistent_tap, self.names)))
         except OSError as error:
             raise NetworkError(f"no tap can be made: {error.strerror}{lacking('CAP_NET_ADMIN')}", AS_ROOT) from error
 
