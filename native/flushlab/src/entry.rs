@@ -1,4 +1,4 @@
-//! The entry points that are flushes and nothing else.
+//! The entry points that are flushes and nothing else, and the `syscall()` forms, which are no cancellation points.
 
 #![allow(clippy::must_use_candidate, reason = "libc's functions have none")]
 
@@ -6,6 +6,7 @@ use libc::{c_int, c_uint, c_void, off_t, size_t};
 
 use crate::counters::Kind;
 use crate::flush::{Caller, flush, refusal};
+use crate::writing::flagged;
 use crate::{kernel, real};
 
 const WAITS: c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -36,7 +37,7 @@ pub unsafe extern "C-unwind" fn syncfs(fd: c_int) -> c_int {
 }
 
 /// Any descriptor names a file system, whatever it is of.
-pub(crate) fn file_system_refusal(fd: c_int) -> c_int {
+fn file_system_refusal(fd: c_int) -> c_int {
     let flags = kernel::status_flags(fd);
     if flags < 0 {
         -flags
@@ -84,7 +85,7 @@ pub unsafe extern "C-unwind" fn msync(at: *mut c_void, size: size_t, flags: c_in
 }
 
 /// With `MS_ASYNC` the kernel checks addresses just the same, and does nothing.
-pub(crate) fn memory_refusal(at: *mut c_void, size: size_t, flags: c_int) -> c_int {
+fn memory_refusal(at: *mut c_void, size: size_t, flags: c_int) -> c_int {
     if flags & libc::MS_ASYNC != 0 {
         return libc::EINVAL; // both at once
     }
@@ -108,7 +109,7 @@ pub unsafe extern "C-unwind" fn sync_file_range(fd: c_int, offset: off_t, size: 
 }
 
 /// As the kernel has it, `fs/sync.c`; a pipe is refused with an error of its own.
-pub(crate) fn range_refusal(fd: c_int, offset: off_t, size: off_t, flags: c_uint) -> c_int {
+fn range_refusal(fd: c_int, offset: off_t, size: off_t, flags: c_uint) -> c_int {
     match refusal(fd) {
         libc::EBADF => libc::EBADF,
         _ if !is_range(offset, size, flags) => libc::EINVAL,
@@ -122,3 +123,57 @@ pub(crate) fn range_refusal(fd: c_int, offset: off_t, size: off_t, flags: c_uint
 pub fn is_range(offset: off_t, size: off_t, flags: c_uint) -> bool {
     flags & !RANGE_FLAGS == 0 && offset >= 0 && size >= 0 && offset.checked_add(size).is_some()
 }
+
+/// Serves one of the numbers that `syscall()` sends here, in libc's form: −1 and `errno`.
+///
+/// # Safety
+/// As the system call.
+#[must_use]
+pub unsafe extern "C-unwind" fn serve(
+    number: i64,
+    first: usize,
+    second: usize,
+    third: usize,
+    fourth: usize,
+    fifth: usize,
+    sixth: usize,
+) -> isize {
+    let fd = first as c_int;
+    // SAFETY: the caller's promise.
+    let real = || unsafe { kernel::libc_result(kernel::call(number, [first, second, third, fourth, fifth, sixth])) };
+    let flushed = || real() as c_int;
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        match number {
+            libc::SYS_fsync => flush(Kind::Fsync, Caller::Plain, || refusal(fd), flushed),
+            libc::SYS_fdatasync => flush(Kind::Fdatasync, Caller::Plain, || refusal(fd), flushed),
+            libc::SYS_syncfs => flush(Kind::Other, Caller::Plain, || file_system_refusal(fd), flushed),
+            libc::SYS_sync => flush(Kind::Other, Caller::Plain, || 0, flushed),
+            libc::SYS_msync if third as c_int & libc::MS_SYNC != 0 => flush(
+                Kind::Msync,
+                Caller::Plain,
+                || memory_refusal(first as *mut c_void, second, third as c_int),
+                flushed,
+            ),
+            libc::SYS_sync_file_range if fourth as c_uint & !libc::SYNC_FILE_RANGE_WRITE != 0 => {
+                let check = || range_refusal(fd, second as off_t, third as off_t, fourth as c_uint);
+                flush(Kind::Other, Caller::Plain, check, flushed)
+            }
+            libc::SYS_pwritev2 => {
+                return flagged(fd, sixth as c_int, Caller::Plain, |flags| {
+                    let arguments = [first, second, third, fourth, fifth, flags as usize];
+                    kernel::libc_result(kernel::call(number, arguments))
+                });
+            }
+            _ => return real(),
+        }
+    };
+    result as isize
+}
+
+interpose::syscall_by_number!(
+    "virtgauge_flushes_syscall",
+    [SYS_fsync, SYS_fdatasync, SYS_msync, SYS_sync_file_range, SYS_syncfs, SYS_sync, SYS_pwritev2],
+    crate::entry::serve,
+    crate::real::SYSCALL
+);

@@ -2,7 +2,7 @@
 
 use libc::{c_int, timespec};
 
-pub use interpose::kernel::{call, libc_result, set_errno, timespec_of};
+pub use interpose::{call, libc_result, set_errno, timespec_of};
 
 /// A descriptor's status flags; negative is an error number.
 #[must_use]

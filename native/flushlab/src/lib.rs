@@ -14,7 +14,6 @@
 //! Environment, set by the launcher: `VIRTGAUGE_FLUSHES=PATH`, the counters' file, which also holds the profile;
 //! `VIRTGAUGE_FLUSHES_LAUNCHER=PATH`, the launcher, by which a program is started again that no library reaches.
 
-pub mod by_number;
 pub mod counters;
 pub mod entry;
 pub mod executable;

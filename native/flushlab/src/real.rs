@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use core::mem::transmute;
 use core::ptr::null_mut;
 
-use interpose::next::Next;
+use interpose::Next;
 use libc::{c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t, timespec};
 
 use crate::kernel;

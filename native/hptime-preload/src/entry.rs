@@ -1,6 +1,7 @@
-//! The functions in libc's place.
+//! The functions in libc's place, and the `syscall()` forms.
 //!
-//! What is unusual goes to the real function, whose errors are then libc's own.
+//! What is unusual goes to the real function, whose errors are then libc's own.  The kernel refuses addresses that are nobody's
+//! with `EFAULT`, where the functions would crash: of the `syscall()` forms, those that it is sure to refuse are left to it.
 
 #![allow(clippy::must_use_candidate, reason = "a program may ignore what libc's functions return")]
 
@@ -30,7 +31,7 @@ pub unsafe extern "C-unwind" fn clock_gettime(clock: c_int, time: *mut timespec)
 
 /// Writes the time of a clock that is served; false where it is not.
 #[inline(always)]
-pub(crate) unsafe fn read_clock(clock: c_int, time: *mut timespec) -> bool {
+unsafe fn read_clock(clock: c_int, time: *mut timespec) -> bool {
     let Some(served) = Served::numbered(clock) else {
         return false;
     };
@@ -58,7 +59,7 @@ pub unsafe extern "C-unwind" fn gettimeofday(time: *mut timeval, zone: *mut time
 }
 
 #[inline(always)]
-pub(crate) unsafe fn read_time_of_day(time: *mut timeval, zone: *mut timezone) -> bool {
+unsafe fn read_time_of_day(time: *mut timeval, zone: *mut timezone) -> bool {
     if !serving() || time.is_null() || !zone.is_null() {
         return false;
     }
@@ -81,7 +82,7 @@ pub unsafe extern "C-unwind" fn time(time: *mut time_t) -> time_t {
 }
 
 /// How a call for sleep is dealt with.
-pub(crate) enum Sleep {
+enum Sleep {
     /// It is unusual: the real function's.
     Pass,
     /// It was served, with this error number or zero.
@@ -92,12 +93,7 @@ pub(crate) enum Sleep {
 ///
 /// # Safety
 /// As `clock_nanosleep`; the thread may be cancelled here.
-pub(crate) unsafe fn serve_sleep(
-    clock: c_int,
-    flags: c_int,
-    request: *const timespec,
-    remaining: *mut timespec,
-) -> Sleep {
+unsafe fn serve_sleep(clock: c_int, flags: c_int, request: *const timespec, remaining: *mut timespec) -> Sleep {
     let (Some(served), false) = (Served::numbered(clock), request.is_null()) else {
         return Sleep::Pass;
     };
@@ -226,3 +222,80 @@ pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
     lifecycle::end();
     real::exit(status)
 }
+
+/// Whether the kernel is sure to refuse the address: in the first page, or not in a program's half.
+fn refused<T>(address: *const T) -> bool {
+    address.addr() < 4096 || address.addr() > isize::MAX as usize - size_of::<T>()
+}
+
+fn refused_unless_null<T>(address: *const T) -> bool {
+    !address.is_null() && refused(address)
+}
+
+fn answer(served: bool, entry: Entry, number: i64, arguments: [usize; 4]) -> isize {
+    if served {
+        counters::served(entry);
+        return 0;
+    }
+    counters::passed(entry);
+    // SAFETY: the program's own call.
+    unsafe { kernel::call(number, arguments) }
+}
+
+/// Serves one of the five numbers that `syscall()` sends here, in libc's form: −1 and `errno`.
+///
+/// # Safety
+/// As the system call.
+#[must_use]
+pub unsafe extern "C-unwind" fn serve(number: i64, first: usize, second: usize, third: usize, fourth: usize) -> isize {
+    let arguments = [first, second, third, fourth];
+    // SAFETY: the caller's promise.
+    let found = unsafe {
+        match number {
+            libc::SYS_clock_gettime => {
+                let time = second as *mut timespec;
+                let served = !refused(time) && read_clock(first as c_int, time);
+                answer(served, Entry::SyscallClockGettime, number, arguments)
+            }
+            libc::SYS_gettimeofday => {
+                let (time, zone) = (first as *mut timeval, second as *mut timezone);
+                let served = !refused(time) && read_time_of_day(time, zone);
+                answer(served, Entry::SyscallGettimeofday, number, arguments)
+            }
+            libc::SYS_nanosleep => {
+                let entry = Entry::SyscallNanosleep;
+                sleep_by_number(entry, number, arguments, [libc::CLOCK_MONOTONIC as usize, 0, first, second])
+            }
+            libc::SYS_clock_nanosleep => sleep_by_number(Entry::SyscallClockNanosleep, number, arguments, arguments),
+            _ => {
+                let address = first as *mut time_t;
+                if serving() && !refused_unless_null(address) {
+                    counters::served(Entry::SyscallTime);
+                    return real::time(address) as isize; // as the kernel would answer, without a system call
+                }
+                answer(false, Entry::SyscallTime, number, arguments)
+            }
+        }
+    };
+    kernel::libc_result(found)
+}
+
+unsafe fn sleep_by_number(entry: Entry, number: i64, arguments: [usize; 4], as_clock: [usize; 4]) -> isize {
+    let [clock, flags, request, remaining] = as_clock;
+    let (request, remaining) = (request as *const timespec, remaining as *mut timespec);
+    if !refused(request) && !refused_unless_null(remaining) {
+        // SAFETY: the caller's promise.
+        if let Sleep::Done(error) = unsafe { serve_sleep(clock as c_int, flags as c_int, request, remaining) } {
+            counters::served(entry);
+            return -(error as isize);
+        }
+    }
+    answer(false, entry, number, arguments)
+}
+
+interpose::syscall_by_number!(
+    "hptime_preload_syscall",
+    [SYS_clock_gettime, SYS_gettimeofday, SYS_time, SYS_nanosleep, SYS_clock_nanosleep],
+    crate::entry::serve,
+    crate::real::SYSCALL
+);

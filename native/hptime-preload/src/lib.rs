@@ -20,7 +20,6 @@
 //! Environment: `HPTIME_DISABLE=1`; `HPTIME_RULE=adaptive|highpertimer|os`; `HPTIME_STATS=PATH` or a descriptor's number,
 //! to which one line of JSON is appended at exit; `HPTIME_VERBOSE=1` says on standard error why nothing is served.
 
-pub mod by_number;
 pub mod counters;
 pub mod entry;
 pub mod kernel;

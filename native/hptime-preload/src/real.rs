@@ -5,7 +5,7 @@
 use core::mem::transmute;
 use core::ptr::null_mut;
 
-use interpose::next::Next;
+use interpose::Next;
 use libc::{c_int, c_uint, c_void, time_t, timespec, timeval, timezone, useconds_t};
 
 use crate::kernel;
