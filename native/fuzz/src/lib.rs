@@ -3,9 +3,8 @@
 //! A target is a test that calls [`fuzz`].  It tries the corpus and some thousand inputs; `FUZZ_INPUTS` and `FUZZ_SECONDS` in the
 //! environment make each of them a long run.  An input may neither panic nor hold much more memory than it is long.
 
-mod memory;
-
-use std::cell::Cell;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::{Cell, RefCell};
 use std::env;
 use std::fmt::Write as _;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -17,8 +16,6 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestError, TestRunner};
-
-pub use memory::Watched;
 
 /// How many inputs a target tries where the environment does not say.
 const INPUTS: u64 = 2_000;
@@ -104,7 +101,7 @@ fn silence_while_trying() {
 /// Runs the target and looks at the memory that it held.
 fn held(input: &[u8], target: impl Fn(&[u8])) {
     TRYING.set(true);
-    let most = catch_unwind(AssertUnwindSafe(|| memory::most_held(input, || target(input))));
+    let most = catch_unwind(AssertUnwindSafe(|| most_held(input, || target(input))));
     TRYING.set(false);
     let most = most.unwrap_or_else(|panic| panic::resume_unwind(panic));
     let bound = HELD_BYTES + HELD_TIMES * input.len();
@@ -168,6 +165,83 @@ fn line_of(input: &[u8]) -> String {
     })
 }
 
+/// A request that is refused: what would ask for it in earnest would take the machine down.
+const LARGEST: usize = 1 << 30;
+
+thread_local! {
+    static HELD: Cell<usize> = const { Cell::new(0) };
+    static MOST: Cell<usize> = const { Cell::new(0) };
+    static INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The system's allocator, which counts for each thread; the global one of a test that calls [`fuzz`].
+pub struct Watched;
+
+// SAFETY: the system's allocator does it; the counters of a thread allocate nothing.
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !grow(layout.size()) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if !grow(layout.size()) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !grow(size) {
+            return std::ptr::null_mut();
+        }
+        shrink(layout.size());
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        shrink(layout.size());
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+fn grow(size: usize) -> bool {
+    if size > LARGEST {
+        // The process ends by this: whoever looks for the cause has the input.
+        INPUT.with_borrow(|input| eprintln!("{size} bytes of memory were asked for by\n{}", line_of(input)));
+        return false;
+    }
+    let held = HELD.get().wrapping_add(size);
+    HELD.set(held);
+    // What another thread made and this one freed makes the difference negative.
+    if (held as isize) > MOST.get() as isize {
+        MOST.set(held);
+    }
+    true
+}
+
+fn shrink(size: usize) {
+    HELD.set(HELD.get().wrapping_sub(size));
+}
+
+/// The most bytes that this thread held beyond what it had before.
+fn most_held(input: &[u8], work: impl FnOnce()) -> usize {
+    INPUT.with_borrow_mut(|kept| {
+        kept.clear();
+        kept.extend_from_slice(input);
+    });
+    let before = HELD.get();
+    MOST.set(before);
+    work();
+    MOST.get().wrapping_sub(before)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_again_is_not_held() {
-        let most = memory::most_held(b"", || (0..64).for_each(|_| drop(std::hint::black_box(vec![1_u8; 1 << 16]))));
+        let most = most_held(b"", || (0..64).for_each(|_| drop(std::hint::black_box(vec![1_u8; 1 << 16]))));
         assert!((1 << 16..1 << 18).contains(&most), "{most}");
     }
 }

@@ -7,8 +7,7 @@
 // Every figure is in nanoseconds, and its name says so.
 #![allow(clippy::struct_field_names)]
 
-mod cost;
-mod error;
+mod readings;
 mod sleep;
 
 use std::process::ExitCode;
@@ -22,8 +21,8 @@ fn main() -> ExitCode {
     pin();
     println!("{}", machine());
     match what.as_str() {
-        "cost" => cost::measure(number.unwrap_or(15)),
-        "error" => error::measure(number.unwrap_or(60)),
+        "cost" => readings::cost(number.unwrap_or(15)),
+        "error" => readings::error(number.unwrap_or(60)),
         "sleep" => sleep::measure(number.unwrap_or(10)),
         _ => return usage(),
     }

@@ -3,9 +3,9 @@
 use core::ffi::CStr;
 
 use crate::arch;
-use crate::fallback::Fallback;
 use crate::os_clock::OsClock;
 use crate::processors;
+use crate::status::Fallback;
 
 /// A plain read that takes longer, p50, back to back, is intercepted: the counter costs more than the kernel's clock.
 const TRAPPED_NS: f64 = 150.0;

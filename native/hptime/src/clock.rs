@@ -6,13 +6,12 @@ use std::time::Duration;
 use crate::calibration::{BRACKETS, Bracket};
 use crate::difference::DifferenceClock;
 use crate::discipline::{Line, Measurement, Phase, State};
-use crate::fallback::Fallback;
 use crate::os_clock::OsClock;
 use crate::publication::{Published, Tag};
 use crate::scale::Scale;
 use crate::source::{Machine, Source};
 use crate::state_words::{WORDS, word};
-use crate::status::{DriftAlarm, ErrorBar, Status};
+use crate::status::{DriftAlarm, ErrorBar, Fallback, Status};
 
 /// A reading this little before the base of the lines is another processor's view of the present, not a jump of the counter.
 const SKEW_NS: u64 = 10_000_000;

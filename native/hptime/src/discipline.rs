@@ -5,8 +5,8 @@
 
 use crate::calibration::Bracket;
 use crate::estimate::{Estimate, Judgement};
-use crate::fallback::Fallback;
 use crate::scale::Scale;
+use crate::status::Fallback;
 
 /// Base line of the first estimate: with brackets of 50 ns it bounds the error by 2.5 ppm.
 const WARM_UP_NS: u64 = 20_000_000;

@@ -2,8 +2,8 @@
 
 use crate::admission;
 use crate::arch;
-use crate::fallback::Fallback;
 use crate::os_clock::OsClock;
+use crate::status::Fallback;
 
 /// What a [`crate::Clock`] and a [`crate::Sleeper`] need of a machine.
 ///
@@ -76,7 +76,7 @@ impl Source for Machine {
     }
 
     fn sleep_until(&self, deadline_ns: u64) -> bool {
-        crate::sleep::kernel::until(deadline_ns)
+        crate::sleep::in_kernel_until(deadline_ns)
     }
 
     fn doze_until(&self, ticks: u64) -> bool {

@@ -2,8 +2,8 @@
 
 use crate::discipline::{Line, Phase, State};
 use crate::estimate::Estimate;
-use crate::fallback::Fallback;
 use crate::scale::Scale;
+use crate::status::Fallback;
 
 const HOT: usize = 8;
 const COLD: usize = 10;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use failure::Failure;
 
-use crate::kernel::Kernel;
+use crate::Kernel;
 use crate::random::SplitMix64;
 
 /// Loads of one pass: 0.2 ms where each of them misses every cache.

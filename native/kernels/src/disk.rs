@@ -11,7 +11,7 @@ use failure::Failure;
 use hptime::OsClock;
 use serde::Deserialize;
 
-use crate::kernel::Kernel;
+use crate::Kernel;
 use crate::random::{SplitMix64, mixed};
 
 /// Where the next block is.

@@ -7,10 +7,7 @@ use std::hint::black_box;
 
 use failure::Failure;
 
-use crate::kernel::Kernel;
-
-/// Whetstone instructions of a cycle, in millions.
-pub const MWI_PER_CYCLE: f64 = 0.1;
+use crate::Kernel;
 
 /// A few hundred microseconds on a machine of today.
 const CYCLES_PER_PASS: u64 = 8;

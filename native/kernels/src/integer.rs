@@ -6,10 +6,7 @@ use std::hint::black_box;
 
 use failure::Failure;
 
-use crate::kernel::Kernel;
-
-/// Rounds a second of the machine that defines one MIPS.
-pub const ROUNDS_PER_DMIPS: f64 = 1757.0;
+use crate::Kernel;
 
 /// A few hundred microseconds on a machine of today.
 const ROUNDS_PER_PASS: u64 = 4096;

@@ -8,7 +8,7 @@ use std::ptr;
 use failure::Failure;
 use serde::Deserialize;
 
-use crate::kernel::Kernel;
+use crate::Kernel;
 use crate::random::mixed;
 
 /// What is done to the block.

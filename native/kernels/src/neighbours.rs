@@ -6,7 +6,7 @@ use failure::Failure;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
 
-use crate::kernel::Kernel;
+use crate::Kernel;
 use crate::random::SplitMix64;
 
 /// Writes to random lines of a block as large as the shared cache, so that everybody else's lines leave it.

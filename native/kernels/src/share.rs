@@ -8,8 +8,8 @@
 use failure::Failure;
 use hptime::OsClock;
 
+use crate::Kernel;
 use crate::frequency;
-use crate::kernel::Kernel;
 
 const RECENT: usize = 63;
 const ROUNDS_PER_PASS: u32 = 4;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use failure::Failure;
 use hptime::OsClock;
 
-use crate::kernel::Kernel;
+use crate::Kernel;
 
 /// How long passes go on between two looks at the clock: much longer than a look takes where that is a system call of a
 /// sandbox (4 µs), much shorter than a slice.

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 
-use crate::kernel::Kernel;
+use crate::Kernel;
 
 /// The kernel of wake-up latency; one unit is one wake-up, however many periods it was late by.
 pub struct Wake<R: FnMut(u64) + Send> {

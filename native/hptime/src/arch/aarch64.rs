@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 use crate::capability::{Capability, StatedFrequency};
-use crate::fallback::Fallback;
+use crate::status::Fallback;
 
 /// Reads the counter; neither earlier nor later instructions are held back.
 #[inline(always)]

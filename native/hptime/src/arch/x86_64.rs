@@ -4,7 +4,7 @@ use core::arch::x86_64::{__cpuid, __cpuid_count, __rdtscp, _mm_lfence, _rdtsc, C
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::capability::{Capability, Hypervisor, StatedFrequency};
-use crate::fallback::Fallback;
+use crate::status::Fallback;
 
 /// Reads the counter with a plain `rdtsc`: neither earlier nor later instructions are held back.
 #[inline(always)]

@@ -1,8 +1,76 @@
-//! How far each clock has departed from the kernel's clocks after a while.
+//! Cost of one reading, of back-to-back ones, all clocks by turns in every round; and how far each clock has departed from the
+//! kernel's clocks after a while.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use hptime::OsClock;
+use hptime::{Clock, Fallback, OsClock, Source};
+
+/// Readings of a round.
+const READINGS: u32 = 500_000;
+
+fn nanoseconds<T>(mut read: impl FnMut() -> T) -> f64 {
+    let began = Instant::now();
+    for _ in 0..READINGS {
+        black_box(read());
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(READINGS)
+}
+
+/// A machine whose counter is refused: what hptime costs where it has to hand the kernel's clock on.
+struct Refused;
+
+impl Source for Refused {
+    fn ticks(&self) -> u64 {
+        unreachable!("a refused counter is not read")
+    }
+
+    fn clock_ns(&self, clock: OsClock) -> u64 {
+        clock.now_ns()
+    }
+
+    fn admission(&self) -> Result<(), Fallback> {
+        Err(Fallback::NotInvariant)
+    }
+
+    fn sleep_until(&self, _deadline_ns: u64) -> bool {
+        true
+    }
+}
+
+type Reader<'a> = Box<dyn Fn() -> f64 + 'a>;
+
+/// Measures the cost of a reading, and prints one line a clock and round.
+pub(crate) fn cost(rounds: u32) {
+    let clock = hptime::clock();
+    let difference = clock.difference();
+    let quanta_clock = quanta::Clock::new();
+    let refused = Clock::on(Refused);
+    minstant::Instant::now();
+    fastant::Instant::now();
+    let readers: Vec<(&str, Reader)> = vec![
+        ("rdtsc", Box::new(|| nanoseconds(hptime::tsc::read))),
+        ("hptime difference", Box::new(|| nanoseconds(|| difference.read()))),
+        ("hptime now_ns", Box::new(|| nanoseconds(|| clock.now_ns()))),
+        ("hptime now_ordered_ns", Box::new(|| nanoseconds(|| clock.now_ordered_ns()))),
+        ("quanta raw", Box::new(|| nanoseconds(|| quanta_clock.raw()))),
+        ("quanta now", Box::new(|| nanoseconds(|| quanta_clock.now()))),
+        ("minstant now", Box::new(|| nanoseconds(minstant::Instant::now))),
+        ("fastant now", Box::new(|| nanoseconds(fastant::Instant::now))),
+        ("std::time::Instant", Box::new(|| nanoseconds(Instant::now))),
+        ("clock_gettime", Box::new(|| nanoseconds(|| OsClock::Monotonic.now_ns()))),
+        ("hptime now_ns, refused", Box::new(|| nanoseconds(|| refused.now_ns()))),
+    ];
+    for round in 0..=rounds {
+        for (name, reader) in &readers {
+            let ns = reader();
+            // The first round warms up.
+            if round > 0 {
+                println!(r#"{{"kind":"cost","name":"{name}","round":{round},"ns":{ns:.4}}}"#);
+            }
+        }
+    }
+}
 
 /// Tries to catch a clock between two close readings of the kernel's.
 const TRIES: u32 = 2000;
@@ -28,8 +96,8 @@ fn pair(read: &Read, kernel: OsClock) -> Pair {
         .expect("at least one try")
 }
 
-/// Measures, and prints one line a clock and kernel's clock.
-pub(crate) fn measure(seconds: u32) {
+/// Measures how far each clock departs, and prints one line a clock and kernel's clock.
+pub(crate) fn error(seconds: u32) {
     let clock = hptime::clock();
     let difference = clock.difference();
     let origin = difference.read();
