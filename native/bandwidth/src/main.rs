@@ -5,7 +5,7 @@ mod command;
 use std::env;
 use std::process::ExitCode;
 
-use command::{Ended, cross_traffic, estimate, listen, pacing_sweep, stream};
+use command::{estimate, listen, pacing_sweep, sending};
 
 const USAGE: &str = "\
 Estimates the available bandwidth of a path between two machines.  Each line of the output is a JSON object.
@@ -38,14 +38,14 @@ fn main() -> ExitCode {
     let words: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let Some((command, words)) = words.split_first() else {
         eprint!("{USAGE}");
-        return Ended::WrongUsage.into();
+        return ExitCode::from(command::WRONG_USAGE);
     };
     let words = words.to_vec();
     let ended = match command.as_str() {
         "listen" => listen::run(words),
         "estimate" => estimate::run(words),
-        "stream" => stream::run(words),
-        "cross-traffic" => cross_traffic::run(words),
+        "stream" => sending::stream(words),
+        "cross-traffic" => sending::cross_traffic(words),
         "pacing-sweep" => pacing_sweep::run(words),
         "--version" => {
             println!("bandwidth {} (protocol {})", bandwidth::control::TOOL_VERSION, bandwidth::control::PROTOCOL);
@@ -57,5 +57,5 @@ fn main() -> ExitCode {
         }
         other => Err(command::Error::Usage(format!("there is no command {other:?}"))),
     };
-    command::end(ended, USAGE).into()
+    command::end(ended, USAGE)
 }

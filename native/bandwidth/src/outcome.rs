@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::random::Random;
 use crate::statistics::{self, Interval};
-use crate::train::threshold::Judged;
+use crate::train::Judged;
 use crate::transport::Stream;
 
 /// Why a stream was judged as it was.
@@ -127,7 +127,7 @@ pub(crate) fn spread(instants: &[Instant], confidence: f64, random: &mut Random)
     Some((high - low) / 2.0 / statistics::median(&values)?)
 }
 
-/// The available bandwidth with its uncertainty, in bit/s of IP packets (see [`crate::layer`]).
+/// The available bandwidth with its uncertainty, in bit/s of IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The median of the instant estimates.

@@ -23,7 +23,7 @@ pub enum Spacing {
 pub struct Stream {
     /// How many packets; they are numbered from 0.
     pub packets: u32,
-    /// Length of each IP packet with its headers, in bytes; see [`crate::layer`].
+    /// Length of each IP packet with its headers, in bytes.
     pub packet_bytes: u32,
     /// Mean time from one packet to the next, in picoseconds.
     pub gap_ps: u64,

@@ -1,6 +1,5 @@
 //! Who is let in, and what is said to everybody else.
 
-mod namespaces;
 mod session;
 
 use std::io::{Read, Write};
@@ -58,8 +57,8 @@ fn a_host_that_is_unknown_or_cannot_be_reached_is_named() {
     let nowhere = client::Settings { host: "no-such-host.invalid".into(), ..to("127.0.0.1:1".parse().unwrap()) };
     assert!(refused(&nowhere).to_string().contains("no-such-host.invalid"));
     // A namespace with nothing but its loopback has no way anywhere else.
-    let message = namespaces::apart(|| {
-        namespaces::enter_new();
+    let message = session::apart(|| {
+        session::enter_new();
         refused(&to("192.0.2.1:8763".parse().unwrap())).to_string()
     });
     assert!(message.contains("192.0.2.1") && message.contains("route"), "{message}");
@@ -67,10 +66,10 @@ fn a_host_that_is_unknown_or_cannot_be_reached_is_named() {
 
 #[test]
 fn a_host_that_drops_everything_is_given_up_within_a_bounded_time() {
-    let message = namespaces::apart(|| {
-        let far = namespaces::pair();
+    let message = session::apart(|| {
+        let far = session::pair();
         // The address is known, and nobody there takes what is sent to it.
-        namespaces::run("ip neighbour add 10.77.0.9 lladdr 02:00:00:00:00:09 dev near");
+        session::run("ip neighbour add 10.77.0.9 lladdr 02:00:00:00:00:09 dev near");
         let failure = refused(&to("10.77.0.9:8763".parse().unwrap()));
         drop(far);
         failure.to_string()
@@ -294,9 +293,9 @@ fn somebody_who_asks_for_an_end_does_not_wait_for_the_other_end() {
 
 #[test]
 fn foreign_packets_are_ignored_and_counted_by_their_kind() {
-    namespaces::apart(|| {
-        namespaces::enter_new();
-        namespaces::run("ip address add 127.0.0.2/8 dev lo");
+    session::apart(|| {
+        session::enter_new();
+        session::run("ip address add 127.0.0.2/8 dev lo");
         let listening = Listening::on_loopback();
         let mut transport = open(listening.address);
         let token = transport.session().token;

@@ -1,6 +1,5 @@
 //! What becomes of an estimate when the listener reports what cannot be used.
 
-mod namespaces;
 mod session;
 
 use std::net::{SocketAddr, TcpListener};

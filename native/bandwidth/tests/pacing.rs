@@ -1,6 +1,5 @@
 //! The pacing sweep on real sockets and links.  What a machine reaches is its own affair; what is said of it is not.
 
-mod namespaces;
 mod session;
 
 use std::sync::Arc;
@@ -94,9 +93,9 @@ fn a_transport_passes_on_what_was_measured_or_says_that_nobody_did() {
 
 #[test]
 fn a_path_can_be_climbed_too_and_lengths_that_it_does_not_take_are_told() {
-    namespaces::apart(|| {
-        let far = namespaces::pair();
-        let listening = Listening::start(settings(namespaces::FAR), Some(far));
+    session::apart(|| {
+        let far = session::pair();
+        let listening = Listening::start(settings(session::FAR), Some(far));
         let mut transport = open(listening.address);
         let calibration = calibration::over(&mut transport, &plan(&[Method::Sendmmsg, Method::Gso])).unwrap();
         assert_eq!(names(&calibration), ["sendmmsg", "gso"]);
@@ -110,9 +109,9 @@ fn a_path_can_be_climbed_too_and_lengths_that_it_does_not_take_are_told() {
 
 #[test]
 fn without_a_loopback_there_is_a_reason_and_no_figure() {
-    namespaces::apart(|| {
-        namespaces::enter_new();
-        namespaces::run("ip link set dev lo down");
+    session::apart(|| {
+        session::enter_new();
+        session::run("ip link set dev lo down");
         let failure = calibration::on_loopback(&plan(&[Method::Send])).unwrap_err();
         let message = failure.to_string();
         assert!(matches!(failure, Failure::Unsupported(_)) && message.contains("ip link set lo up"), "{message}");
@@ -121,9 +120,9 @@ fn without_a_loopback_there_is_a_reason_and_no_figure() {
 
 #[test]
 fn frames_below_the_sockets_are_paced_on_a_link_of_ones_own() {
-    namespaces::apart(|| {
+    session::apart(|| {
         // The end of the pair that takes them lives in the other namespace.
-        let _far = namespaces::pair();
+        let _far = session::pair();
         let link = Link { interface: "near".into(), destination_mac: [2, 0, 0, 0, 0, 2], cpu: None };
         let rung = frames::climb(Kind::AfXdp, &link, 1500, DURATION_NS).unwrap();
         assert_eq!((rung.method, rung.packet_bytes), ("af_xdp", 1500));

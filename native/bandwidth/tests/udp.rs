@@ -1,6 +1,5 @@
 //! Streams over real sockets: on loopback, and over a virtual pair between two namespaces.
 
-mod namespaces;
 mod session;
 
 use std::sync::atomic::Ordering;
@@ -176,9 +175,9 @@ fn an_end_that_is_asked_for_comes_during_a_stream_and_during_a_rest() {
 
 #[test]
 fn a_virtual_pair_carries_streams_up_to_its_mtu() {
-    namespaces::apart(|| {
-        let far = namespaces::pair();
-        let listening = Listening::start(settings(namespaces::FAR), Some(far));
+    session::apart(|| {
+        let far = session::pair();
+        let listening = Listening::start(settings(session::FAR), Some(far));
         let mut transport = open(listening.address);
         assert_eq!(transport.limits().longest_bytes, 1500);
         assert_complete(&transport.send(&Stream::at_rate(300, 1500, 100e6)).unwrap());
@@ -191,11 +190,11 @@ fn a_virtual_pair_carries_streams_up_to_its_mtu() {
 
 #[test]
 fn a_shaper_on_the_way_pulls_packets_apart_and_what_it_drops_is_lost() {
-    namespaces::apart(|| {
-        let far = namespaces::pair();
+    session::apart(|| {
+        let far = session::pair();
         // 50 Mbit/s, and room for some 60 packets.
-        namespaces::run("tc qdisc add dev near root tbf rate 50mbit burst 3200 limit 90000");
-        let listening = Listening::start(settings(namespaces::FAR), Some(far));
+        session::run("tc qdisc add dev near root tbf rate 50mbit burst 3200 limit 90000");
+        let listening = Listening::start(settings(session::FAR), Some(far));
         let mut transport = open(listening.address);
         let observation = transport.send(&Stream::at_rate(50, 1500, 100e6)).unwrap();
         assert_complete(&observation);
@@ -210,15 +209,15 @@ fn a_shaper_on_the_way_pulls_packets_apart_and_what_it_drops_is_lost() {
 
 #[test]
 fn probes_that_a_firewall_keeps_back_are_told_from_a_host_that_is_down() {
-    namespaces::apart(|| {
-        let far = namespaces::pair();
+    session::apart(|| {
+        let far = session::pair();
         // The far end looks up all but UDP as before.
-        namespaces::within(&far, || {
-            namespaces::run("ip rule del pref 0");
-            namespaces::run("ip rule add pref 100 lookup local");
-            namespaces::run("ip rule add pref 10 ipproto udp blackhole");
+        session::within(&far, || {
+            session::run("ip rule del pref 0");
+            session::run("ip rule add pref 100 lookup local");
+            session::run("ip rule add pref 10 ipproto udp blackhole");
         });
-        let listening = Listening::start(settings(namespaces::FAR), Some(far));
+        let listening = Listening::start(settings(session::FAR), Some(far));
         let failure = UdpTransport::open(sender(to(listening.address))).err().unwrap();
         let message = failure.to_string();
         assert!(

@@ -1,7 +1,6 @@
 //! The sender with the system's clock and sleep, linked dynamically, under the shim that puts hptime in their place: as
 //! in the paper, which changed the timing of estimators without compiling them anew.
 
-mod namespaces;
 mod session;
 
 use std::path::{Path, PathBuf};

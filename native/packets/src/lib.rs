@@ -7,16 +7,14 @@
 
 pub mod analyser;
 mod bpf;
-pub mod clocks;
 pub mod emulator;
 mod features;
 pub mod frame;
 pub mod histogram;
 pub mod interface;
-mod memory;
-pub mod messages;
+pub mod kernel;
 pub mod port;
-mod random;
+pub mod random;
 pub mod schedule;
 pub mod transmission;
 pub mod trial;

@@ -1,6 +1,6 @@
 //! Which flow's turn it is, and when.
 
-use crate::random::unit;
+use crate::random::Random;
 
 /// Length of the order of flows, which is repeated: a power of two, so that an eBPF program can take an index from a mask.
 pub const PERIOD: usize = 1 << 16;
@@ -31,8 +31,8 @@ impl Order {
         let flows = weights.len();
         assert!(flows <= 1 << 16, "{flows} flows");
         let shares: Vec<f64> = weights.iter().map(|weight| weight / total).collect();
-        let mut state = seed;
-        let mut credits: Vec<f64> = shares.iter().map(|share| share * unit(&mut state)).collect();
+        let mut random = Random::new(seed);
+        let mut credits: Vec<f64> = shares.iter().map(|share| share * random.uniform()).collect();
         let turns = (0..PERIOD).map(|_| {
             let mut next = usize::MAX;
             for (flow, share) in shares.iter().enumerate() {

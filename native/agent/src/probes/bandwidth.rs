@@ -5,8 +5,7 @@ use std::ops::ControlFlow;
 
 use bandwidth::control::client;
 use bandwidth::control::token::Token;
-use bandwidth::estimators::Estimator;
-use bandwidth::estimators::choices::Choices;
+use bandwidth::estimators::{Choices, Estimator};
 use bandwidth::outcome::{Outcome, Progress};
 use bandwidth::pacing::calibration::{self, Plan};
 use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
@@ -22,8 +21,8 @@ use serde_json::{Map, Value};
 use super::{Measured, Probe, Trial};
 use crate::distribution::Summary;
 use crate::failure::Failure;
+use crate::machine::UsageStart;
 use crate::parameters::{Auto, Bps, Cpu, Fifo, Int, Parsed, Text, placement};
-use crate::usage::UsageStart;
 
 /// Its parameters.
 #[derive(Clone, Debug, Deserialize)]

@@ -3,8 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use bandwidth::estimators::Estimator;
-use bandwidth::estimators::choices::{Choices, PACKET_BYTES};
+use bandwidth::estimators::{Choices, Estimator, PACKET_BYTES};
 use bandwidth::outcome::Progress;
 use bandwidth::pacing::account::Counted;
 use bandwidth::pacing::calibration::{self, Plan};

@@ -1,12 +1,10 @@
 //! What the commands have in common: their words, their output and their end.
 
 mod arguments;
-pub(crate) mod cross_traffic;
 pub(crate) mod estimate;
 pub(crate) mod listen;
 pub(crate) mod pacing_sweep;
-mod sending;
-pub(crate) mod stream;
+pub(crate) mod sending;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -46,23 +44,8 @@ impl From<io::Error> for Error {
     }
 }
 
-/// How the program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Done,
-    NotPossible,
-    WrongUsage,
-}
-
-impl From<Ended> for ExitCode {
-    fn from(ended: Ended) -> Self {
-        Self::from(match ended {
-            Ended::Done => 0,
-            Ended::NotPossible => 1,
-            Ended::WrongUsage => 2,
-        })
-    }
-}
+/// The exit code of a command whose words are wrong.
+pub(crate) const WRONG_USAGE: u8 = 2;
 
 /// Writes one line.
 pub(crate) fn say(event: &impl Serialize) -> Result<(), Error> {
@@ -74,12 +57,12 @@ pub(crate) fn say(event: &impl Serialize) -> Result<(), Error> {
 }
 
 /// Says why a command failed: to programs on the output, to people on the error output.
-pub(crate) fn end(result: Result<(), Error>, usage: &str) -> Ended {
+pub(crate) fn end(result: Result<(), Error>, usage: &str) -> ExitCode {
     match result {
-        Ok(()) => Ended::Done,
+        Ok(()) => ExitCode::SUCCESS,
         Err(Error::Usage(message)) => {
             eprintln!("bandwidth: {message}\n\n{usage}");
-            Ended::WrongUsage
+            ExitCode::from(WRONG_USAGE)
         }
         Err(Error::Failure(failure, mut event)) => {
             eprintln!("bandwidth: {failure}");
@@ -91,9 +74,9 @@ pub(crate) fn end(result: Result<(), Error>, usage: &str) -> Ended {
             }
             // Nobody may be left to read it.
             let _ = say(&event);
-            Ended::NotPossible
+            ExitCode::FAILURE
         }
-        Err(Error::Unheard) => Ended::NotPossible,
+        Err(Error::Unheard) => ExitCode::FAILURE,
     }
 }
 

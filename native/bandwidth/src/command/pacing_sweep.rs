@@ -1,6 +1,6 @@
 //! `pacing sweep`: how fast this host can send, and how fast it can do so on time.
 
-use bandwidth::estimators::choices::PACKET_BYTES;
+use bandwidth::estimators::PACKET_BYTES;
 use bandwidth::pacing::calibration::{self, Plan};
 use bandwidth::pacing::frames::{self, Link};
 use bandwidth::pacing::sweep;

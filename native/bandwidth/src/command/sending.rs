@@ -1,4 +1,5 @@
-//! What the words say about sending.
+//! What the words say about sending; and `stream`, which sends one stream and tells how it went, and `cross-traffic`,
+//! which fills a part of a path for whoever measures what an estimator finds there.
 
 use std::env;
 use std::sync::Arc;
@@ -7,14 +8,18 @@ use std::sync::atomic::AtomicBool;
 use bandwidth::control::client;
 use bandwidth::control::token::Token;
 use bandwidth::control::{PORT, TOOL_VERSION};
+use bandwidth::cross_traffic::{self, CrossTraffic, Kind};
+use bandwidth::estimators::PACKET_BYTES;
 use bandwidth::pacing::placement::Placement;
+use bandwidth::pacing::profile::Profile;
 use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
+use bandwidth::transport::{Stream, Transport};
 use bandwidth::udp::transport::{Settings, UdpTransport};
 use failure::Failure;
 use serde_json::{Value, json};
 
-use super::Error;
 use super::arguments::Arguments;
+use super::{Error, say, told_to_end};
 
 /// Options of a command that sends to a listener.
 pub(crate) const OPTIONS: [&str; 9] =
@@ -22,6 +27,14 @@ pub(crate) const OPTIONS: [&str; 9] =
 
 /// Where the token is looked for that no option gives.
 const TOKEN_VARIABLE: &str = "VIRTGAUGE_BANDWIDTH_TOKEN";
+
+const TRAFFIC_OPTIONS: [&str; 7] = ["rate", "packet-bytes", "kind", "seconds", "cpu", "fifo", "seed"];
+
+/// Packets of a stream where nobody chose another number.
+const PACKETS: u32 = 1000;
+
+/// Its rate where nobody chose another.
+const RATE_BPS: f64 = 100e6;
 
 /// The listener, which must be named.
 pub(crate) fn listener(arguments: &Arguments, cancel: &Arc<AtomicBool>) -> Result<client::Settings, Error> {
@@ -104,4 +117,60 @@ pub(crate) fn rate(arguments: &Arguments) -> Result<Option<f64>, Error> {
         }
         rate => Ok(rate),
     }
+}
+
+/// Sends one stream and tells how it went.
+pub(crate) fn stream(words: Vec<String>) -> Result<(), Error> {
+    let arguments = Arguments::of(words, &[&OPTIONS[..], &["rate", "packets", "burst"]].concat())?;
+    let cancel = told_to_end();
+    let listener = listener(&arguments, &cancel)?;
+    let waiter = waiter(&arguments)?;
+    let rate_bps = rate(&arguments)?.unwrap_or(RATE_BPS);
+    let packet_bytes = arguments.or("packet-bytes", PACKET_BYTES)?;
+    let stream = Stream::at_rate(arguments.or("packets", PACKETS)?, packet_bytes, rate_bps)
+        .in_bursts_of(arguments.or("burst", 1)?);
+    let settings = settings(&arguments, listener, waiter)?;
+    let placement = settings.placement;
+    let mut transport = UdpTransport::open(settings)?;
+    say(&session(&transport))?;
+    let observation = transport.send(&stream)?;
+    let gaps = observation.received.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns);
+    say(&json!({
+        "event": "result",
+        "stream": stream,
+        "sent": Profile::of_observation(&observation),
+        "received": observation.received.len(),
+        "lost": observation.lost(),
+        "refused": observation.refused(),
+        "reordered": observation.reordered(),
+        "duplicates": observation.duplicates,
+        "coalesced": observation.received.iter().filter(|received| received.coalesced).count(),
+        "foreign_packets": observation.foreign_packets,
+        "received_gaps_ns": gaps.collect::<Vec<i64>>(),
+        "tally": transport.tally(),
+        "timing": timing(&waiter, placement),
+    }))?;
+    transport.close();
+    Ok(())
+}
+
+/// Sends cross traffic until it is told to end, or for some seconds.
+pub(crate) fn cross_traffic(words: Vec<String>) -> Result<(), Error> {
+    let arguments = Arguments::of(words, &TRAFFIC_OPTIONS)?;
+    let stop = told_to_end();
+    let to = arguments.rest(1)?.first().ok_or_else(|| Error::Usage("which ADDRESS:PORT?".into()))?;
+    let destination = to.parse().map_err(|error| format!("{to}: {error}; such as 192.0.2.1:9"))?;
+    let rate_bps = rate(&arguments)?.ok_or_else(|| Error::Usage("which --rate?".into()))?;
+    let seconds = arguments.maybe("seconds")?.map(|_: f64| arguments.number("seconds", 0.0, 0.0)).transpose()?;
+    let traffic = CrossTraffic::open(cross_traffic::Settings {
+        destination,
+        rate_bps,
+        packet_bytes: arguments.or("packet-bytes", PACKET_BYTES)?,
+        kind: arguments.or("kind", Kind::Constant)?,
+        seed: arguments.or("seed", 1)?,
+    })?;
+    placement(&arguments)?.apply()?;
+    say(&json!({"event": "sending", "destination": destination}))?;
+    let work = traffic.send(seconds.map(|seconds| (seconds * 1e9) as u64), &stop)?;
+    say(&json!({"event": "result", "sent": work}))
 }

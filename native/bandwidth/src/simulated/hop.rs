@@ -1,15 +1,73 @@
 //! One hop: a capacity, a queue, and what others send through it.
 
-use crate::layer;
 use crate::random::Random;
-use crate::simulated::CrossTraffic;
+
+/// What Ethernet adds to an IP packet on the wire: preamble 8, header 14, check sequence 4, interframe gap 12 bytes
+/// (IEEE 802.3).
+const ETHERNET_BYTES: u32 = 38;
+
+/// What others send through a hop.  Rates count packets as the hop's capacity counts them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CrossTraffic {
+    /// Nothing.
+    None,
+    /// A fluid: no packets, so that nothing is random.  What the theory of probe rates assumes.
+    Fluid {
+        /// Its rate, in bit/s.
+        rate_bps: f64,
+    },
+    /// A packet in every equal interval.
+    Constant {
+        /// Mean rate, in bit/s.
+        rate_bps: f64,
+        /// Length of each packet as the hop counts it, in bytes.
+        packet_bytes: u32,
+    },
+    /// Packets at random, independent of one another.
+    Poisson {
+        /// Mean rate, in bit/s.
+        rate_bps: f64,
+        /// Length of each packet as the hop counts it, in bytes.
+        packet_bytes: u32,
+    },
+}
+
+impl CrossTraffic {
+    /// The mean rate, in bit/s.
+    #[must_use]
+    pub fn offered_bps(&self) -> f64 {
+        match *self {
+            Self::None => 0.0,
+            Self::Fluid { rate_bps } | Self::Constant { rate_bps, .. } | Self::Poisson { rate_bps, .. } => rate_bps,
+        }
+    }
+
+    /// What of it is a fluid, in bit/s.
+    pub(super) fn fluid_bps(&self) -> f64 {
+        if let Self::Fluid { rate_bps } = *self { rate_bps } else { 0.0 }
+    }
+
+    /// The time from one packet to the next, in nanoseconds, and the packet's length in bytes; `None` without packets.
+    pub(super) fn next_packet(&self, random: &mut Random) -> Option<(f64, u32)> {
+        let mean_ns = |rate_bps: f64, packet_bytes: u32| f64::from(packet_bytes) * 8e9 / rate_bps;
+        match *self {
+            Self::Constant { rate_bps, packet_bytes } if rate_bps > 0.0 => {
+                Some((mean_ns(rate_bps, packet_bytes), packet_bytes))
+            }
+            Self::Poisson { rate_bps, packet_bytes } if rate_bps > 0.0 => {
+                Some((random.exponential(mean_ns(rate_bps, packet_bytes)), packet_bytes))
+            }
+            _ => None,
+        }
+    }
+}
 
 /// What a hop is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hop {
     /// What it carries, in bit/s.
     pub capacity_bps: f64,
-    /// What it counts for a packet beside its IP bytes; see [`layer`].
+    /// What it counts for a packet beside its IP bytes.
     pub overhead_bytes: u32,
     /// What it passes without delay after a pause, in bytes: a token bucket's depth; 0 for a wire.
     pub bucket_bytes: f64,
@@ -27,7 +85,7 @@ impl Hop {
     pub fn ethernet(capacity_bps: f64) -> Self {
         Self {
             capacity_bps,
-            overhead_bytes: layer::ETHERNET_BYTES,
+            overhead_bytes: ETHERNET_BYTES,
             bucket_bytes: 0.0,
             queue_bytes: 4e6,
             delay_ns: 50e3,
@@ -40,6 +98,12 @@ impl Hop {
     pub fn with(mut self, cross: CrossTraffic) -> Self {
         self.cross = cross;
         self
+    }
+
+    /// The rate of IP packets of one length that others leave over, in bit/s.
+    pub(super) fn available_bps(&self, packet_bytes: u32) -> f64 {
+        let left_bps = self.capacity_bps - self.cross.offered_bps();
+        left_bps * f64::from(packet_bytes) / f64::from(packet_bytes + self.overhead_bytes)
     }
 }
 
@@ -107,6 +171,11 @@ mod tests {
         let gap_ns = 1500.0 * 8e9 / input_bps;
         let out: Vec<f64> = (0..packets).filter_map(|i| queue.pass(1e6 + f64::from(i) * gap_ns, 1500)).collect();
         (out.len() - 1) as f64 * 1500.0 * 8e9 / (out[out.len() - 1] - out[0])
+    }
+
+    #[test]
+    fn full_packets_fill_975_3_mbit_of_a_gigabit() {
+        assert!((Hop::ethernet(1e9).available_bps(1500) - 975_292_587.8).abs() < 1.0);
     }
 
     #[test]

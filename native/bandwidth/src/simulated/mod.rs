@@ -4,19 +4,16 @@
 //! receiver may see packets late and in batches, and neither clock need be right.  The same seed gives the same
 //! packets.  Between streams the cross traffic goes on, so that a stream meets the queues that it would meet.
 
-mod cross_traffic;
 mod hop;
 mod receiver;
 mod sender;
 
-pub use cross_traffic::CrossTraffic;
-pub use hop::Hop;
+pub use hop::{CrossTraffic, Hop};
 pub use receiver::{Batching, Receiver};
 pub use sender::{Sender, Stalls};
 
 use failure::Failure;
 
-use crate::layer;
 use crate::random::Random;
 use crate::transport::{Limits, Observation, Stream, Transport};
 use hop::Queue;
@@ -72,10 +69,7 @@ impl Path {
     /// The truth: the rate in bit/s of IP packets of a length that is left over at the tightest hop, in the long run.
     #[must_use]
     pub fn available_bps(&self, packet_bytes: u32) -> f64 {
-        let left = |hop: &Hop| {
-            layer::ip_rate_bps(hop.capacity_bps - hop.cross.offered_bps(), packet_bytes, hop.overhead_bytes)
-        };
-        self.hops.iter().map(left).fold(f64::INFINITY, f64::min)
+        self.hops.iter().map(|hop| hop.available_bps(packet_bytes)).fold(f64::INFINITY, f64::min)
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the arrivals of a train tell, once packets that came in a batch are taken as one.
 
 use crate::statistics::{self, Slope, median_in};
-use crate::train::wander::wander;
 use crate::transport::Observation;
 
 /// Packets closer together than this share of the least gap that the path can make did not come so, but were noticed
@@ -10,6 +9,11 @@ const TOGETHER: f64 = 0.25;
 
 /// Share of a train at either end whose delays are averaged for the rate.
 const END: f64 = 0.125;
+
+/// Lags at which the delay's increments are compared, as parts of the train.
+const SHORT_LAG: usize = 16;
+/// The longer of the two.
+const LONG_LAG: usize = 6;
 
 /// What a train went through.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,6 +108,33 @@ fn rate_ratio(points: &[(f64, f64)]) -> Option<f64> {
     (sent_ns > 0.0 && sent_ns + grown_ns > 0.0).then(|| sent_ns / (sent_ns + grown_ns))
 }
 
+/// How far the delay strays over the whole train like a random walk, by the train's duration.
+///
+/// The variance of the delay's increments grows by σ² per time where it wanders and not at all where it is only noisy, so
+/// that stamps and batches do not count: σ² is its growth between two lags.  Over a train of duration D it strays σ·√D.
+fn wander(points: &[(f64, f64)], slope: f64) -> f64 {
+    let short = (points.len() / SHORT_LAG).max(1);
+    let long = (points.len() / LONG_LAG).max(short + 1);
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return 0.0 };
+    let (Some(short), Some(long)) = (variance(points, short, slope), variance(points, long, slope)) else { return 0.0 };
+    let (time_ns, train_ns) = (long.0 - short.0, last.0 - first.0);
+    if time_ns <= 0.0 || train_ns <= 0.0 {
+        return 0.0;
+    }
+    ((long.1 - short.1) / time_ns).max(0.0).sqrt() / train_ns.sqrt()
+}
+
+/// The mean time between points so many apart, and the variance of what happens in it beside the slope.
+fn variance(points: &[(f64, f64)], lag: usize, slope: f64) -> Option<(f64, f64)> {
+    let pairs = points.iter().zip(points.get(lag..)?);
+    let (time, square) = pairs.fold((0.0, 0.0), |(time, square), (from, to)| {
+        let passed = to.0 - from.0;
+        (time + passed, square + (to.1 - from.1 - slope * passed).powi(2))
+    });
+    let count = (points.len() - lag) as f64;
+    (count > 0.0).then(|| (time / count, square / count))
+}
+
 /// The rate at which packets that were sent back to back came, in bit/s of IP packets; `None` if they came in fewer than
 /// `least` batches, so that it says more of the receiver than of the path.
 pub(crate) fn dispersion_bps(observation: &Observation, least: usize) -> Option<f64> {
@@ -124,6 +155,7 @@ pub(crate) fn dispersion_bps(observation: &Observation, least: usize) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use crate::simulated::{Batching, CrossTraffic, Hop, Path, Receiver, SimulatedPath};
     use crate::transport::{Spacing, Stream, Transport};
 
@@ -174,5 +206,38 @@ mod tests {
         let together = dispersion_bps(&observed(path.clone(), &back_to_back(300)), 5).expect("came");
         assert!((together / capacity - 1.0).abs() < 0.05, "{together}");
         assert_eq!(dispersion_bps(&observed(path, &back_to_back(20)), 5), None);
+    }
+
+    /// Mean of what is found in many trains of 1000 points, a nanosecond apart.
+    fn mean_wander(mut delay: impl FnMut(&mut Random, f64) -> f64) -> f64 {
+        let mut random = Random::new(9);
+        let trains = 200;
+        let total: f64 = (0..trains)
+            .map(|_| {
+                let mut now = 0.0;
+                let points: Vec<(f64, f64)> = (0..1000)
+                    .map(|i| {
+                        now = delay(&mut random, now);
+                        (f64::from(i), now)
+                    })
+                    .collect();
+                wander(&points, 0.0)
+            })
+            .sum();
+        total / f64::from(trains)
+    }
+
+    #[test]
+    fn a_random_walk_strays_with_the_root_of_time() {
+        // σ·√D/D with σ = 2 and D = 1000.
+        let walk = mean_wander(|random, now| now + random.normal(2.0));
+        assert!((walk / (2.0 / 1000.0f64.sqrt()) - 1.0).abs() < 0.1, "{walk}");
+    }
+
+    #[test]
+    fn noise_does_not_stray() {
+        let noise = mean_wander(|random, _| random.normal(2.0));
+        assert!(noise < 0.1 * 2.0 / 1000.0f64.sqrt(), "{noise}");
+        assert!(wander(&[], 0.0).abs() < f64::EPSILON && wander(&[(0.0, 1.0), (1.0, 2.0)], 0.0).abs() < f64::EPSILON);
     }
 }

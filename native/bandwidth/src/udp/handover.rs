@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::str::FromStr;
 
 use failure::Failure;
-use packets::messages;
+use packets::kernel;
 use serde::Serialize;
 
 use crate::control::token::Token;
@@ -125,7 +125,7 @@ impl<'s> Probes<'s> {
             .chunks_mut(packets_in_message * payload_bytes)
             .map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() })
             .collect();
-        let messages = messages::leading_to(&mut vectors);
+        let messages = kernel::messages_of(&mut vectors);
         Ok(Self { socket, peer, method, payload_bytes, payloads, vectors, messages, packets_in_message })
     }
 

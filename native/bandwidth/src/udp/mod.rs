@@ -8,5 +8,4 @@ pub mod packet;
 pub mod receiving;
 pub mod recorder;
 pub mod socket;
-mod stamps;
 pub mod transport;

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use failure::Failure;
-use packets::clocks::realtime_lead_ns;
-use packets::messages;
+use packets::kernel::{messages_of, realtime_lead_ns};
 
 use crate::control::channel;
 use crate::control::message::{BY_PROGRAM, COALESCED, Ignored, Report};
@@ -16,8 +15,7 @@ use crate::control::token::Token;
 use crate::pacing::timing::ClockChoice;
 use crate::udp::packet;
 use crate::udp::recorder::{Expected, Recorder};
-use crate::udp::socket;
-use crate::udp::stamps::{self, Beside, CONTROL_BYTES};
+use crate::udp::socket::{self, Beside, CONTROL_BYTES};
 
 /// Packets taken at a time where each comes by itself: only their heads are copied.
 const SINGLE: usize = 256;
@@ -186,7 +184,7 @@ impl Receiver {
     pub fn report(&mut self) -> Result<Report, Failure> {
         let finished = self.recorder.finish();
         let mut report = finished.ok_or_else(|| Failure::Protocol("there is no stream to report".into()))?;
-        report.stepped_ns = stamps::step_ns(self.lead_ns, realtime_lead_ns());
+        report.stepped_ns = socket::step_ns(self.lead_ns, realtime_lead_ns());
         report.resolution_ns = if self.no_kernel_stamps.is_none() { 1 } else { self.program_clock.resolution_ns() };
         let dropped = socket::dropped(&self.socket).zip(self.dropped_before);
         report.overflowed = dropped.map_or(0, |(now, before)| now.wrapping_sub(before));
@@ -256,7 +254,7 @@ impl Batch {
         // SAFETY: addresses are plain integers, for which zero is a value.
         let mut addresses: Vec<libc::sockaddr_storage> = vec![unsafe { std::mem::zeroed() }; count];
         let mut controls = vec![[0u64; CONTROL_BYTES / 8]; count];
-        let mut messages = messages::leading_to(&mut vectors);
+        let mut messages = messages_of(&mut vectors);
         for ((message, address), control) in messages.iter_mut().zip(&mut addresses).zip(&mut controls) {
             message.msg_hdr.msg_name = std::ptr::from_mut(address).cast();
             message.msg_hdr.msg_control = control.as_mut_ptr().cast();

@@ -13,7 +13,7 @@ use super::assembler::{Assembler, Condition, Helper, Operation, Width};
 use super::system::{self, action};
 use crate::frame::HEAD;
 use crate::histogram::{BINS, BITS, Histogram};
-use crate::memory::Mapping;
+use crate::kernel::Mapping;
 use crate::schedule::{FRACTION, PERIOD};
 use crate::transmission::{Stream, Timed, Transmission};
 

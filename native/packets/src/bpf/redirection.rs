@@ -9,7 +9,7 @@ use super::assembler::Register::{R0, R1, R2, R3, R4, R6, R7};
 use super::assembler::{Assembler, Condition, Helper, Width};
 use super::system::{self, action};
 use crate::frame::HEAD;
-use crate::memory::Mapping;
+use crate::kernel::Mapping;
 
 /// Bytes of the time in front of a frame.
 pub(crate) const STAMP_BYTES: usize = 8;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::random::unit;
+use crate::random::Random;
 
 /// What a link is like, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub enum Fate {
 #[derive(Debug)]
 pub struct Line {
     shape: Shape,
-    random: u64,
+    random: Random,
     origin_ns: u64,
     /// When the last frame's transmission ends, after the origin.
     free_ns: f64,
@@ -45,7 +45,7 @@ impl Line {
     /// An empty one.  No frame comes before the origin.
     #[must_use]
     pub fn new(shape: Shape, origin_ns: u64, seed: u64) -> Self {
-        Self { shape, random: seed, origin_ns, free_ns: 0.0, held: VecDeque::new(), held_bytes: 0 }
+        Self { shape, random: Random::new(seed), origin_ns, free_ns: 0.0, held: VecDeque::new(), held_bytes: 0 }
     }
 
     /// A frame comes.  Frames leave in the order in which they come, however late their times are told.
@@ -54,7 +54,7 @@ impl Line {
             self.held.pop_front();
             self.held_bytes -= bytes;
         }
-        if self.shape.loss > 0.0 && unit(&mut self.random) < self.shape.loss {
+        if self.shape.loss > 0.0 && self.random.happens(self.shape.loss) {
             return Fate::Lost;
         }
         let bytes = bytes as u64;

@@ -12,10 +12,8 @@ use failure::{Failure, checked};
 use hptime::Sleeper;
 
 use crate::analyser::Analyser;
-use crate::clocks;
 use crate::frame;
-use crate::memory::Mapping;
-use crate::messages;
+use crate::kernel::{self, Mapping};
 use crate::port::{Came, Receiver, ReceiverLoss};
 use crate::transmission::{Queue, Stream, Transmission, Transmitter, Watch, paced};
 
@@ -86,7 +84,7 @@ impl PacketTransmitter {
                 libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: length }
             })
             .collect();
-        let messages = messages::leading_to(&mut vectors);
+        let messages = kernel::messages_of(&mut vectors);
         Ok(Self { socket, sleeper, buffers, vectors, messages, written: 0 })
     }
 }
@@ -198,7 +196,7 @@ impl PacketReceiver {
             };
             let left_out = libc::TP_STATUS_CSUMNOTREADY | libc::TP_STATUS_VLAN_VALID;
             let complete = length == bytes.len() && said & left_out == 0;
-            let at_ns = stamp_ns - *lead_ns.get_or_insert_with(clocks::realtime_lead_ns);
+            let at_ns = stamp_ns - *lead_ns.get_or_insert_with(kernel::realtime_lead_ns);
             each(Came { bytes, at_ns: at_ns.max(0) as u64, complete });
             status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
             self.next = (self.next + 1) % self.slots;

@@ -16,7 +16,7 @@ use crate::analyser::Analyser;
 use crate::bpf::redirection::{Redirection, STAMP_BYTES};
 use crate::bpf::system::{self, Mode};
 use crate::frame;
-use crate::memory::Mapping;
+use crate::kernel::Mapping;
 use crate::port::{Came, Receiver, ReceiverLoss};
 use crate::transmission::{Queue, Stream, Transmission, Transmitter, Watch, paced};
 

@@ -1,11 +1,18 @@
-//! Memory shared with the kernel.
+//! What the kernel shares with us: memory, many messages for one system call, and the clock by which it stamps packets.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
 use failure::Failure;
+use hptime::OsClock;
 
-/// A mapping, undone when it is dropped.
+/// How often the two clocks are read together at most; the tightest reading counts.
+const TRIES: u32 = 8;
+
+/// A reading that took no longer is tight enough.
+const TIGHT_NS: u64 = 200;
+
+/// A mapping of memory, undone when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -60,4 +67,35 @@ impl Drop for Mapping {
         // SAFETY: the mapping was made by this value, which nobody uses any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
+}
+
+/// A message of `sendmmsg` or `recvmmsg` for each piece of memory.  They lead to the descriptions of these pieces, which must
+/// stay where they are.
+pub fn messages_of(vectors: &mut [libc::iovec]) -> Vec<libc::mmsghdr> {
+    let message = |vector: &mut libc::iovec| {
+        // SAFETY: a message header is pointers and integers, for which zero is a value.
+        let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        message.msg_hdr.msg_iov = vector;
+        message.msg_hdr.msg_iovlen = 1;
+        message
+    };
+    vectors.iter_mut().map(message).collect()
+}
+
+/// What `CLOCK_REALTIME`, by which the kernel stamps packets, is ahead of `CLOCK_MONOTONIC`, in nanoseconds.
+#[must_use]
+pub fn realtime_lead_ns() -> i64 {
+    let mut best = (u64::MAX, 0);
+    for _ in 0..TRIES {
+        let before = OsClock::Monotonic.now_ns();
+        let realtime = OsClock::Realtime.now_ns() as i64;
+        let width = OsClock::Monotonic.now_ns() - before;
+        if width < best.0 {
+            best = (width, realtime - (before + width / 2) as i64);
+        }
+        if width <= TIGHT_NS {
+            break;
+        }
+    }
+    best.1
 }
