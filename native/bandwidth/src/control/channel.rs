@@ -1,12 +1,12 @@
 //! Frames over TCP, with a limit of time on each.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use failure::Failure;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -22,45 +22,36 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// Why no message came or went.
-#[derive(Debug)]
-pub enum ChannelError {
-    /// The other end closed the connection, or its machine did.
-    Closed,
-    /// Nothing came within the time given, or nothing more could be sent.
-    TimedOut(Duration),
-    /// What came is no message.
-    Malformed(String),
-    /// The connection failed.
-    Io(io::Error),
-    /// Somebody asked for an end.
-    Cancelled,
-}
-
-impl fmt::Display for ChannelError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => formatter.write_str("the other end closed the connection"),
-            Self::TimedOut(limit) => write!(formatter, "nothing came for {} s", limit.as_secs_f64()),
-            Self::Malformed(what) => write!(formatter, "what came is no message: {what}"),
-            Self::Io(error) => write!(formatter, "the connection failed: {error}"),
-            Self::Cancelled => formatter.write_str("cancelled"),
-        }
+/// Of a connection that failed.
+pub(crate) fn failed(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => closed(),
+        _ => Failure::os("the connection failed", error),
     }
 }
 
-impl From<io::Error> for ChannelError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
-                Self::Closed
-            }
-            _ => Self::Io(error),
-        }
+fn closed() -> Failure {
+    Failure::PeerLost("the other end closed the connection".into())
+}
+
+/// Of an end that has said nothing for so long, or takes nothing more.
+pub(crate) fn silent(limit: Duration) -> Failure {
+    Failure::NoAnswer(format!("nothing came for {} s", limit.as_secs_f64()))
+}
+
+/// A failure of a channel as the listener tells it.
+pub(crate) fn reason(failure: Failure) -> String {
+    match failure {
+        Failure::Protocol(what) => format!("what came is no message: {what}"),
+        other => other.to_string(),
     }
 }
 
 /// One end of a conversation.
+///
+/// Its methods fail with [`Failure::PeerLost`] where the other end, or its machine, closed the connection, with
+/// [`Failure::NoAnswer`] where nothing came or went within the time given, with [`Failure::Protocol`] where what came is no
+/// message, with [`Failure::Cancelled`] where somebody asked for an end, and as the connection does.
 #[derive(Debug)]
 pub struct Channel {
     stream: TcpStream,
@@ -84,10 +75,10 @@ impl Channel {
     }
 
     /// Sends a message, within a time.
-    pub fn send(&mut self, message: &impl Serialize, limit: Duration, cancel: &AtomicBool) -> Result<(), ChannelError> {
-        let payload = rmp_serde::to_vec_named(message).map_err(|error| ChannelError::Malformed(error.to_string()))?;
+    pub fn send(&mut self, message: &impl Serialize, limit: Duration, cancel: &AtomicBool) -> Result<(), Failure> {
+        let payload = rmp_serde::to_vec_named(message).map_err(|error| Failure::Protocol(error.to_string()))?;
         if payload.len() > LARGEST {
-            return Err(ChannelError::Malformed(format!("{} bytes, more than {LARGEST}", payload.len())));
+            return Err(Failure::Protocol(format!("{} bytes, more than {LARGEST}", payload.len())));
         }
         let mut frame = (payload.len() as u32).to_be_bytes().to_vec();
         frame.extend(payload);
@@ -95,20 +86,20 @@ impl Channel {
         let mut rest = frame.as_slice();
         while !rest.is_empty() {
             match self.stream.write(rest) {
-                Ok(0) => return Err(ChannelError::Closed),
+                Ok(0) => return Err(closed()),
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.wait(libc::POLLOUT, end, limit, cancel)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(failed(error)),
             }
         }
         Ok(())
     }
 
     /// Waits for the next message, within a time.
-    pub fn receive<T: DeserializeOwned>(&mut self, limit: Duration, cancel: &AtomicBool) -> Result<T, ChannelError> {
+    pub fn receive<T: DeserializeOwned>(&mut self, limit: Duration, cancel: &AtomicBool) -> Result<T, Failure> {
         let end = Instant::now() + limit;
         loop {
             if let Some(message) = self.heard()? {
@@ -120,7 +111,7 @@ impl Channel {
     }
 
     /// Reads what has come, without waiting.
-    pub fn fill(&mut self) -> Result<(), ChannelError> {
+    pub fn fill(&mut self) -> Result<(), Failure> {
         let mut bytes = [0; READ_BYTES];
         // What is more than a frame waits for its turn in the kernel.
         while self.received.len() < 4 + LARGEST {
@@ -132,31 +123,31 @@ impl Channel {
                 Ok(read) => self.received.extend(&bytes[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(failed(error)),
             }
         }
         Ok(())
     }
 
     /// The next message, if all of it has been read; the end of the conversation after the last.
-    pub fn heard<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ChannelError> {
+    pub fn heard<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Failure> {
         let Some(payload) = self.payload()? else {
             // What was said before the end is heard before it.
-            return if self.closed { Err(ChannelError::Closed) } else { Ok(None) };
+            return if self.closed { Err(closed()) } else { Ok(None) };
         };
         let mut decoder = rmp_serde::Deserializer::from_read_ref(&payload);
         decoder.set_max_depth(DEEPEST);
         let message = T::deserialize(&mut decoder);
-        message.map(Some).map_err(|error| ChannelError::Malformed(error.to_string()))
+        message.map(Some).map_err(|error| Failure::Protocol(error.to_string()))
     }
 
     /// The next frame's payload, if all of it has been read.
-    fn payload(&mut self) -> Result<Option<Vec<u8>>, ChannelError> {
+    fn payload(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let Some((length, rest)) = self.received.split_first_chunk::<4>() else { return Ok(None) };
         let announced = u32::from_be_bytes(*length);
         let length = announced as usize;
         if !(1..=LARGEST).contains(&length) {
-            return Err(ChannelError::Malformed(format!("a frame of {announced} bytes")));
+            return Err(Failure::Protocol(format!("a frame of {announced} bytes")));
         }
         if rest.len() < length {
             return Ok(None);
@@ -166,16 +157,16 @@ impl Channel {
         Ok(Some(payload))
     }
 
-    fn wait(&self, events: i16, end: Instant, limit: Duration, cancel: &AtomicBool) -> Result<(), ChannelError> {
+    fn wait(&self, events: i16, end: Instant, limit: Duration, cancel: &AtomicBool) -> Result<(), Failure> {
         loop {
             if cancel.load(Ordering::Relaxed) {
-                return Err(ChannelError::Cancelled);
+                return Err(Failure::Cancelled);
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(ChannelError::TimedOut(limit));
+                return Err(silent(limit));
             }
-            if ready(&mut [(self.stream.as_raw_fd(), events)], left.min(LOOK))?[0] {
+            if ready(&mut [(self.stream.as_raw_fd(), events)], left.min(LOOK)).map_err(failed)?[0] {
                 return Ok(());
             }
         }
@@ -245,16 +236,16 @@ mod tests {
             assert_eq!(one.receive::<Answer>(LIMIT, &GO_ON).unwrap(), answer);
         }
         drop(sending.join().unwrap());
-        assert!(matches!(one.receive::<Answer>(LIMIT, &GO_ON), Err(ChannelError::Closed)));
+        assert!(matches!(one.receive::<Answer>(LIMIT, &GO_ON), Err(Failure::PeerLost(_))));
     }
 
     #[test]
     fn silence_ends_with_the_time_and_a_wish_to_end_at_once() {
         let (mut one, _other) = pair();
         let silence = one.receive::<Answer>(Duration::from_millis(20), &GO_ON);
-        assert!(matches!(silence, Err(ChannelError::TimedOut(_))));
+        assert!(matches!(silence, Err(Failure::NoAnswer(_))));
         let cancelled = one.receive::<Answer>(LIMIT, &AtomicBool::new(true));
-        assert!(matches!(cancelled, Err(ChannelError::Cancelled)));
+        assert!(matches!(cancelled, Err(Failure::Cancelled)));
     }
 
     #[test]
@@ -263,7 +254,7 @@ mod tests {
             let (mut one, mut other) = pair();
             other.write_all(bytes).unwrap();
             let answer = one.receive::<Answer>(LIMIT, &GO_ON);
-            assert!(matches!(answer, Err(ChannelError::Malformed(_))), "{answer:?}");
+            assert!(matches!(answer, Err(Failure::Protocol(_))), "{answer:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use failure::Failure;
 use serde_bytes::ByteBuf;
 
-use crate::control::channel::{Channel, ChannelError};
+use crate::control::channel::Channel;
 use crate::control::message::{Answer, Refusal, Report, Request};
 use crate::control::token::Token;
 use crate::control::{PROTOCOL, TOOL_VERSION};
@@ -70,7 +70,7 @@ impl Session {
         let answer = channel
             .send(&hello, PATIENCE, &settings.cancel)
             .and_then(|()| channel.receive(PATIENCE, &settings.cancel))
-            .map_err(|error| at_greeting(peer, error))?;
+            .map_err(|failure| at_greeting(peer, failure))?;
         let round_trip = begin.elapsed();
         match answer {
             Answer::Welcome { protocol, tool_version, token, no_kernel_stamps, buffer_bytes }
@@ -137,9 +137,9 @@ impl Session {
     }
 
     fn ask(&mut self, request: &Request, limit: Duration) -> Result<Answer, Failure> {
-        let answer =
-            self.channel.send(request, PATIENCE, &self.cancel).and_then(|()| self.channel.receive(limit, &self.cancel));
-        answer.map_err(|error| lost(self.peer, error))
+        let peer = self.peer;
+        self.channel.send(request, PATIENCE, &self.cancel).map_err(|failure| lost(peer, failure, PATIENCE))?;
+        self.channel.receive(limit, &self.cancel).map_err(|failure| lost(peer, failure, limit))
     }
 
     fn unexpected(&self, answer: Answer) -> Failure {
@@ -189,41 +189,41 @@ fn not_reached(address: SocketAddr, error: io::Error) -> Failure {
 }
 
 /// What went wrong before the welcome.
-fn at_greeting(peer: SocketAddr, error: ChannelError) -> Failure {
-    match error {
-        ChannelError::Malformed(_) => {
+fn at_greeting(peer: SocketAddr, failure: Failure) -> Failure {
+    match failure {
+        Failure::Protocol(_) => {
             Failure::Protocol(format!("what listens at {peer} is no `virtgauge bandwidth listen`; check the port"))
         }
-        ChannelError::Closed => Failure::Protocol(format!(
+        Failure::PeerLost(_) => Failure::Protocol(format!(
             "what listens at {peer} closed the connection instead of greeting; check that it is \
              `virtgauge bandwidth listen`, and start it anew"
         )),
-        ChannelError::TimedOut(limit) => Failure::PeerLost(format!(
+        Failure::NoAnswer(_) => Failure::PeerLost(format!(
             "{peer} took the connection and did not greet within {} s; check that it is `virtgauge bandwidth listen`",
-            limit.as_secs()
+            PATIENCE.as_secs()
         )),
-        error => lost(peer, error),
+        failure => lost(peer, failure, PATIENCE),
     }
 }
 
-/// What went wrong in an open session.
-fn lost(peer: SocketAddr, error: ChannelError) -> Failure {
-    match error {
-        ChannelError::Closed => Failure::PeerLost(format!(
+/// What went wrong in an open session, where the listener had so long to answer.
+fn lost(peer: SocketAddr, failure: Failure, limit: Duration) -> Failure {
+    match failure {
+        Failure::PeerLost(_) => Failure::PeerLost(format!(
             "the listener at {peer} vanished; see there why it ended, start it anew, and repeat the estimate"
         )),
-        ChannelError::TimedOut(limit) => Failure::PeerLost(format!(
+        Failure::NoAnswer(_) => Failure::PeerLost(format!(
             "the listener at {peer} fell silent for {:.0} s; check that its machine runs and is still connected",
             limit.as_secs_f64()
         )),
-        ChannelError::Malformed(what) => {
+        Failure::Protocol(what) => {
             Failure::Protocol(format!("the listener at {peer} said what is no message ({what}); restart it"))
         }
-        ChannelError::Io(error) if error.kind() == io::ErrorKind::TimedOut => Failure::PeerLost(format!(
+        Failure::Os { error, .. } if error.kind() == io::ErrorKind::TimedOut => Failure::PeerLost(format!(
             "the listener at {peer} no longer answers; check that its machine is still connected"
         )),
-        ChannelError::Io(error) => Failure::os(format!("conversing with the listener at {peer}"), error),
-        ChannelError::Cancelled => Failure::Cancelled,
+        Failure::Os { error, .. } => Failure::os(format!("conversing with the listener at {peer}"), error),
+        other => other,
     }
 }
 

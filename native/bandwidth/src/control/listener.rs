@@ -12,7 +12,7 @@ use failure::Failure;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::control::channel::{self, Channel, ChannelError};
+use crate::control::channel::{self, Channel};
 use crate::control::message::{Answer, Ignored, Refusal};
 use crate::control::session;
 use crate::control::token::Token;
@@ -216,17 +216,17 @@ impl Desk<'_> {
     /// Hears the greeting and answers it; the reason when there is no session.
     fn greet(&self, stream: TcpStream, peer: SocketAddr) -> Result<(Channel, Receiver), String> {
         let own = stream.local_addr().map(|own| own.ip());
-        let heard = Channel::over(stream).map_err(ChannelError::from).and_then(|mut channel| {
+        let heard = Channel::over(stream).map_err(channel::failed).and_then(|mut channel| {
             let said: Greeting = channel.receive(PATIENCE, self.stop)?;
             Ok((channel, said))
         });
         self.waiting().retain(|one| one.0 != peer);
         self.greeted.notify_one();
         let own = own.map_err(|error| error.to_string())?;
-        let (mut channel, said) = heard.map_err(|error| match error {
+        let (mut channel, said) = heard.map_err(|failure| match failure {
             // By it, or to make room.
-            ChannelError::Closed => "the connection was closed before it had greeted".into(),
-            other => other.to_string(),
+            Failure::PeerLost(_) => "the connection was closed before it had greeted".into(),
+            other => channel::reason(other),
         })?;
         let refuse = |channel: &mut Channel, reason: Refusal, message: String| {
             let refused = Answer::Refused {
@@ -240,7 +240,7 @@ impl Desk<'_> {
             message
         };
         if said.kind != "hello" {
-            return Err(ChannelError::Malformed(format!("{:?} instead of a greeting", said.kind)).to_string());
+            return Err(channel::reason(Failure::Protocol(format!("{:?} instead of a greeting", said.kind))));
         }
         if said.protocol != PROTOCOL {
             let message = format!(
@@ -276,10 +276,10 @@ impl Desk<'_> {
             no_kernel_stamps: no_kernel_stamps.clone(),
             buffer_bytes: receiver.buffer_bytes(),
         };
-        if let Err(error) = channel.send(&welcome, PATIENCE, self.stop) {
+        if let Err(failure) = channel.send(&welcome, PATIENCE, self.stop) {
             drop(receiver);
             self.free();
-            return Err(error.to_string());
+            return Err(channel::reason(failure));
         }
         (self.tell)(&Event::Opened { peer, tool_version: said.tool_version, no_kernel_stamps });
         Ok((channel, receiver))

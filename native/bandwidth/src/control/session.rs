@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use failure::Failure;
 
-use crate::control::channel::{self, Channel, ChannelError};
+use crate::control::channel::{self, Channel};
 use crate::control::listener::{Closed, PATIENCE};
 use crate::control::message::{Answer, Request};
 use crate::udp::receiving::Receiver;
@@ -28,21 +28,15 @@ const LONGEST_QUIET: Duration = Duration::from_secs(10);
 
 /// Why a session ended.
 enum End {
-    Channel(ChannelError),
+    Channel(Failure),
     Machine(Failure),
     Sender(String),
     Bye,
 }
 
-impl From<ChannelError> for End {
-    fn from(error: ChannelError) -> Self {
-        Self::Channel(error)
-    }
-}
-
 impl From<Failure> for End {
     fn from(failure: Failure) -> Self {
-        Self::Machine(failure)
+        Self::Channel(failure)
     }
 }
 
@@ -61,9 +55,9 @@ pub(super) fn run(channel: &mut Channel, receiver: &mut Receiver, peer: SocketAd
     closed.ignored = receiver.ignored();
     closed.reason = match end {
         End::Bye => "the sender has finished".into(),
-        End::Channel(ChannelError::Closed) => "the sender vanished".into(),
-        End::Channel(ChannelError::Cancelled) => "the listener was told to end".into(),
-        End::Channel(error) => error.to_string(),
+        End::Channel(Failure::PeerLost(_)) => "the sender vanished".into(),
+        End::Channel(Failure::Cancelled) => "the listener was told to end".into(),
+        End::Channel(failure) => channel::reason(failure),
         End::Machine(failure) => told(channel, failure.to_string(), stop),
         End::Sender(message) => told(channel, message, stop),
     };
@@ -88,7 +82,7 @@ fn serve(
     let mut before = None;
     loop {
         if stop.load(Ordering::Relaxed) {
-            return Err(ChannelError::Cancelled.into());
+            return Err(Failure::Cancelled.into());
         }
         let resting = receiver.expects() && receiver.may_rest();
         let wait = match (resting, &draining) {
@@ -99,8 +93,8 @@ fn serve(
         // Descriptors below zero are not waited for.
         let probes = if resting { -1 } else { receiver.as_raw_fd() };
         let mut wanted = [(probes, libc::POLLIN), (channel.stream().as_raw_fd(), libc::POLLIN)];
-        let [probes, words] = channel::ready(&mut wanted, wait).map_err(ChannelError::from)?;
-        if (probes || resting) && receiver.drain()? > 0 {
+        let [probes, words] = channel::ready(&mut wanted, wait).map_err(channel::failed)?;
+        if (probes || resting) && receiver.drain().map_err(End::Machine)? > 0 {
             if let Some(draining) = &mut draining {
                 draining.since = Instant::now();
             }
@@ -117,7 +111,7 @@ fn serve(
                     }
                     before = Some(stream);
                     let expected = Expected { stream, packets, payload_bytes, count_only };
-                    receiver.expect(&expected, in_bursts)?;
+                    receiver.expect(&expected, in_bursts).map_err(End::Machine)?;
                     channel.send(&Answer::Armed { stream }, PATIENCE, stop)?;
                 }
                 Request::Sent { packets, quiet_ms } if draining.is_none() && receiver.expects() => {
@@ -131,14 +125,14 @@ fn serve(
         if let Some(Draining { packets, quiet, since }) = draining {
             if receiver.received() >= packets || since.elapsed() >= quiet {
                 draining = None;
-                let report = receiver.report()?;
+                let report = receiver.report().map_err(End::Machine)?;
                 closed.streams += 1;
                 closed.packets += u64::from(report.received);
                 closed.overflowed += u64::from(report.overflowed);
                 channel.send(&Answer::Report(report), PATIENCE, stop)?;
             }
         } else if heard.elapsed() > SILENCE {
-            return Err(ChannelError::TimedOut(SILENCE).into());
+            return Err(channel::silent(SILENCE).into());
         }
     }
 }
