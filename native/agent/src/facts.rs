@@ -1,17 +1,38 @@
-//! What this guest is: kernel, processor, clocks, limits.  A fact that cannot be had is nil.
+//! Which agent this is, and what this guest is: kernel, processor, clocks, limits.  A fact that cannot be had is nil.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::fs;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use hptime::OsClock;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::clocks::Timebase;
-use crate::identity::Identity;
 use crate::idle::Idle;
 use crate::probes::sleep_lateness;
+
+/// Version, hash and role of this agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Version of the agent.
+    pub version: &'static str,
+    /// SHA-256 of its own executable, in hex; `None` where the file cannot be read.
+    pub sha256: Option<String>,
+    /// It was booted as the first process of a machine, and powers it off at the end.
+    pub init: bool,
+}
+
+impl Identity {
+    /// Hashes the running executable.
+    #[must_use]
+    pub fn of_this_process(init: bool) -> Self {
+        Self { version: env!("CARGO_PKG_VERSION"), sha256: sha256_of_file("/proc/self/exe").ok(), init }
+    }
+}
 
 /// The facts, as `docs/protocol.md` lists them.
 #[derive(Debug, Serialize)]
@@ -230,6 +251,22 @@ fn time_ns(mut call: impl FnMut()) -> u64 {
     OsClock::Monotonic.now_ns().saturating_sub(start_ns)
 }
 
+fn sha256_of_file(path: &str) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut digest = Sha256::new();
+    let mut block = vec![0; 65_536];
+    loop {
+        match file.read(&mut block)? {
+            0 => break,
+            count => digest.update(&block[..count]),
+        }
+    }
+    Ok(digest.finalize().iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes any text");
+        text
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,5 +294,11 @@ mod tests {
         assert!(controls_xen(None, Some("control_d")));
         assert!(!controls_xen(Some("000000000000070f"), Some("")));
         assert!(!controls_xen(Some("no bitmap"), None));
+    }
+
+    #[test]
+    fn hash_of_an_empty_file_is_that_of_no_bytes() {
+        let known = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(sha256_of_file("/dev/null").unwrap(), known);
     }
 }

@@ -8,7 +8,6 @@ pub mod dial;
 pub mod distribution;
 pub mod facts;
 pub mod failure;
-pub mod identity;
 pub mod idle;
 pub mod init;
 pub mod kernel_files;
@@ -20,10 +19,8 @@ pub mod parameters;
 pub mod precise;
 pub mod probes;
 pub mod program;
-pub mod registry;
 pub mod relay;
 pub mod roots;
-pub mod usage;
 pub mod work;
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! The command line of the agent.
 
-mod early;
-
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -16,7 +14,7 @@ use virtgauge_agent::channel::serial;
 use virtgauge_agent::channel::session::{self, Broken, Ending};
 use virtgauge_agent::channel::stream::{Input, Output};
 use virtgauge_agent::dial::{self, Dial, NoCall};
-use virtgauge_agent::identity::Identity;
+use virtgauge_agent::facts::Identity;
 use virtgauge_agent::init::{self, Port, Way};
 use virtgauge_agent::relay;
 
@@ -54,6 +52,30 @@ enum Mode {
     Relay(PathBuf, String),
     Version,
     Help,
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = mount_devices;
+
+/// Mounts `/dev` before Rust's own start-up: glibc calls the functions of `.init_array` with the arguments of `main`.
+///
+/// A machine without a console starts its first process with the standard streams closed.  The standard library then
+/// opens `/dev/null` in their place, and aborts where there is none, as in a bare initramfs: the kernel panics.  Nothing but
+/// the C library may be used here.
+extern "C" fn mount_devices(count: c_int, arguments: *const *const c_char, _environment: *const *const c_char) {
+    const DEVICES: &CStr = c"/dev";
+    const KIND: &CStr = c"devtmpfs";
+    // SAFETY: the arguments are those of main, so the first is a terminated string when there is one; all other pointers
+    // are terminated constants.
+    unsafe {
+        let closed = libc::fcntl(libc::STDIN_FILENO, libc::F_GETFD) == -1;
+        if libc::getpid() != 1 || !closed || count < 1 || !CStr::from_ptr(*arguments).to_bytes().ends_with(b"init") {
+            return;
+        }
+        libc::mkdir(DEVICES.as_ptr(), 0o755);
+        libc::mount(KIND.as_ptr(), DEVICES.as_ptr(), KIND.as_ptr(), 0, std::ptr::null());
+    }
 }
 
 fn main() -> ExitCode {

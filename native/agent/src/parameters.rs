@@ -1,5 +1,5 @@
-//! Parameters of probes and loads: each declares its own as a structure, and serde refuses what does not fit by the field's
-//! name, the value, and what is accepted.
+//! Probes and loads by their names, and their parameters: each declares its own as a structure, and serde refuses what does not
+//! fit by the field's name, the value, and what is accepted.
 //!
 //! They are decoded from the request's payload once it is known for whom, so that nothing is stored that nobody takes.
 
@@ -14,7 +14,27 @@ use serde_json::Number;
 
 use crate::channel::bounded::{Bounded, excerpt};
 use crate::channel::message::DEEPEST;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+
+/// A kind of probe or load, and what begins one.
+#[derive(Debug)]
+pub struct Entry<Begin> {
+    /// Its name in requests.
+    pub name: &'static str,
+    /// Begins one.
+    pub begin: Begin,
+}
+
+/// The entry of a name.
+///
+/// # Errors
+/// `not-found`, with the names that there are.
+pub fn find<Begin>(what: &str, entries: &'static [Entry<Begin>], name: &str) -> Result<&'static Entry<Begin>, Failure> {
+    entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+        Failure::new(Code::NotFound, format!("no {what} {:?}; there are: {}", excerpt(name), names.join(", ")))
+    })
+}
 
 /// The parameters of one probe or load, as they came.
 #[derive(Clone, Debug)]

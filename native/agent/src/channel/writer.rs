@@ -9,8 +9,8 @@ use serde_bytes::Bytes;
 use super::frame;
 use super::message::PROTOCOL;
 use crate::clocks::Clocks;
+use crate::facts::Identity;
 use crate::failure::{Code, Failure};
-use crate::identity::Identity;
 
 /// Sends messages; shared by all threads of the session.
 pub struct Writer {

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use super::connection::{Heard, SecureInput, SecureOutput, split};
 use super::{Credentials, Dial, NoCall};
 use crate::channel::session::{self, Broken, Ending};
-use crate::identity::Identity;
+use crate::facts::Identity;
 
 /// What every controller is certified as: it is known by its authority, made for one run, and not by its address.
 const CONTROLLER: &str = "controller.virtgauge";

@@ -11,7 +11,7 @@ use hptime::OsClock;
 use serde::{Deserialize, Serialize};
 
 use super::Load;
-use super::worker::Worker;
+use super::threads::Worker;
 use crate::failure::Failure;
 use crate::parameters::{Int, Parsed};
 

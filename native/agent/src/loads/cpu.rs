@@ -8,7 +8,7 @@ use hptime::OsClock;
 use serde::{Deserialize, Serialize};
 
 use super::Load;
-use super::gate::Gate;
+use super::threads::Gate;
 use crate::failure::Failure;
 use crate::parameters::Int;
 

@@ -6,7 +6,7 @@ use bandwidth::cross_traffic::{CrossTraffic, Kind, Settings, Work as Sent};
 use serde::{Deserialize, Serialize};
 
 use super::Load;
-use super::worker::Worker;
+use super::threads::Worker;
 use crate::failure::Failure;
 use crate::parameters::{Bps, Cpu, Fifo, Int, Parsed, Seed, placement};
 

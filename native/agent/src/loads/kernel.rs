@@ -8,7 +8,7 @@ use hptime::OsClock;
 use serde::Serialize;
 
 use super::Load;
-use super::gate::Gate;
+use super::threads::Gate;
 use crate::distribution::Distribution;
 use crate::failure::Failure;
 use crate::work::{Asked, Made, needed};

@@ -5,7 +5,7 @@ use packets::emulator::{Emulator, Passed, Settings, Work as Emulated};
 use serde::{Deserialize, Serialize};
 
 use super::Load;
-use super::worker::Worker;
+use super::threads::Worker;
 use crate::distribution::Summary;
 use crate::failure::Failure;
 use crate::parameters::{Bps, Cpu, Fifo, Int, Real, Seed, Text, placement};

@@ -4,11 +4,10 @@ pub mod bandwidth_listener;
 pub mod cpu;
 pub mod cross_traffic;
 pub mod file;
-pub(crate) mod gate;
 pub mod kernel;
 pub mod link_emulator;
 pub mod program;
-mod worker;
+pub(crate) mod threads;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,8 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::{Code, Failure};
 use crate::machine::{Achieved, Counters};
-use crate::parameters::Parameters;
-use crate::registry::{Entry, find};
+use crate::parameters::{Entry, Parameters, find};
 
 /// Most loads at a time.
 const MOST: usize = 64;

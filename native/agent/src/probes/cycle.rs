@@ -26,9 +26,9 @@ use crate::clocks::Timebase;
 use crate::distribution::{Distribution, Summary};
 use crate::failure::{Code, Failure};
 use crate::kernel_trace::{Trace, Window};
-use crate::loads::gate::Gate;
+use crate::loads::threads::Gate;
+use crate::machine::UsageStart;
 use crate::parameters::Int;
-use crate::usage::UsageStart;
 
 /// How often the thread that measures nothing looks after the controller's wishes.
 const LOOK: Duration = Duration::from_millis(50);

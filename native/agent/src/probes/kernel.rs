@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::{Measured, Probe, Trial};
 use crate::distribution::{Distribution, Summary};
 use crate::failure::{Code, Failure};
-use crate::loads::gate::Gate;
-use crate::usage::UsageStart;
+use crate::loads::threads::Gate;
+use crate::machine::UsageStart;
 use crate::work::{Asked, Made, needed};
 
 /// How often the controller's wishes are looked after meanwhile; the thread that does it sleeps in between.

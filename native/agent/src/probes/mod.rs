@@ -23,10 +23,9 @@ use crate::clocks::{Clocks, Timebase};
 use crate::distribution::Distribution;
 use crate::failure::Failure;
 use crate::loads::{self, Running, Stopped};
-use crate::parameters::{Int, Parameters};
+use crate::machine::{Usage, UsageStart};
+use crate::parameters::{Entry, Int, Parameters, find};
 use crate::precise;
-use crate::registry::{Entry, find};
-use crate::usage::{Usage, UsageStart};
 
 use reservoir::Reservoir;
 

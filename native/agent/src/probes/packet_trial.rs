@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::{Measured, Probe, Trial};
 use crate::distribution::Summary;
 use crate::failure::Failure;
+use crate::machine::UsageStart;
 use crate::parameters::{Auto, Cpu, Int, List, Parsed, Real, Seed, Text};
 use crate::precise;
-use crate::usage::UsageStart;
 
 /// Most frames of a trial: what a flow's account of sequence numbers takes 128 MiB for.
 const MOST_FRAMES: u64 = 1 << 30;

@@ -4,7 +4,6 @@
 //! is asked of either service is the same.
 
 pub mod client;
-mod content;
 mod nfs;
 mod own;
 pub mod server;
