@@ -13,8 +13,9 @@ use virtgauge_agent::channel::message::PROTOCOL;
 use virtgauge_agent::channel::serial;
 use virtgauge_agent::channel::session::{self, Broken, Ending};
 use virtgauge_agent::channel::stream::{Input, Output};
-use virtgauge_agent::dial::{self, Dial, NoCall};
+use virtgauge_agent::dial::{self, Dial};
 use virtgauge_agent::facts::Identity;
+use virtgauge_agent::failure::{Code, Failure};
 use virtgauge_agent::init::{self, Port, Way};
 use virtgauge_agent::relay;
 
@@ -88,8 +89,8 @@ fn main() -> ExitCode {
         Ok(Mode::Dial(dial)) => supervised(&dial),
         Ok(Mode::Attempt(dial, again)) => match dial::call(&dial) {
             Ok(ending) => ended(ending),
-            Err(why @ NoCall::Identity(_)) => unusable(&why),
-            Err(why @ NoCall::Controller(_)) => dial::no_conversation(&why, again),
+            Err(why) if why.code == Code::BadRequest => unusable(&why),
+            Err(why) => dial::no_conversation(&why, again),
         },
         Ok(Mode::Channel(path)) => opened(Port::at(&path)),
         Ok(Mode::Init) => init::run(|way| match way {
@@ -167,7 +168,7 @@ fn supervised(dial: &Dial) -> ExitCode {
     }
 }
 
-fn unusable(why: &NoCall) -> ExitCode {
+fn unusable(why: &Failure) -> ExitCode {
     eprintln!("virtgauge-agent: {why}");
     ExitCode::from(WRONG_USAGE)
 }

@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 4096;
 /// `port` is as the kernel's command line names a channel (`virtio:NAME`); the host has to be there within a minute.
 pub fn run(terminal: &Path, port: &str) -> io::Result<()> {
     let terminal = Port::at(terminal)?;
-    let port = Port::open(port).map_err(|error| io::Error::other(error.to_string()))?;
+    let port = Port::open(port).map_err(io::Error::other)?;
     let (ended, ending) = mpsc::channel();
     for (name, from, to) in [("outwards", terminal.input, port.output), ("inwards", port.input, terminal.output)] {
         let ended = ended.clone();

@@ -9,9 +9,10 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
 use super::connection::{Heard, SecureInput, SecureOutput, split};
-use super::{Credentials, Dial, NoCall};
+use super::{Credentials, Dial};
 use crate::channel::session::{self, Broken, Ending};
 use crate::facts::Identity;
+use crate::failure::{Code, Failure};
 
 /// What every controller is certified as: it is known by its authority, made for one run, and not by its address.
 const CONTROLLER: &str = "controller.virtgauge";
@@ -30,7 +31,11 @@ const KEEPALIVE: [(libc::c_int, libc::c_int, libc::c_int); 5] = [
 ];
 
 /// Calls once, and converses until either side has enough of it.
-pub fn call(dial: &Dial) -> Result<Result<Ending, Broken>, NoCall> {
+///
+/// # Errors
+/// `bad-request`: the identity is unusable, and calling again would not help; `peer-lost`: the controller cannot be
+/// reached, is somebody else, or refuses us, and may be there later.
+pub fn call(dial: &Dial) -> Result<Result<Ending, Broken>, Failure> {
     let credentials = Credentials::read(&dial.identity)?;
     let (input, output, heard) = connect(dial, &credentials)?;
     let ending = session::serve(input, output, &Identity::of_this_process(false));
@@ -42,15 +47,14 @@ pub fn call(dial: &Dial) -> Result<Result<Ending, Broken>, NoCall> {
         Err(broken) => broken.to_string(),
         Ok(_) => "it closed the connection".into(),
     };
-    Err(NoCall::Controller(format!(
-        "{} does not converse: {why}; it has a guest already, or this identity is of another run",
-        dial.controller
-    )))
+    let reasons = "it has a guest already, or this identity is of another run";
+    Err(Failure::new(Code::PeerLost, format!("{} does not converse: {why}; {reasons}", dial.controller)))
 }
 
-fn connect(dial: &Dial, credentials: &Credentials) -> Result<(SecureInput, SecureOutput, Heard), NoCall> {
-    let failed =
-        |what: &str, error: &dyn std::fmt::Display| NoCall::Controller(format!("{what} {}: {error}", dial.controller));
+fn connect(dial: &Dial, credentials: &Credentials) -> Result<(SecureInput, SecureOutput, Heard), Failure> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        Failure::new(Code::PeerLost, format!("{what} {}: {error}", dial.controller))
+    };
     let mut socket = TcpStream::connect_timeout(&dial.controller, CONNECT)
         .map_err(|error| failed("the controller does not answer at", &error))?;
     let configured = socket

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::NoCall;
+use crate::failure::Failure;
 
 const HEAD: &str = "virtgauge identity 1";
 const EXPIRES: &str = "expires ";
@@ -31,8 +31,8 @@ pub struct Credentials {
 
 impl Credentials {
     /// Reads the file, which nobody else may be able to read.
-    pub fn read(path: &Path) -> Result<Self, NoCall> {
-        let wrong = |why: String| NoCall::Identity(format!("the identity {}: {why}", path.display()));
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let wrong = |why: String| Failure::bad_request(format!("the identity {}: {why}", path.display()));
         let mut file = File::open(path).map_err(|error| wrong(error.to_string()))?;
         let mode = file.metadata().map_err(|error| wrong(error.to_string()))?.mode() & 0o777;
         if mode & 0o077 != 0 {
@@ -40,26 +40,28 @@ impl Credentials {
         }
         let mut text = String::new();
         (&mut file).take(LARGEST).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
-        Self::parse(&text).map_err(wrong)
+        Self::parse(&text).map_err(|failure| wrong(failure.message))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Failure> {
         let mut lines = text.lines();
         if lines.next() != Some(HEAD) {
-            return Err(format!(
-                "it does not begin with the line {HEAD:?}: made by another version, or something else"
-            ));
+            let why = format!("it does not begin with the line {HEAD:?}: made by another version, or something else");
+            return Err(Failure::bad_request(why));
         }
         let expires = lines.next().and_then(|line| line.strip_prefix(EXPIRES));
-        let expires_s =
-            expires.and_then(|number| number.parse().ok()).ok_or("its second line does not say when it expires")?;
+        let expires_s = expires
+            .and_then(|number| number.parse().ok())
+            .ok_or_else(|| Failure::bad_request("its second line does not say when it expires"))?;
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-        let certificates = certificates.map_err(|error| format!("a certificate in it cannot be read: {error}"))?;
+        let certificates = certificates
+            .map_err(|error| Failure::bad_request(format!("a certificate in it cannot be read: {error}")))?;
         let [own, authority] = <[CertificateDer<'static>; 2]>::try_from(certificates).map_err(|found| {
-            format!("it holds {} certificates; due are the agent's and the authority's", found.len())
+            let found = found.len();
+            Failure::bad_request(format!("it holds {found} certificates; due are the agent's and the authority's"))
         })?;
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
-            .map_err(|error| format!("its private key cannot be read: {error}"))?;
+            .map_err(|error| Failure::bad_request(format!("its private key cannot be read: {error}")))?;
         Ok(Self { own, key, authority, expires_s })
     }
 
@@ -71,8 +73,8 @@ impl Credentials {
     }
 
     /// TLS 1.3 and nothing older, both sides certified by the run's own authority; nothing is resumed or sent early.
-    pub(super) fn configuration(&self) -> Result<ClientConfig, NoCall> {
-        let wrong = |error: rustls::Error| NoCall::Identity(format!("the identity cannot be used: {error}"));
+    pub(super) fn configuration(&self) -> Result<ClientConfig, Failure> {
+        let wrong = |error: rustls::Error| Failure::bad_request(format!("the identity cannot be used: {error}"));
         let mut authorities = RootCertStore::empty();
         authorities.add(self.authority.clone()).map_err(wrong)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -102,8 +104,8 @@ mod tests {
             ("virtgauge identity 1\nexpires soon\n", "when it expires"),
             ("virtgauge identity 1\nexpires 1\n", "holds 0 certificates"),
         ] {
-            let error = Credentials::parse(text).unwrap_err();
-            assert!(error.contains(reason), "{error}");
+            let message = Credentials::parse(text).unwrap_err().message;
+            assert!(message.contains(reason), "{message}");
         }
     }
 

@@ -8,7 +8,6 @@ mod caller;
 mod connection;
 mod credentials;
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -20,6 +19,7 @@ use std::time::{Duration, Instant};
 pub use caller::call;
 pub use credentials::Credentials;
 
+use crate::failure::Failure;
 use crate::program;
 
 /// How long to go on calling a controller that has answered before, where nothing else is said.
@@ -42,25 +42,8 @@ pub struct Dial {
     pub patience: Duration,
 }
 
-/// Why there was no conversation.
-#[derive(Debug)]
-pub enum NoCall {
-    /// The identity is unusable: calling again would not help.
-    Identity(String),
-    /// The controller cannot be reached, is somebody else, or refuses us: it may be there later.
-    Controller(String),
-}
-
-impl fmt::Display for NoCall {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Identity(message) | Self::Controller(message) => formatter.write_str(message),
-        }
-    }
-}
-
 /// Calls until there is no reason to any more; returns why, or what is wrong with the identity.
-pub fn supervise(dial: &Dial) -> Result<String, NoCall> {
+pub fn supervise(dial: &Dial) -> Result<String, Failure> {
     let mut pause = SHORTEST_PAUSE;
     let mut failed_before = false;
     let mut heard: Option<Instant> = None;
@@ -69,8 +52,8 @@ pub fn supervise(dial: &Dial) -> Result<String, NoCall> {
         if Credentials::read(&dial.identity)?.expired() {
             return Ok("the identity has expired".into());
         }
-        let status = attempt(dial, failed_before)
-            .map_err(|error| NoCall::Identity(format!("cannot start a process for the call: {error}")))?;
+        let status =
+            attempt(dial, failed_before).map_err(|error| Failure::os("cannot start a process for the call", &error))?;
         // A conversation that ended well, by a fault of the controller, or with the way to it; all else backs off.
         if matches!(status.code(), Some(0 | 3 | 4)) {
             heard = Some(Instant::now());
@@ -105,7 +88,7 @@ fn attempt(dial: &Dial, failed_before: bool) -> io::Result<ExitStatus> {
 
 /// The exit code of a call that never became a conversation; its reason is told unless it is one of several in a row.
 #[must_use]
-pub fn no_conversation(why: &NoCall, again: bool) -> ExitCode {
+pub fn no_conversation(why: &Failure, again: bool) -> ExitCode {
     if !again {
         eprintln!("virtgauge-agent: {why}; calling again until it answers");
     }

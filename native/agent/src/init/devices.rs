@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use netlink_sys::{Socket, SocketAddr};
 use nix::unistd::{ForkResult, fork};
 
+use super::machine;
 use super::modules::Modules;
-use super::{BootError, machine};
+use crate::failure::Failure;
 
 const BUSES: &str = "/sys/bus";
 
@@ -42,7 +43,7 @@ pub struct Drivers {
 
 impl Drivers {
     /// Reads the aliases of all modules.
-    pub fn of(modules: Modules) -> Result<Self, BootError> {
+    pub fn of(modules: Modules) -> Result<Self, Failure> {
         let aliases = modules.aliases()?;
         let aliases = aliases.into_iter().filter_map(|(alias, name)| Some((CString::new(alias).ok()?, name))).collect();
         Ok(Self { modules, aliases, seen: HashSet::new() })
@@ -108,7 +109,7 @@ impl Drivers {
 }
 
 /// Loads the drivers of all devices, and leaves a process behind that does so for later ones.
-pub(super) fn drive(modules: Modules) -> Result<(), BootError> {
+pub(super) fn drive(modules: Modules) -> Result<(), Failure> {
     let mut drivers = Drivers::of(modules)?;
     let started = Instant::now();
     let mut quiet_since = Instant::now();
@@ -128,7 +129,7 @@ pub(super) fn drive(modules: Modules) -> Result<(), BootError> {
             std::process::exit(1);
         }
         Ok(ForkResult::Parent { .. }) => Ok(()),
-        Err(errno) => Err(BootError(format!("cannot fork: {errno}"))),
+        Err(errno) => Err(Failure::unsupported(format!("cannot fork: {errno}"))),
     }
 }
 

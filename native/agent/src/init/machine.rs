@@ -1,20 +1,24 @@
-//! File systems, console and power of the machine.
+//! File systems, data disks, console and power of the machine.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MntFlags, MsFlags, mount, umount, umount2};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, sync};
 
-use super::{BootError, disk};
+use super::port::wait_for;
+use super::root::{attach, make_folder, unescaped};
+use crate::failure::Failure;
 
 /// What is mounted, in this order: source and type, folder, options, whether the machine is of no use without it.
 const MOUNTS: [(&str, &str, MsFlags, Option<&str>, bool); 7] = [
@@ -27,10 +31,13 @@ const MOUNTS: [(&str, &str, MsFlags, Option<&str>, bool); 7] = [
     ("cgroup2", "/sys/fs/cgroup", MsFlags::empty(), None, false),
 ];
 
+/// Data disks, as many as a machine can be given.
+const LETTERS: [char; 2] = ['a', 'b'];
+
 /// How long programs have between being asked to end and being killed.
 const GRACE: Duration = Duration::from_millis(100);
 
-pub(super) fn mount_all() -> Result<(), BootError> {
+pub(super) fn mount_all() -> Result<(), Failure> {
     for (kind, folder, flags, options, needed) in MOUNTS {
         // On a read-only root the folders exist already, or the mount says what is missing.
         let _ = fs::create_dir_all(folder);
@@ -38,12 +45,45 @@ pub(super) fn mount_all() -> Result<(), BootError> {
             // The kernel may have mounted it itself.
             Ok(()) | Err(Errno::EBUSY) => {}
             Err(errno) if needed => {
-                return Err(BootError(format!("cannot mount {kind} on {folder}: {errno}")));
+                return Err(Failure::unsupported(format!("cannot mount {kind} on {folder}: {errno}")));
             }
             Err(errno) => say(&format!("{kind} on {folder} is missing: {errno}")),
         }
     }
     Ok(())
+}
+
+/// Mounts the disks on the folders that `virtgauge.disks` names, in their order, and adds these to `mounted`.  A device
+/// before a folder is that disk, where its monitor gives it a serial number of its own.
+pub(super) fn mount_disks(setting: &str, mounted: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    for (number, word) in setting.split(',').enumerate() {
+        let (named, folder) = word.split_once(':').map_or((None, word), |(device, folder)| (Some(device), folder));
+        let folder = unescaped(folder)
+            .map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)))
+            .filter(|folder| folder.is_absolute() && number < LETTERS.len())
+            .ok_or_else(|| {
+                Failure::bad_request(format!("virtgauge.disks is {setting:?}; accepted: one or two absolute paths"))
+            })?;
+        let device = wait_for(&format!("the disk {number}"), || match named {
+            Some(name) => Path::new(name).exists().then(|| name.to_owned()),
+            None => device(number),
+        })?;
+        make_folder(&folder, 0o755)?;
+        attach(&device, &folder, "ext4", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "")?;
+        mounted.push(folder);
+    }
+    Ok(())
+}
+
+/// A disk's device as soon as it is there: virtio's by the serial number `diskN`, because they are found in an order of
+/// their own, and User Mode Linux's by its letter.
+fn device(number: usize) -> Option<String> {
+    let own = format!("/dev/ubd{}", LETTERS[number]);
+    let serial = format!("disk{number}");
+    let is_it =
+        |letter| fs::read_to_string(format!("/sys/block/vd{letter}/serial")).is_ok_and(|told| told.trim() == serial);
+    let by_serial = LETTERS.into_iter().find(|letter| is_it(*letter)).map(|letter| format!("/dev/vd{letter}"));
+    by_serial.or(Some(own)).filter(|path| Path::new(path).exists())
 }
 
 /// Makes the console standard input, output and error, which a machine without one at the start lacks.
@@ -93,7 +133,8 @@ pub(super) fn power_off(data: &[PathBuf], by_restart: bool) {
         reap_all(GRACE);
     }
     for folder in data.iter().rev() {
-        disk::unmount(folder);
+        // One that cannot be unmounted is written back by the sync that follows, and recovers from its journal.
+        let _ = umount(folder);
     }
     sync();
     for (_, folder, ..) in MOUNTS.iter().rev() {
@@ -108,4 +149,17 @@ pub(super) fn power_off(data: &[PathBuf], by_restart: bool) {
     }
     // Without power management the call above fails, and a restart ends a virtual machine that was told not to restart.
     let _ = reboot(RebootMode::RB_AUTOBOOT);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_without_an_absolute_folder_is_refused_with_what_is_accepted() {
+        for setting in ["data", "/dev/vda:data", "/dev/vda:", ""] {
+            let message = mount_disks(setting, &mut Vec::new()).unwrap_err().message;
+            assert!(message.contains("one or two absolute paths"), "{message}");
+        }
+    }
 }

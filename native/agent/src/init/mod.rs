@@ -5,16 +5,13 @@
 //! the channel, the first process reaps whatever dies, and when the child has ended it powers the machine off.  So a
 //! defect in the agent ends the machine in order, where the death of the first process would be a kernel panic.
 
-mod address;
 pub mod devices;
-mod disk;
 mod machine;
 pub mod modules;
 mod port;
 mod root;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,6 +25,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 pub use port::Port;
 
 use crate::dial::{Dial, PATIENCE};
+use crate::failure::Failure;
 
 /// Where an image has the identity with which its agent calls.
 const IDENTITY: &str = "/identity.pem";
@@ -43,16 +41,6 @@ pub enum Way {
     Port(Port),
     /// The agent calls.
     Dial(Dial),
-}
-
-/// What went wrong while the machine came up; printed on its console.
-#[derive(Debug, PartialEq, Eq)]
-pub struct BootError(pub String);
-
-impl fmt::Display for BootError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
 }
 
 /// The settings on the kernel's command line that begin with `virtgauge.`, without that.
@@ -95,11 +83,11 @@ pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
 }
 
 /// Brings the machine up; the folder of each of its data disks is added to `disks` as soon as that is mounted.
-fn boot(disks: &mut Vec<PathBuf>) -> Result<Way, BootError> {
+fn boot(disks: &mut Vec<PathBuf>) -> Result<Way, Failure> {
     machine::mount_all()?;
     machine::attach_console();
-    let command_line =
-        fs::read_to_string(COMMAND_LINE).map_err(|error| BootError(format!("cannot read {COMMAND_LINE}: {error}")))?;
+    let command_line = fs::read_to_string(COMMAND_LINE)
+        .map_err(|error| Failure::os(&format!("cannot read {COMMAND_LINE}"), &error))?;
     let settings = settings(&command_line);
     match settings.get("modules") {
         Some(&"auto") => devices::drive(modules::Modules::in_folder("/modules".as_ref())?)?,
@@ -112,39 +100,39 @@ fn boot(disks: &mut Vec<PathBuf>) -> Result<Way, BootError> {
         root::switch(parts, settings.get("exports").copied())?;
     }
     if let Some(folders) = settings.get("disks") {
-        disk::mount(folders, disks)?;
+        machine::mount_disks(folders, disks)?;
     }
     let channel = settings.get("channel").ok_or_else(|| {
-        BootError(
-            "the kernel's command line has no virtgauge.channel=virtio:NAME, serial:DEVICE or dial:ADDRESS:PORT".into(),
+        Failure::bad_request(
+            "the kernel's command line has no virtgauge.channel=virtio:NAME, serial:DEVICE or dial:ADDRESS:PORT",
         )
     })?;
     if let Some(controller) = channel.strip_prefix("dial:") {
         let call = call(controller, settings.get("patience").copied())?;
-        address::set(&settings)?;
+        port::set_address(&settings)?;
         return Ok(Way::Dial(call));
     }
     Port::open(channel).map(Way::Port)
 }
 
 /// The call of a controller with the image's identity.
-fn call(controller: &str, patience: Option<&str>) -> Result<Dial, BootError> {
+fn call(controller: &str, patience: Option<&str>) -> Result<Dial, Failure> {
     let accepted = "dial:ADDRESS:PORT, an IP address and a port";
     let controller = controller
         .parse()
-        .map_err(|_| BootError(format!("virtgauge.channel is dial:{controller}; accepted: {accepted}")))?;
+        .map_err(|_| Failure::bad_request(format!("virtgauge.channel is dial:{controller}; accepted: {accepted}")))?;
     if !Path::new(IDENTITY).exists() {
-        return Err(BootError(format!("the image has no identity in {IDENTITY} to call {controller} with")));
+        return Err(Failure::bad_request(format!("the image has no identity in {IDENTITY} to call {controller} with")));
     }
     Ok(Dial { controller, identity: IDENTITY.into(), patience: patience_of(patience)? })
 }
 
 /// How long nobody may answer after a guest before the machine powers off.
-fn patience_of(seconds: Option<&str>) -> Result<Duration, BootError> {
+fn patience_of(seconds: Option<&str>) -> Result<Duration, Failure> {
     let Some(seconds) = seconds else { return Ok(PATIENCE) };
-    let number = seconds
-        .parse()
-        .map_err(|_| BootError(format!("virtgauge.patience is {seconds}; accepted: a whole number of seconds")))?;
+    let number = seconds.parse().map_err(|_| {
+        Failure::bad_request(format!("virtgauge.patience is {seconds}; accepted: a whole number of seconds"))
+    })?;
     Ok(Duration::from_secs(number))
 }
 
@@ -174,9 +162,9 @@ mod tests {
 
     #[test]
     fn a_call_needs_an_address_and_an_identity() {
-        let BootError(message) = call("controller:7443", None).unwrap_err();
+        let message = call("controller:7443", None).unwrap_err().message;
         assert!(message.contains("dial:ADDRESS:PORT"), "{message}");
-        let BootError(message) = call("192.0.2.1:7443", None).unwrap_err();
+        let message = call("192.0.2.1:7443", None).unwrap_err().message;
         assert!(message.contains("no identity"), "{message}");
     }
 
@@ -184,7 +172,7 @@ mod tests {
     fn patience_is_a_number_of_seconds() {
         assert_eq!(patience_of(None).unwrap(), PATIENCE);
         assert_eq!(patience_of(Some("3600")).unwrap(), Duration::from_secs(3600));
-        let BootError(message) = patience_of(Some("an hour")).unwrap_err();
+        let message = patience_of(Some("an hour")).unwrap_err().message;
         assert!(message.contains("virtgauge.patience is an hour"), "{message}");
     }
 

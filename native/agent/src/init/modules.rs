@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 
-use super::BootError;
+use crate::failure::Failure;
 
 /// The module files of a folder, by name.
 #[derive(Debug)]
@@ -21,9 +21,9 @@ pub struct Modules {
 
 impl Modules {
     /// Lists the folder.
-    pub fn in_folder(folder: &Path) -> Result<Self, BootError> {
-        let unreadable = |error| BootError(format!("cannot list the modules in {}: {error}", folder.display()));
-        let entries = fs::read_dir(folder).map_err(unreadable)?;
+    pub fn in_folder(folder: &Path) -> Result<Self, Failure> {
+        let entries = fs::read_dir(folder)
+            .map_err(|error| Failure::os(&format!("cannot list the modules in {}", folder.display()), &error))?;
         let files = entries.flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             Some((normalized(name.strip_suffix(".ko")?), entry.path()))
@@ -32,13 +32,12 @@ impl Modules {
     }
 
     /// Loads the named modules in this order, each after what it depends on.
-    pub fn load<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), BootError> {
+    pub fn load<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
         for path in self.in_order(names)? {
-            let failed = |errno: Errno| BootError(format!("cannot load {}: {errno}", path.display()));
-            let file = File::open(path).map_err(|error| BootError(format!("{}: {error}", path.display())))?;
+            let file = File::open(path).map_err(|error| Failure::os(&path.display().to_string(), &error))?;
             match finit_module(&file, &CString::default(), ModuleInitFlags::empty()) {
                 Ok(()) | Err(Errno::EEXIST) => {}
-                Err(errno) => return Err(failed(errno)),
+                Err(errno) => return Err(Failure::unsupported(format!("cannot load {}: {errno}", path.display()))),
             }
         }
         Ok(())
@@ -47,11 +46,10 @@ impl Modules {
     /// The aliases of every module, as glob patterns: which devices it drives; with the module's name.
     ///
     /// A file that is no module has none.
-    pub fn aliases(&self) -> Result<Vec<(String, String)>, BootError> {
+    pub fn aliases(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut aliases = Vec::new();
         for (name, path) in &self.files {
-            let image =
-                fs::read(path).map_err(|error| BootError(format!("cannot read {}: {error}", path.display())))?;
+            let image = read(path)?;
             aliases
                 .extend(entries(&image, b"alias=").unwrap_or_default().into_iter().map(|alias| (alias, name.clone())));
         }
@@ -61,41 +59,41 @@ impl Modules {
     /// The files to load, dependencies first, each once.
     ///
     /// A dependency without a file is taken to be built into the kernel; a named module without one is an error.
-    fn in_order<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Vec<&Path>, BootError> {
+    fn in_order<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Vec<&Path>, Failure> {
         let mut order = Vec::new();
         let mut seen = HashSet::new();
         for name in names {
             let name = normalized(name);
             if !self.files.contains_key(&name) {
                 let present: Vec<&str> = self.files.keys().map(String::as_str).collect();
-                return Err(BootError(format!("there is no module {name}; there are: {}", present.join(", "))));
+                let present = present.join(", ");
+                return Err(Failure::unsupported(format!("there is no module {name}; there are: {present}")));
             }
             self.visit(name, &mut seen, &mut order)?;
         }
         Ok(order)
     }
 
-    fn visit<'a>(
-        &'a self,
-        name: String,
-        seen: &mut HashSet<String>,
-        order: &mut Vec<&'a Path>,
-    ) -> Result<(), BootError> {
+    fn visit<'a>(&'a self, name: String, seen: &mut HashSet<String>, order: &mut Vec<&'a Path>) -> Result<(), Failure> {
         let Some(path) = self.files.get(&name) else {
             return Ok(());
         };
         if !seen.insert(name) {
             return Ok(());
         }
-        let image = fs::read(path).map_err(|error| BootError(format!("cannot read {}: {error}", path.display())))?;
-        let depends =
-            depends(&image).ok_or_else(|| BootError(format!("{} is no kernel module of 64 bits", path.display())))?;
+        let image = read(path)?;
+        let depends = depends(&image)
+            .ok_or_else(|| Failure::unsupported(format!("{} is no kernel module of 64 bits", path.display())))?;
         for dependency in depends {
             self.visit(dependency, seen, order)?;
         }
         order.push(path);
         Ok(())
     }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure::os(&format!("cannot read {}", path.display()), &error))
 }
 
 /// Dashes and underscores are the same in module names.
@@ -190,7 +188,7 @@ mod tests {
         folder
     }
 
-    fn order(modules: &[(&str, &str)], names: &[&str]) -> Result<Vec<String>, BootError> {
+    fn order(modules: &[(&str, &str)], names: &[&str]) -> Result<Vec<String>, Failure> {
         let folder = folder(modules);
         let result = Modules::in_folder(&folder).and_then(|modules| {
             let paths = modules.in_order(names.iter().copied())?;
@@ -217,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_named_module_without_a_file_is_an_error_that_lists_what_there_is() {
-        let BootError(message) = order(&[("a", "")], &["c"]).unwrap_err();
+        let message = order(&[("a", "")], &["c"]).unwrap_err().message;
         assert_eq!(message, "there is no module c; there are: a");
     }
 

@@ -16,7 +16,8 @@ use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot, sethostname};
 
-use super::{BootError, machine};
+use super::machine;
+use crate::failure::Failure;
 use crate::network::{self, Interface};
 
 const NEW_ROOT: &str = "/new-root";
@@ -78,7 +79,7 @@ struct Part {
 }
 
 /// The parts that `virtgauge.root` names: `KIND:PATH:SOURCE`, separated by commas.
-fn parts(setting: &str) -> Result<Vec<Part>, BootError> {
+fn parts(setting: &str) -> Result<Vec<Part>, Failure> {
     let part = |text: &str| {
         let mut fields = text.splitn(3, ':');
         let kind = match fields.next()? {
@@ -95,7 +96,8 @@ fn parts(setting: &str) -> Result<Vec<Part>, BootError> {
     };
     let parse = |text| {
         part(text).ok_or_else(|| {
-            BootError(format!("virtgauge.root has {text:?}; accepted: link, lower, read or write, then :PATH:SOURCE"))
+            let accepted = "link, lower, read or write, then :PATH:SOURCE";
+            Failure::bad_request(format!("virtgauge.root has {text:?}; accepted: {accepted}"))
         })
     };
     setting.split(',').map(parse).collect()
@@ -117,15 +119,15 @@ pub(super) fn unescaped(text: &str) -> Option<Cow<'_, [u8]>> {
 }
 
 impl Exports {
-    fn named(setting: Option<&str>) -> Result<Self, BootError> {
+    fn named(setting: Option<&str>) -> Result<Self, Failure> {
         match setting {
             None | Some("9p") => Ok(Self::Plan9),
             Some("hostfs") => Ok(Self::Hostfs),
-            Some(other) => Err(BootError(format!("virtgauge.exports is {other:?}; accepted: 9p, hostfs"))),
+            Some(other) => Err(Failure::bad_request(format!("virtgauge.exports is {other:?}; accepted: 9p, hostfs"))),
         }
     }
 
-    fn attach(self, source: &str, folder: &Path, access: Access) -> Result<(), BootError> {
+    fn attach(self, source: &str, folder: &Path, access: Access) -> Result<(), Failure> {
         let flags = MsFlags::MS_NODEV | if access == Access::Read { MsFlags::MS_RDONLY } else { MsFlags::empty() };
         match (self, access) {
             (Self::Plan9, Access::Read) => attach(source, folder, "9p", flags, CACHED),
@@ -142,7 +144,7 @@ enum Access {
 }
 
 /// Makes the new root and goes there.
-pub(super) fn switch(setting: &str, exports: Option<&str>) -> Result<(), BootError> {
+pub(super) fn switch(setting: &str, exports: Option<&str>) -> Result<(), Failure> {
     let (parts, exports) = (parts(setting)?, Exports::named(exports)?);
     let root = Path::new(NEW_ROOT);
     make_folder(root, 0o755)?;
@@ -155,23 +157,23 @@ pub(super) fn switch(setting: &str, exports: Option<&str>) -> Result<(), BootErr
         match mount(Some(&old), &root.join(name), None::<&str>, MsFlags::MS_MOVE, None::<&str>) {
             // What the machine does without was not mounted.
             Ok(()) | Err(Errno::EINVAL) => {}
-            Err(errno) => return Err(BootError(format!("cannot move {}: {errno}", old.display()))),
+            Err(errno) => return Err(Failure::unsupported(format!("cannot move {}: {errno}", old.display()))),
         }
     }
     for (number, part) in parts.iter().enumerate() {
         add(root, number, part, exports)?;
     }
-    enter(root).map_err(|errno| BootError(format!("cannot change to the new root: {errno}")))?;
+    enter(root).map_err(|errno| Failure::unsupported(format!("cannot change to the new root: {errno}")))?;
     furnish();
     Ok(())
 }
 
-fn add(root: &Path, number: usize, part: &Part, exports: Exports) -> Result<(), BootError> {
+fn add(root: &Path, number: usize, part: &Part, exports: Exports) -> Result<(), Failure> {
     let folder = root.join(&part.path);
     let source = part.source.as_str();
     if part.kind == Kind::Link {
         return symlink(source, &folder)
-            .map_err(|error| BootError(format!("cannot link {} to {source}: {error}", folder.display())));
+            .map_err(|error| Failure::os(&format!("cannot link {} to {source}", folder.display()), &error));
     }
     make_folder(&folder, 0o755)?;
     match part.kind {
@@ -202,7 +204,7 @@ fn enter(root: &Path) -> nix::Result<()> {
 fn furnish() {
     let missing = |what: &str, why: &dyn std::fmt::Display| machine::say(&format!("{what} is missing: {why}"));
     let shared = Path::new("/dev/shm");
-    if let Err(BootError(why)) = make_folder(shared, 0o1777)
+    if let Err(why) = make_folder(shared, 0o1777)
         .and_then(|()| attach("tmpfs", shared, "tmpfs", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "mode=1777"))
     {
         missing("/dev/shm", &why);
@@ -225,8 +227,8 @@ fn furnish() {
 }
 
 /// A folder and those above it, where they are absent; with this mode if it is new.
-pub(super) fn make_folder(folder: &Path, mode: u32) -> Result<(), BootError> {
-    let failed = |error| BootError(format!("cannot make {}: {error}", folder.display()));
+pub(super) fn make_folder(folder: &Path, mode: u32) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::os(&format!("cannot make {}", folder.display()), &error);
     if folder.is_dir() {
         return Ok(());
     }
@@ -235,9 +237,10 @@ pub(super) fn make_folder(folder: &Path, mode: u32) -> Result<(), BootError> {
 }
 
 /// Mounts what the machine is of no use without.
-pub(super) fn attach(source: &str, folder: &Path, kind: &str, flags: MsFlags, options: &str) -> Result<(), BootError> {
-    mount(Some(source), folder, Some(kind), flags, Some(options))
-        .map_err(|errno| BootError(format!("cannot mount {source} ({kind}) on {}: {errno}", folder.display())))
+pub(super) fn attach(source: &str, folder: &Path, kind: &str, flags: MsFlags, options: &str) -> Result<(), Failure> {
+    mount(Some(source), folder, Some(kind), flags, Some(options)).map_err(|errno| {
+        Failure::unsupported(format!("cannot mount {source} ({kind}) on {}: {errno}", folder.display()))
+    })
 }
 
 #[cfg(test)]
@@ -250,7 +253,7 @@ mod tests {
     fn exports_are_9p_unless_it_is_said() {
         assert_eq!(Exports::named(None), Ok(Exports::Plan9));
         assert_eq!(Exports::named(Some("hostfs")), Ok(Exports::Hostfs));
-        let BootError(message) = Exports::named(Some("nfs")).unwrap_err();
+        let message = Exports::named(Some("nfs")).unwrap_err().message;
         assert!(message.contains("accepted: 9p, hostfs"), "{message}");
     }
 
@@ -262,7 +265,7 @@ mod tests {
             [part(Kind::Link, "bin", "usr/bin"), part(Kind::Lower, "usr", "root0"), part(Kind::Write, "a, b", "root1")];
         assert_eq!(found, expected);
         for wrong in ["", "copy:/usr:root0", "read:usr:root0", "read:/usr", "read:/%zz:root0", "read:/usr:root0,"] {
-            let BootError(message) = parts(wrong).unwrap_err();
+            let message = parts(wrong).unwrap_err().message;
             assert!(message.contains("accepted"), "{message}");
         }
     }
