@@ -2,7 +2,8 @@
 //!
 //! A variant is what callers tell apart; its text, which [`fmt::Display`] gives as it is, tells a person what happened,
 //! where, and what to do.  Programs that answer other programs have the same as a code and a text, in a `failure.rs` of
-//! their own: the agent, which translates this type, and sensorstore.
+//! their own: the agent, which translates this type, and sensorstore.  What only people are told is plain text: the
+//! flush laboratory's refusals, and wrong words of a command line.
 
 #![forbid(unsafe_code)]
 

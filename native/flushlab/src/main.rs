@@ -26,33 +26,18 @@ const NOT_FOUND: u8 = 127;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match run(&words) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { status, message }) => {
-            eprintln!("virtgauge-flushes: {message}");
-            ExitCode::from(status)
-        }
-    }
+    ExitCode::from(run(&words).unwrap_or_else(|message| {
+        eprintln!("virtgauge-flushes: {message}");
+        UNUSABLE as u8
+    }))
 }
 
-/// Why the program does not run, and the exit status that says so: 125 the laboratory, 126 and 127 the program, as
-/// `env` and `timeout` have it.
-struct Failure {
-    status: u8,
-    message: String,
-}
-
-impl From<String> for Failure {
-    fn from(message: String) -> Self {
-        Self { status: UNUSABLE as u8, message }
-    }
-}
-
-/// Returns only where it fails, or was asked for help.
-fn run(words: &[OsString]) -> Result<(), Failure> {
+/// Returns only where it was asked for help, or where the program does not run: the exit status, 126 or 127, as `env` and
+/// `timeout` have it; why there is no laboratory is an error.
+fn run(words: &[OsString]) -> Result<u8, String> {
     let Some(arguments) = Arguments::parse(words)? else {
         print!("{}", arguments::HELP);
-        return Ok(());
+        return Ok(0);
     };
     let file = counters::create(&arguments.counters, arguments.profile)?;
     let by_kernel = arguments.by_kernel || reach_of(&arguments)? == Reach::Kernel;
@@ -70,21 +55,19 @@ fn run(words: &[OsString]) -> Result<(), Failure> {
     }
     drop(file);
     let error = command.exec();
-    let status = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-    Err(Failure { status, message: format!("{}: {error}", arguments.program()) })
+    eprintln!("virtgauge-flushes: {}: {error}", arguments.program());
+    Ok(if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN })
 }
 
 /// By what the program at the end of the command is reached; a command of unknown kind is left to `exec` to refuse.
-fn reach_of(arguments: &Arguments) -> Result<Reach, Failure> {
-    let reach = program::reach(&arguments.command, 0);
-    if reach == Reach::Foreign {
-        return Err(format!(
+fn reach_of(arguments: &Arguments) -> Result<Reach, String> {
+    match program::reach(&arguments.command, 0) {
+        Reach::Foreign => Err(format!(
             "{}: its program is for another kind of processor, or for 32 bits; neither is reached",
             arguments.program()
-        )
-        .into());
+        )),
+        reach => Ok(reach),
     }
-    Ok(reach)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, String> {
