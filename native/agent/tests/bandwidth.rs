@@ -5,18 +5,13 @@ mod controller;
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
-use controller::{Controller, field, integers, map, real, text, unsigned};
+use controller::{Controller, field, free_port, integers, map, real, text, unsigned};
 use rmpv::Value;
 
 const TOKEN: &str = "00112233445566778899aabbccddeeff";
 
 /// A machine that is kept from pacing may refuse some tries.
 const TRIES: u64 = 6;
-
-/// A port of TCP that nobody uses at the moment.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn with_changes(mut fields: Vec<(&'static str, Value)>, changes: &[(&'static str, Value)]) -> Value {
     for (name, value) in changes {

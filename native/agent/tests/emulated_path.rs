@@ -5,10 +5,9 @@ mod controller;
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
 use std::time::Duration;
 
-use controller::{Controller, field, integers, map, real, text, unsigned};
+use controller::{Controller, field, integers, ip, map, real, text, unsigned};
 use rmpv::Value;
 
 const TOKEN: &str = "00112233445566778899aabbccddeeff";
@@ -26,14 +25,7 @@ const TRIES: u64 = 6;
 
 /// An agent in a network namespace of its own.
 fn agent_apart() -> Controller {
-    let started = std::thread::spawn(|| {
-        // SAFETY: no memory is involved.
-        let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-        assert_eq!(answer, 0, "this test makes network namespaces and must run as root");
-        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").ok();
-        Controller::greeted()
-    });
-    started.join().unwrap()
+    Controller::apart(|| drop(std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")))
 }
 
 /// Does something in an agent's namespace.
@@ -47,11 +39,6 @@ fn within(agent: &Controller, what: impl FnOnce() + Send) {
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
-}
-
-fn ip(words: &str) {
-    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Leaves checksums and segments of an interface to nobody (`ethtool -K NAME tso off gso off tx off`).

@@ -3,13 +3,13 @@
 mod controller;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use controller::{Controller, field, map, real, text, unsigned};
+use controller::{Controller, field, free_port, map, real, text, unsigned};
 use rmpv::Value;
 
 /// Generous for what shall be prompt, on a busy machine.
@@ -21,10 +21,6 @@ struct Served {
     load: u64,
     port: u16,
     folder: PathBuf,
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 impl Served {

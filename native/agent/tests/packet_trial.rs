@@ -2,23 +2,16 @@
 
 mod controller;
 
-use controller::{Controller, field, integers, map, real, text, unsigned};
+use controller::{Controller, field, integers, ip, map, real, text, unsigned};
 use rmpv::Value;
 
 /// An agent in a network namespace of its own, with the two ends of a link in it.
 fn agent_on_a_link() -> Controller {
-    std::thread::spawn(|| {
-        // SAFETY: no memory is involved.
-        let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-        assert_eq!(answer, 0, "this test makes a network namespace and must run as root");
-        for command in ["link add name one type veth peer name other", "link set dev one up", "link set dev other up"] {
-            let status = std::process::Command::new("ip").args(command.split(' ')).status();
-            assert!(status.is_ok_and(|status| status.success()), "ip {command}");
-        }
-        Controller::greeted()
+    Controller::apart(|| {
+        ip("link add name one type veth peer name other");
+        ip("link set dev one up");
+        ip("link set dev other up");
     })
-    .join()
-    .unwrap()
 }
 
 fn flow(number: u8, weight: f64) -> Value {

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test program includes it and uses its own part")]
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -70,6 +71,17 @@ pub fn integers(message: &Value, path: &str) -> Vec<i64> {
     bytes.chunks_exact(8).map(|chunk| i64::from_le_bytes(chunk.try_into().unwrap())).collect()
 }
 
+/// Runs `ip` in the calling thread's namespace.
+pub fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A port of TCP that nobody uses at the moment.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 /// Parameters of `timer_cost`.
 pub fn timer_cost(function: &str, samples: u64) -> Value {
     map(&[
@@ -130,6 +142,18 @@ impl Controller {
         let welcome = controller.receive();
         assert_eq!(text(&welcome, "type"), "welcome", "{welcome}");
         controller
+    }
+
+    /// Starts an agent in a network namespace of its own, where something was done before, and greets it.
+    pub fn apart(prepare: fn()) -> Self {
+        let started = thread::spawn(move || {
+            // SAFETY: no memory is involved.
+            let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            assert_eq!(answer, 0, "this test makes network namespaces and must run as root");
+            prepare();
+            Self::greeted()
+        });
+        started.join().unwrap()
     }
 
     pub fn pid(&self) -> u32 {
