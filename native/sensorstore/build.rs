@@ -1,4 +1,4 @@
-//! Makes the names of src/drivers/duckdb/python.rs visible to the library that is loaded at run time.
+//! Makes the names of src/drivers/duckdb/library.rs visible to the library that is loaded at run time.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -3,7 +3,6 @@
 //! It flushes before each acknowledgement, unless `fsync_mode` (since 2.0) tells it never to.
 
 mod library;
-mod python;
 mod session;
 
 use std::path::PathBuf;
