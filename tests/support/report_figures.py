@@ -30,10 +30,10 @@ from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import TrialRecord
 from virtgauge.report import hosts
 from virtgauge.report.answers import identical_arms
+from virtgauge.report.compose import SuiteReport
 from virtgauge.report.left_out import LeftOut
 from virtgauge.report.model import ArmSummary, Report
 from virtgauge.report.replay import Replay
-from virtgauge.report.suite import SuiteReport
 from virtgauge.report.trials import TrialLine
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Finding, values_of

@@ -216,7 +216,8 @@ def test_mixed_timings_are_compared_with_system_timing_too(tmp_path: Path) -> No
     compared = {level for place in places for level in place.cell.split(";") if level.startswith("timing=")}
     assert compared == {"timing=hptime", "timing=hptime+system", "timing=gettimeofday+usleep"}
     factors = {"estimator": "kite2", "timing": "hptime+system", "capacity_mbps": "300", "cross_mbps": "0"}
-    name = result.suite("bandwidth").cell_name(Cell("bandwidth", "estimate", tuple(factors.items())))
+    spec = result.suite("bandwidth").context.spec
+    name = spec.prefix + spec.cell_name(Cell("bandwidth", "estimate", tuple(factors.items())))
     assert name == "Bandwidth: kite2, clock hptime, sleep system, 300 Mbit/s, no cross traffic"
 
 

@@ -1,16 +1,18 @@
-"""From a suite's declaration and a run's results to blocks: headlines, tables, charts, what was not measured."""
+"""A suite's part of a report, from its declaration and a run's results: headlines, tables, charts, what is missing."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from virtgauge.analysis.distribution import ccdf
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord, TrialStatus
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import change_phrase, interval_text, point_text, ratio
@@ -39,6 +41,58 @@ from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, Tab
 _OTHERS = "Everything else that was measured; all of it can be required, compared and exported by these names."
 _CURVE_POINTS = 160
 _MOST_POINTS, _POINTS_A_STRIP = 9000, (15, 150)  # Raw values in all strips of a chart; in each at least and at most
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteReport:
+    """Everything that a report says of a suite."""
+
+    context: Context
+    headlines: tuple[Headline, ...]  # one sentence for each arm of the plan but the A/A arm, the reference first
+    summary: tuple[Block, ...]  # below the headlines
+    sections: tuple[Section, ...]
+    # every conclusion of the suite's paper, and what this run says of it; empty where it has no paper
+    claims: tuple[ClaimCheck, ...]
+    # of the figures that decide, A/A arm to reference: one for each cell where both were measured
+    aa_ratios: tuple[Estimate, ...]
+
+    @property
+    def suite(self) -> str:
+        return self.context.spec.name
+
+    @property
+    def title(self) -> str:
+        return self.context.spec.title
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [*self.summary, *(block for section in self.sections for block in section.blocks)]
+
+    @property
+    def estimates(self) -> Iterable[Estimate]:
+        """The figures that decide, whose confidence a reader must know: of the summary, else the headline measures."""
+        told = [one for one in values_of(self.summary) if isinstance(one, Value)]
+        first = {one.name for one in self.context.spec.measures if one.headline}
+        told = told or [one for one in values_of(self.blocks) if isinstance(one, Value) and one.measure in first]
+        return (one.estimate for one in told)
+
+
+def suite_report(context: Context) -> SuiteReport:
+    """What a run says of a suite."""
+    spec, table = context.spec, context.table
+    table.read(spec.measures)
+    ratios = [
+        table.aa_ratio(spec.measure(one.measure), cell) for one in spec.agreement for cell in context.where(one.where)
+    ]
+    summary = blocks(context, spec.summary)
+    return SuiteReport(
+        context,
+        headlines(context),
+        summary,
+        tuple(sections(context, summary)),
+        spec.claims(context),
+        tuple(one for one in ratios if one is not None and one.point is not None),
+    )
 
 
 def sections(context: Context, summary: Sequence[Block]) -> Iterator[Section]:

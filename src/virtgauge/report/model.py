@@ -27,13 +27,13 @@ from virtgauge.ledger.records import (
     has_finished,
 )
 from virtgauge.ledger.store import Ledger
+from virtgauge.report.compose import SuiteReport, suite_report
 from virtgauge.report.course import course_caveats
 from virtgauge.report.hosts import HostFindings, hosts_of
 from virtgauge.report.left_out import LeftOut, Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.replay import Replay, replay_of
 from virtgauge.report.requirements import Decisions, decisions_of
 from virtgauge.report.settings import settings_section
-from virtgauge.report.suite import SuiteReport, suite_report
 from virtgauge.report.trials import TrialLines
 from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.formatting import confidence
@@ -150,9 +150,10 @@ def build(ledger: Ledger) -> Report:
 
 
 def _cell_name(suites: Sequence[SuiteReport], cell: Cell) -> str:
-    suite = next((suite for suite in suites if suite.suite == cell.suite), None)
+    """What a cell is called in the list of trials: ``Timer cost: rdtsc · idle``."""
+    spec = next((suite.context.spec for suite in suites if suite.suite == cell.suite), None)
     levels = ", ".join(f"{factor} {level}" for factor, level in cell.levels)
-    return suite.cell_name(cell) if suite else f"{cell.suite} {cell.probe}: {levels}"
+    return f"{spec.prefix}{spec.cell_name(cell)}" if spec else f"{cell.suite} {cell.probe}: {levels}"
 
 
 def _arm_summary(

@@ -30,8 +30,8 @@ from virtgauge.folders import private_cache
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import replay, requirements, trials
 from virtgauge.report.answers import answers, identical_arms
+from virtgauge.report.compose import SuiteReport
 from virtgauge.report.model import Report
-from virtgauge.report.suite import SuiteReport
 from virtgauge.results import formatting
 from virtgauge.specs.blocks import Block, Chart, Section, Table, Text
 

@@ -10,7 +10,7 @@ from virtgauge.claims.papers import SOURCES, on_paper
 from virtgauge.claims.verdicts import SEVERITY, CheckedClaim, Evidence, Hearing, Verdict, counted, of_platforms
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.load import PAPER_PREFIX
-from virtgauge.report.suite import SuiteReport
+from virtgauge.report.compose import SuiteReport
 from virtgauge.results.formatting import first_of, joined
 from virtgauge.specs.blocks import Block, Column, Row, Text, table_of
 
