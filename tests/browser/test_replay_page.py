@@ -27,9 +27,9 @@ def test_every_claim_is_shown_with_its_verdict_and_no_name_acts(tmp_path: Path, 
     page = visit.page
     page.click("nav a[href='#papers']")
     claims = sum(len(part.claims) for part in built.replay.parts)
-    assert page.locator("#papers tr[id^='claim-'] td.judged .verdict").count() == claims
+    assert page.locator("#papers tr[id^='claim-'] td.judged .badge").count() == claims
     row = page.locator("#claim-timing-cost-tsc-faster")
-    assert row.locator(".verdict").first.inner_text() == "confirmed"
+    assert row.locator(".badge").first.inner_text() == "confirmed"
     assert "System Call ÷ TSC, Host, Idle System" in row.locator(".evidence li").first.inner_text()
     assert row.bounding_box() is not None
     other = page.locator("#claims-storage > summary")

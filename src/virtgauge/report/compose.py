@@ -12,8 +12,8 @@ import numpy as np
 
 from virtgauge.analysis.distribution import ccdf
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord, TrialStatus
+from virtgauge.report.replay import ReplayedClaim, conclusions
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import change_phrase, interval_text, point_text, ratio
 from virtgauge.results.measure import Measure
@@ -51,8 +51,7 @@ class SuiteReport:
     headlines: tuple[Headline, ...]  # one sentence for each arm of the plan but the A/A arm, the reference first
     summary: tuple[Block, ...]  # below the headlines
     sections: tuple[Section, ...]
-    # every conclusion of the suite's paper, and what this run says of it; empty where it has no paper
-    claims: tuple[ClaimCheck, ...]
+    claims: tuple[ReplayedClaim, ...]  # every conclusion of the suite's paper; empty where it has none
     # of the figures that decide, A/A arm to reference: one for each cell where both were measured
     aa_ratios: tuple[Estimate, ...]
 
@@ -90,7 +89,7 @@ def suite_report(context: Context) -> SuiteReport:
         headlines(context),
         summary,
         tuple(sections(context, summary)),
-        spec.claims(context),
+        conclusions(context),
         tuple(one for one in ratios if one is not None and one.point is not None),
     )
 

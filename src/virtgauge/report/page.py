@@ -68,9 +68,7 @@ def render_html(report: Report) -> str:
         else "",
         hosts=page.section("hosts", "", report.hosts.section, beside) if report.hosts else "",
         settings=page.section("settings", "", report.settings, ()) if report.settings.blocks else "",
-        replay=page.render("replay.html", replay=report.replay, told=replay.told_hearings, in_words=replay.in_words)
-        if report.replay
-        else "",
+        replay=page.render("replay.html", replay=report.replay, in_words=replay.in_words) if report.replay else "",
         invalid=list(itertools.islice(report.trials.invalid(), trials.MOST_INVALID_TRIALS)),
         trial_sums=list(report.trials.sums()) if len(report.trials) > trials.MOST_TRIALS else [],
         flattened=trials.flattened,
@@ -92,6 +90,7 @@ class Page:
             "words": formatting,
             "said": requirements,
             "confidence": self._confidence,
+            "counted": counted,
             "colours": arm_colours(self.arms),
             "dashed": {name for name, dash in arm_dashes(self.arms).items() if dash[1]},
             "arm_of": {arm.name: arm for arm in self.arms},
@@ -135,10 +134,10 @@ class Page:
         if suite.claims and with_claims:
             html = self.render(
                 "suite_claims.html",
-                source=SOURCES[suite.suite][0],
+                suite=suite.suite,
                 claims=suite.claims,
+                source=SOURCES[suite.suite][0],
                 printed=printed_beside_table(suite.suite),
-                counts=counted,
             )
             yield f"{suite.suite}-claims", "The paper", html
 

@@ -1,18 +1,22 @@
-"""The papers' conclusions beside what a run measured, all in one place: what a plan named ``paper:…`` is for."""
+"""The papers' conclusions beside what a run measured: of a suite, and all in one place for plans named ``paper:…``."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from virtgauge.claims.papers import SOURCES, on_paper
-from virtgauge.claims.verdicts import SEVERITY, CheckedClaim, Evidence, Hearing, Verdict, counted, of_platforms
+from virtgauge.claims.verdicts import SEVERITY, CheckedClaim, Evidence, Hearing, Verdict, of_platforms
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.load import PAPER_PREFIX
-from virtgauge.report.compose import SuiteReport
 from virtgauge.results.formatting import first_of, joined
 from virtgauge.specs.blocks import Block, Column, Row, Text, table_of
+from virtgauge.specs.context import Context
+
+if TYPE_CHECKING:
+    from virtgauge.report.compose import SuiteReport
 
 NOT_PART = "not part of this run"
 _NOTHING_DECIDES = "no platform whose figures decide was measured"
@@ -28,6 +32,17 @@ class ReplayedClaim:
     run: tuple[Hearing, ...]  # on this run's, by platform or for all together; empty where nothing could be judged
     verdict: Verdict  # of this run
     reason: str  # of the verdict, in words
+    at_one_level: CheckedClaim | None = None  # of storage, with all databases at one level of durability
+
+    @property
+    def told(self) -> list[tuple[str, CheckedClaim]]:
+        """What decides, by arm: of those that have figures, for why others have none is the verdict's reason."""
+        found = [
+            (one.arm, one.checked)
+            for one in self.run
+            if one.checked.verdict is not Verdict.UNTESTABLE or any(figure.measured for figure in one.checked.evidence)
+        ]
+        return [*found, *([("At one level of durability", self.at_one_level)] if self.at_one_level else [])]
 
     @property
     def open_somewhere(self) -> bool:
@@ -45,11 +60,6 @@ class ReplayedPart:
     measured: bool  # whether the suite was part of this run
     claims: tuple[ReplayedClaim, ...]  # all, in the paper's order
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many conclusions have each verdict."""
-        return counted(claim.verdict for claim in self.claims)
-
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
@@ -63,11 +73,6 @@ class Replay:
     def claims(self) -> tuple[ReplayedClaim, ...]:
         """The conclusions of all parts that were measured."""
         return tuple(claim for part in self.parts if part.measured for claim in part.claims)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many of these have each verdict."""
-        return counted(claim.verdict for claim in self.claims)
 
     @property
     def summary(self) -> str:
@@ -105,32 +110,25 @@ def in_words(claims: Sequence[ReplayedClaim]) -> str:
     )
 
 
-def told_hearings(claim: ReplayedClaim) -> list[Hearing]:
-    """Those that have figures; why others have none is the verdict's reason."""
-    return [
-        one
-        for one in claim.run
-        if one.checked.verdict is not Verdict.UNTESTABLE or any(found.measured for found in one.checked.evidence)
-    ]
+def conclusions(context: Context) -> tuple[ReplayedClaim, ...]:
+    """Every conclusion of a suite's paper beside what a run measured; empty where it has no paper."""
+    labels = {arm.name: arm.label for arm in context.all_arms}
+    emulated = any(arm.emulated for arm in context.arms)
+    return tuple(
+        ReplayedClaim(one.paper, one.run, *judge(one.run, labels, emulated=emulated), one.at_one_level)
+        for one in context.spec.claims(context)
+    )
 
 
 def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteReport]) -> Replay | None:
     """Every conclusion of every paper, where a run is a replay: its plan is named so; else None."""
     if not plan_name.startswith(PAPER_PREFIX):
         return None
-    labels, measured = {arm.name: arm.label for arm in arms}, {suite.suite: suite for suite in suites}
-    parts = []
+    measured, parts = {suite.suite: suite.claims for suite in suites}, []
     for name, (source, subject) in SOURCES.items():
-        suite = measured.get(name)
-        if suite is None:
-            claims = [ReplayedClaim(paper, (), Verdict.UNTESTABLE, NOT_PART) for paper in on_paper(name)]
-        else:
-            emulated = any(arm.emulated for arm in suite.context.arms)
-            claims = [
-                ReplayedClaim(one.paper, one.run, *judge(one.run, labels, emulated=emulated)) for one in suite.claims
-            ]
-        title = f"{source.short}: {subject}"
-        parts.append(ReplayedPart(name, title, source.citation, suite is not None, tuple(claims)))
+        untested = (ReplayedClaim(paper, (), Verdict.UNTESTABLE, NOT_PART) for paper in on_paper(name))
+        claims = measured[name] if name in measured else tuple(untested)
+        parts.append(ReplayedPart(name, f"{source.short}: {subject}", source.citation, name in measured, claims))
     confidences = [one.confidence for suite in suites for one in suite.estimates if one.confidence is not None]
     emulated_arms = tuple(arm.label for arm in arms if arm.usable and arm.emulated and arm.role != "aa")
     return Replay(tuple(parts), emulated_arms, min(confidences, default=None))
