@@ -20,7 +20,7 @@ from virtgauge.decisions.verdicts import Verdict
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.report.answers import Answer, answers, identical_arms
 from virtgauge.report.model import Report
-from virtgauge.report.requirements import margin_text, more_text
+from virtgauge.report.requirements import OUTCOMES, margin_text, more_text
 from virtgauge.results.formatting import count, printable
 from virtgauge.specs.headline import Tone
 
@@ -42,7 +42,6 @@ MARKS = {
     Tone.ELSEWHERE: ("~", "default"),
     Tone.MISSING: ("✗", "dim"),
 }
-_OUTCOMES = {Outcome.PASS: ("✓", "green"), Outcome.FAIL: ("✗", "red"), Outcome.INCONCLUSIVE: ("?", "yellow")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,19 +138,19 @@ def _verdicts(report: Report, room: int, width: int, full: str) -> list[Text]:
 def _verdict_lines(report: Report, arm: str, verdicts: Sequence[Verdict], width: int) -> list[Text]:
     """``✓ runc meets 6 of 6 requirements``, and below it the one that decides, or would."""
     counts = Counter(verdict.outcome for verdict in verdicts)
-    outcome = next(one for one in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS) if counts[one])
+    outcome = next(one for one in OUTCOMES if counts[one])
     of = count(len(verdicts), "requirement")
     said = f"{printable(arm)} meets {counts[Outcome.PASS]} of {of}"
     said += f", fails {counts[Outcome.FAIL]}" if counts[Outcome.FAIL] else ""
     said += f", {counts[Outcome.INCONCLUSIVE]} undecided" if counts[Outcome.INCONCLUSIVE] else ""
-    mark, style = _OUTCOMES[outcome]
+    word, style, *_ = OUTCOMES[outcome]
     deciding = [one for one in verdicts if one.outcome is outcome]
     worst = min(deciding, key=lambda one: (one.decisive.margin if one.decisive else None) or 0.0)
     telling = more_text(worst) or worst.reason if outcome is Outcome.INCONCLUSIVE else margin_text(worst.decisive)
     parts = [report.decisions.figure(worst), telling]
     closest = "closest: " if outcome is Outcome.PASS else ""
     detail = f"    {closest}{worst.requirement}: {'; '.join(part for part in parts if part and part != '–')}"
-    return [_cut(f"{mark} {said}", width, style), _cut(printable(detail), width)]
+    return [_cut(f"{word[0]} {said}", width, style), _cut(printable(detail), width)]
 
 
 def _answers(told: Sequence[Answer], room: int, width: int, full: str) -> list[Text]:

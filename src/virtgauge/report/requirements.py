@@ -21,6 +21,14 @@ from virtgauge.results.formatting import NONE, confidence, count, first_of, prin
 from virtgauge.results.quantities import BY_UNIT, significant
 from virtgauge.results.table import ResultTable
 
+# Of an outcome, the worst first: its mark and colour in the terminal, its badge's, and what is said of several
+OUTCOMES: Mapping[Outcome | None, tuple[str, str, str, str]] = {
+    Outcome.FAIL: ("✗ FAIL", "red", "bad", "not met"),
+    Outcome.INCONCLUSIVE: ("? undecided", "yellow", "warn", "undecided"),
+    Outcome.PASS: ("✓ pass", "green", "good", "met"),
+    None: ("– not judged", "dim", "", "not judged"),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class ReportedRequirement:
@@ -52,7 +60,7 @@ class Decisions:
     def outcome(self) -> Outcome | None:
         """Of all together: failed if any failed, undecided if any is; None without a verdict."""
         outcomes = {verdict.outcome for verdict in self.verdicts} - {None}
-        return next((one for one in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS) if one in outcomes), None)
+        return next((one for one in OUTCOMES if one in outcomes), None)
 
     @property
     def overall(self) -> Ranking | None:
@@ -118,7 +126,6 @@ def conditions_text(cell: CellVerdict | None) -> str:
 
 
 _MOST_HOSTS = 8  # That are named; the JSON has all
-_ON_HOSTS = {Outcome.FAIL: "not met on", Outcome.INCONCLUSIVE: "undecided on", Outcome.PASS: "met on"}
 
 
 def hosts_text(verdict: Verdict) -> str:
@@ -127,12 +134,10 @@ def hosts_text(verdict: Verdict) -> str:
     for cell in verdict.cells:
         if cell.host:
             outcomes.setdefault(cell.host, set()).add(cell.outcome)
-    on: dict[Outcome, list[str]] = {outcome: [] for outcome in _ON_HOSTS}
+    on: dict[str, list[str]] = {said: [] for *_, said in OUTCOMES.values()}
     for host, found in outcomes.items():
-        on[next(outcome for outcome in _ON_HOSTS if outcome in found)].append(host)
-    return "; ".join(
-        f"{_ON_HOSTS[outcome]} {first_of(hosts, _MOST_HOSTS, ', ')}" for outcome, hosts in on.items() if hosts
-    )
+        on[next(said for outcome, (*_, said) in OUTCOMES.items() if outcome in found)].append(host)
+    return "; ".join(f"{said} on {first_of(hosts, _MOST_HOSTS, ', ')}" for said, hosts in on.items() if hosts)
 
 
 def more_text(verdict: Verdict) -> str:
@@ -148,18 +153,10 @@ def more_text(verdict: Verdict) -> str:
 
 def _sentence(decisions: Decisions) -> str:
     counts = Counter(verdict.outcome for verdict in decisions.verdicts)
-    said = {Outcome.PASS: "met", Outcome.FAIL: "not met", Outcome.INCONCLUSIVE: "undecided", None: "not judged"}
-    parts = ", ".join(f"{counts[outcome]} {words}" for outcome, words in said.items() if counts[outcome])
+    order = (Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE, None)
+    parts = ", ".join(f"{counts[outcome]} {OUTCOMES[outcome][-1]}" for outcome in order if counts[outcome])
     levels = " and ".join(confidence(one) for one in sorted({one.confidence for one in decisions.requirements}))
     return f"Requirements, each on each platform: {parts}, at {levels} confidence."
-
-
-_STYLES = {
-    Outcome.PASS: ("✓ pass", "green"),
-    Outcome.FAIL: ("✗ FAIL", "red"),
-    Outcome.INCONCLUSIVE: ("? undecided", "yellow"),
-    None: ("– not judged", "dim"),
-}
 
 
 def print_decisions(decisions: Decisions, labels: Mapping[str, str], console: Console) -> None:
@@ -172,7 +169,7 @@ def print_decisions(decisions: Decisions, labels: Mapping[str, str], console: Co
         console.print(Text(printable(named + required.text)))
         lines = Table.grid(padding=(0, 2))
         for verdict in (one for one in decisions.verdicts if one.requirement == required.name):
-            word, style = _STYLES[verdict.outcome]
+            word, style, *_ = OUTCOMES[verdict.outcome]
             label = printable(labels.get(verdict.arm, verdict.arm))
             lines.add_row(Text(f"  {word}", style=style), Text(label), Text(printable(_said(decisions, verdict))))
         console.print(lines)
