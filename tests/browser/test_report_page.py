@@ -183,8 +183,10 @@ def test_those_who_do_not_see_it_get_titles_texts_and_scopes(browser: Browser, u
         ".chart", "all => all.map(one => [one.getAttribute('aria-label'), one.getAttribute('aria-describedby')])"
     )
     assert charts and all(label and text for label, text in charts)
-    assert page.evaluate("[...document.querySelectorAll('table')].every(one => one.caption || one.ariaLabel)")
-    assert page.evaluate("[...document.querySelectorAll('table.answers th')].every(one => one.scope)")
+    assert page.evaluate("[...document.querySelectorAll('table')].every(one => one.caption?.textContent.trim())")
+    assert page.evaluate("[...document.querySelectorAll('th')].every(one => one.scope)")
+    rows = "[...document.querySelectorAll('main tbody:not(#trial-rows) tr')]"
+    assert page.evaluate(f"{rows}.every(one => one.querySelector('th'))"), "every row has a heading"
     levels = page.eval_on_selector_all("h1, h2, h3, h4", "all => all.map(one => +one.tagName[1])")
     assert levels[0] == 1 and all(after <= before + 1 for before, after in itertools.pairwise(levels))
     context.close()

@@ -11,7 +11,6 @@ import base64
 import contextlib
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -69,10 +68,9 @@ def render_html(report: Report) -> str:
         hosts=page.section("hosts", "", report.hosts.section, beside) if report.hosts else "",
         settings=page.section("settings", "", report.settings, ()) if report.settings.blocks else "",
         replay=page.render("replay.html", replay=report.replay, in_words=replay.in_words) if report.replay else "",
-        invalid=list(itertools.islice(report.trials.invalid(), trials.MOST_INVALID_TRIALS)),
-        trial_sums=list(report.trials.sums()) if len(report.trials) > trials.MOST_TRIALS else [],
-        flattened=trials.flattened,
-        note_of=trials.note_of,
+        trials=page.blocks("trials", [*trials.trial_blocks(report)], ()),
+        environment=page.blocks("environment", [*trials.environment_blocks(report)], ()),
+        short=len(report.trials) <= trials.MOST_TRIALS,
     )
 
 

@@ -1,16 +1,20 @@
-"""The list of a run's trials: made of columns, a line when it is asked for; and trials and facts as rows of a page."""
+"""The list of a run's trials, made of columns, a line when it is asked for; and tables of trials and of facts."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from virtgauge.ledger.records import TrialStatus
+from virtgauge.ledger.records import TrialStatus, moment
 from virtgauge.results.columns import STATUSES
+from virtgauge.results.formatting import duration, share
+from virtgauge.results.quantities import DURATION
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.blocks import Block, Column, Place, Row, Text, Value, table_of
 
 if TYPE_CHECKING:
     from virtgauge.report.model import Report
@@ -71,8 +75,58 @@ class TrialLines:
         return (self[place] for place in places.tolist())
 
 
-MOST_INVALID_TRIALS = 200  # Of those that do not count, so many stand in the page's markup; its table of trials has all
+_MOST_INVALID = 200  # Of those that do not count, so many stand in the page's markup; its list of trials has all
 MOST_TRIALS = 10_000  # Of more, the page sums up what every platform did of each cell; an export has all
+_LEFT_OUT = "What was left out of trials because of steal or foreign load"
+_text = functools.partial(Column, text=True)
+
+
+def trial_blocks(report: Report) -> Iterator[Block]:
+    """How the trials of each platform ended, what was left out of them, and which do not count."""
+    statuses, rows = [one.value for one in TrialStatus], []
+    for arm in (arm for arm in report.arms if arm.record.usable):
+        counts = (*(arm.trials.get(one, 0) for one in statuses), arm.guests, arm.failed_guests)
+        ready = Value("ready", Place("run", "*", arm.record.name), arm.ready, DURATION)
+        rows.append(Row((), arm.record.name, (*map(str, counts), ready)))
+    yield from table_of("", (), (*statuses, "guests", "guests that failed", "ready in"), rows)
+    rows = []
+    for one in (one for one in report.left_out if one.takes):
+        told = (str(one.takes), duration(one.left_out_ns), share(one.share), duration(one.waited_ns))
+        rows.append(Row((), one.arm, (*told, duration(one.kept_ns), share(one.steal_at_most))))
+    columns = ("takes left out", "time", "of all", "waited", "time that counts", "steal in it, at most")
+    yield from table_of(_LEFT_OUT, (), columns, rows, folded=True)
+    rows = []
+    for line in itertools.islice(report.trials.invalid(), _MOST_INVALID):
+        told = (report.cell_names[line.cell], str(line.block), str(line.attempt), line.status)
+        rows.append(Row((str(line.trial_id),), line.arm, (*told, note_of(line))))
+    number = len(report.trials) - report.valid
+    more = f"The first {len(rows)} of {number:,}." if number > len(rows) else ""
+    ended = (_text("Measured"), "block", "attempt", _text("status"), _text("why"))
+    yield from table_of("Trials that do not count", ("#",), ended, rows, more, folded=True)
+    rows = [Row((), guest.arm, (str(guest.block), guest.error)) for guest in report.guests if guest.error]
+    yield from table_of("Guests that did not come up", (), ("block", _text("why")), rows)
+    if len(report.trials) > MOST_TRIALS:
+        sums = report.trials.sums()
+        rows = [
+            Row((report.cell_names[cell],), arm, tuple(f"{one:,}" for one in numbers)) for cell, arm, *numbers in sums
+        ]
+        counted = ("trials", "valid", "samples")
+        yield from table_of("Trials by what was measured", ("Measured",), counted, rows, folded=True)
+
+
+def environment_blocks(report: Report) -> Iterator[Block]:
+    """Which platforms were skipped, what is known of host and guests, and the course of the run."""
+    skipped = [arm.record for arm in report.arms if not arm.record.usable]
+    rows = [Row((), arm.name, (arm.reason, arm.fix)) for arm in skipped]
+    yield from table_of("Skipped platforms", (), (_text("Why"), _text("What would enable it")), rows)
+    if not rows:
+        yield Text(("Every platform of the plan was usable.",))
+    run, inside = report.run, {f"Inside {one.record.label}": one.facts for one in report.arms if one.facts}
+    for title, facts in ({"Host": run.fingerprint} | inside).items():
+        rows = [Row((name,), "", (value,)) for name, value in flattened(facts)]
+        yield from table_of(title, ("Fact",), (_text("Value"),), rows, folded=True)
+    rows = [Row((moment(event.at), event.kind), "", (event.detail,)) for event in report.events]
+    yield from table_of("Course of the run", ("When, UTC", "What"), (_text("More"),), rows, folded=True)
 
 
 def trial_columns(report: Report) -> dict[str, Any]:
