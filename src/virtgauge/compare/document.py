@@ -94,7 +94,6 @@ def document(found: Comparison | SeriesComparison) -> Document:
         sections=tuple(one for one in sections if one.blocks),
         reading=reading | {"Many comparisons": multiplicity(found)} | _READING,
         arms=arms,
-        confidence=found.confidence,
     )
 
 

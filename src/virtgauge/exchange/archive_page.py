@@ -65,7 +65,6 @@ def archive_document(found: ArchiveSeries) -> Document:
         sections=tuple(one for one in sections if one.blocks),
         reading=_READING,
         arms=tuple(ArmRecord(name, "", name, "test", emulated, True, "", None, {}) for name, emulated in arms),
-        confidence=CONFIDENCE,
     )
 
 

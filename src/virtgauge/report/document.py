@@ -39,17 +39,18 @@ class Document:
     sections: tuple[Section, ...]
     reading: Mapping[str, str]  # terms and their explanations
     arms: tuple[ArmRecord, ...]  # that rows and charts name
-    confidence: float  # of its intervals, nominal
 
     def html(self) -> str:
         """The document as one HTML file that needs no network."""
-        page = Page(self.arms, self.confidence)
+        page = Page(self.arms)
         return page.whole(
             "document.html",
+            title=f"{self.title} · virtgauge",
+            maker=f"virtgauge {__version__}",
+            menu=[("", [page.section(one, self.arms) for one in self.sections])],
             document=self,
+            caveats=self.caveats,
             summary=page.blocks("summary", self.summary, self.arms),
-            sections=[(one, page.section(one.anchor, "", one, self.arms)) for one in self.sections],
-            version=__version__,
         )
 
     def print(self, console: Console) -> None:

@@ -44,41 +44,57 @@ _COLOURS = (
     *("#2f7ff0", "#ee7d22", "#12a594", "#c44fb8", "#b89400"),
     *("#8a63f0", "#e5484d", "#56a336", "#0ea5d0", "#a1745a"),
 )
+Part = tuple[str, str, Markup]  # A section of a page: its anchor, what it is called in the menu, and its markup
 
 
 def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
-    page = Page([arm.record for arm in report.arms], report.run.confidence)
-    suites, sections = [], {}
+    page, summaries = Page([arm.record for arm in report.arms]), []
+    first, last = list[Part](), list[Part]()
+    menu = [("", first)]
+    if report.decisions.requirements:
+        shown = requirements.shown(report.decisions, page.arms)
+        first.append(("requirements", "Requirements", page.render("requirements.html", **shown)))
+    if report.replay:
+        html = page.render("replay.html", replay=report.replay, in_words=replay.in_words)
+        first.append(("papers", "Claims of the papers", html))
     for suite in report.suites:
-        suites.append((suite, page.blocks(f"{suite.suite}-summary", suite.summary, suite.context.arms)))
-        sections[suite.suite] = list(page.sections(suite, with_claims=report.replay is None))
-    beside = [arm for arm in page.arms if arm.usable and arm.role != "reference"]
+        name, arms = suite.suite, suite.context.arms
+        summaries.append((suite, page.blocks(f"{name}-summary", suite.summary, arms)))
+        parts = [page.section(one, arms, suite) for one in suite.sections]
+        if suite.claims and not report.replay:  # which has the conclusions of all papers together
+            told = {"claims": suite.claims, "source": SOURCES[name][0], "printed": printed_beside_table(name)}
+            html = page.render("suite_claims.html", suite=name, **told)
+            parts.append((f"{name}-claims", "The paper", html))
+        menu.append((suite.title, parts))
+    if report.hosts:
+        beside = [arm for arm in page.arms if arm.usable and arm.role != "reference"]
+        last.append(page.section(report.hosts.section, beside))
+    if report.settings.blocks:
+        last.append(page.section(report.settings, ()))
+    listed = trials.trial_columns(report) if len(report.trials) <= trials.MOST_TRIALS else None
+    for anchor, blocks in (("trials", trials.trial_blocks(report)), ("environment", trials.environment_blocks(report))):
+        html = page.render(f"{anchor}.html", report=report, tables=page.blocks(anchor, [*blocks], ()), listed=listed)
+        last.append((anchor, anchor.capitalize(), html))
     return page.whole(
         "report.html",
-        trials.trial_columns(report) if len(report.trials) <= trials.MOST_TRIALS else None,
+        listed,
+        title=f"{report.run.plan_name} · virtgauge report",
+        maker=f"virtgauge {report.run.tool_version} · run {report.run.run_id}",
+        menu=[*menu, ("", last)],
+        caveats=report.caveats,
         report=report,
         identical=identical_arms(report),
         answers=answers(report),
-        suites=suites,
-        sections=sections,
-        requirements=page.render("requirements.html", **requirements.shown(report.decisions, page.arms))
-        if report.decisions.requirements
-        else "",
-        hosts=page.section("hosts", "", report.hosts.section, beside) if report.hosts else "",
-        settings=page.section("settings", "", report.settings, ()) if report.settings.blocks else "",
-        replay=page.render("replay.html", replay=report.replay, in_words=replay.in_words) if report.replay else "",
-        trials=page.blocks("trials", [*trials.trial_blocks(report)], ()),
-        environment=page.blocks("environment", [*trials.environment_blocks(report)], ()),
-        short=len(report.trials) <= trials.MOST_TRIALS,
+        suites=summaries,
     )
 
 
 class Page:
     """One page in the making: its markup, and figures whose data it holds once, of arms with a colour and line each."""
 
-    def __init__(self, arms: Sequence[ArmRecord], confidence: float) -> None:
-        self.arms, self._confidence = tuple(arms), confidence
+    def __init__(self, arms: Sequence[ArmRecord]) -> None:
+        self.arms = tuple(arms)
         self._specs: list[dict[str, Any]] = []
         self._panels: dict[str, dict[str, Any]] = {}
 
@@ -87,7 +103,6 @@ class Page:
         shared = {
             "words": formatting,
             "said": requirements,
-            "confidence": self._confidence,
             "counted": counted,
             "colours": arm_colours(self.arms),
             "dashed": {name for name, dash in arm_dashes(self.arms).items() if dash[1]},
@@ -106,8 +121,7 @@ class Page:
                 names = [f"{name}-{place}-{number}" for number in range(len(block.panels))]
                 shown = {row.get("arm") for panel in block.panels for row in panel.rows}
                 legend = [arm for arm in arms if arm.name in shown] or arms
-                number = len(self._specs)
-                drawn[place] = self.render("figure.html", chart=block, names=names, number=number, arms=legend)
+                drawn[place] = names, len(self._specs), legend
                 self._specs.append(specification(block, self.arms))
                 # The page's script makes rows of columns.
                 kind = "rows" if "kind" in block.panels[0].rows[0] else _COLUMNS.get(block.kind, "rows")
@@ -115,42 +129,25 @@ class Page:
                     self._panels[one] = {"kind": kind, "rows": panel.rows}
         return self.render("blocks.html", blocks=blocks, drawn=drawn)
 
-    def section(self, name: str, of: str, section: Section, arms: Sequence[ArmRecord]) -> Markup:
-        """A section without its ``<section>``; its title follows what it is of."""
-        body = self.blocks(name, section.blocks, arms)
-        title = escape(f"{of}: {section.title[:1].lower()}{section.title[1:]}" if of else section.title)
-        if section.folded:
-            count = Markup(' <span class="count">({})</span>').format(_counted(section.blocks))
-            return Markup("<details><summary><h2>{}</h2>{}</summary>{}</details>").format(title, count, body)
-        return Markup("<h2>{}</h2>{}").format(title, body)
-
-    def sections(self, suite: SuiteReport, *, with_claims: bool) -> Iterable[tuple[str, str, Markup]]:
-        """Anchor, title and markup of a suite's; a replay has the conclusions of all papers together instead."""
-        for one in suite.sections:
-            name = f"{suite.suite}-{one.anchor}"
-            yield name, one.title, self.section(name, suite.title, one, suite.context.arms)
-        if suite.claims and with_claims:
-            html = self.render(
-                "suite_claims.html",
-                suite=suite.suite,
-                claims=suite.claims,
-                source=SOURCES[suite.suite][0],
-                printed=printed_beside_table(suite.suite),
-            )
-            yield f"{suite.suite}-claims", "The paper", html
+    def section(self, one: Section, arms: Sequence[ArmRecord], suite: SuiteReport | None = None) -> Part:
+        """A section; in a suite's, title and anchor begin with the suite."""
+        name = f"{suite.suite}-{one.anchor}" if suite else one.anchor
+        body = self.blocks(name, one.blocks, arms)
+        title = escape(f"{suite.title}: {one.title[:1].lower()}{one.title[1:]}" if suite else one.title)
+        html = Markup("<h2>{}</h2>{}").format(title, body)
+        if one.folded:
+            count = Markup(' <span class="count">({})</span>').format(_counted(one.blocks))
+            html = Markup("<details><summary><h2>{}</h2>{}</summary>{}</details>").format(title, count, body)
+        return name, one.title, html
 
     def whole(self, template: str, listed: Mapping[str, Any] | None = None, **values: Any) -> str:
-        """The document of a template that extends ``frame.html``, with style, scripts and, once, what these draw from.
+        """The document of a template that is, or extends, ``document.html``, with style, scripts and their data, once.
 
-        ``listed`` are trials by columns, of which the page makes a list.
+        The values of each are ``title``, ``maker`` (in the footer), ``caveats``, and ``menu``: the sections, in groups
+        that have a title or are not told apart. ``listed`` are trials by columns, of which the page makes a list.
         """
-        library, boot = drawing_library(), asset("page.js")
-        data = {
-            "labels": {arm.name: arm.label for arm in self.arms},
-            "panels": self._panels,
-            "specs": self._specs,
-            "trials": listed,
-        }
+        library, boot, labels = drawing_library(), asset("page.js"), {arm.name: arm.label for arm in self.arms}
+        data = {"labels": labels, "panels": self._panels, "specs": self._specs, "trials": listed}
         return self.render(
             template,
             **values,

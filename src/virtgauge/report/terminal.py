@@ -44,9 +44,8 @@ def render_text(report: Report, console: Console) -> None:
         console.print(Line(f"! {printable(caveat)}", style="yellow"))
     for suite in report.suites:
         print_blocks(suite.summary, suite.sections, arms, console)
-    print_blocks(report.replay.blocks if report.replay else (), (), arms, console)
-    print_blocks((), [report.hosts.section] if report.hosts else (), arms, console)
-    print_blocks((), [report.settings] if report.settings.blocks else (), arms, console)
+    others = [*([report.hosts.section] if report.hosts else []), *([report.settings] if report.settings.blocks else [])]
+    print_blocks(report.replay.blocks if report.replay else (), others, arms, console)
     _validity(report, console)
     for arm in arms.values():
         if not arm.usable:
