@@ -1,5 +1,6 @@
 """The server of runs: what it shows, to whom, and that it changes nothing."""
 
+import re
 import shutil
 import socket
 import sqlite3
@@ -62,7 +63,11 @@ def test_the_list_says_of_every_run_where_it_stands(runs):
         assert "unreadable" in rows["damaged"]
         assert "file is not a database" in rows["damaged"]
         assert page.index("goes-on") < page.index("whole")  # what is under way comes first
-        assert all(ask(address, path).status == 200 for path in pages_of(address))
+        found = [ask(address, path) for path in pages_of(address)]
+        assert {one.status for one in found} == {200}
+        for text in (page, *(one.text for one in found)):
+            assert text.count("<table") == text.count("<caption")
+            assert all("scope=" in heading for heading in re.findall(r"<th\b[^>]*>", text))
     assert contents(runs) == before
 
 

@@ -8,9 +8,8 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from virtgauge.analysis.estimate import Estimate, median_estimate
+from virtgauge.analysis.estimate import median_estimate
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord
 from virtgauge.ledger.store import ALL_BLOCKS, Ledger
@@ -19,22 +18,12 @@ from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 from virtgauge.serve.overview import Overview, Overviews, State, Tally
 from virtgauge.serve.runs import FoundRun, Stamp, instant, plain, read_or_say, same_ledger, utc_time
+from virtgauge.specs.blocks import Column, Place, Row, Table, Value
 from virtgauge.specs.suites import headline_measures
 
 _EVENTS = 8
 _GENTLY = 100  # Trials taken in at one look while a run is under way: hundredths of a second of a processor
 _ROWS = 60  # Of one measure on the page; the report has them all
-
-
-class FigureTable(NamedTuple):
-    """One measure."""
-
-    measure: Measure
-    common: str  # the levels that all rows share
-    arms: Sequence[ArmRecord]  # of the columns
-    # the first so many, each with the levels in which rows differ, and a median for every arm that has one
-    rows: list[tuple[str, list[Estimate | None]]]
-    further: int  # how many there are beyond
 
 
 class RunningFigures:
@@ -46,7 +35,7 @@ class RunningFigures:
     def __init__(self, confidence: float) -> None:
         self._confidence = confidence
         self._blocks: defaultdict[tuple[str, Cell, str], dict[int, float]] = defaultdict(dict)
-        self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
+        self._known: dict[tuple[str, Cell, str], Value] = {}
         self._cells: defaultdict[str, dict[Cell, None]] = defaultdict(dict)
 
     def add(self, ledger: Ledger, blocks: Sequence[int]) -> None:
@@ -62,15 +51,15 @@ class RunningFigures:
                 if values := table.values(measure, cell, arm):
                     place = measure.full_name, cell, arm
                     self._blocks[place].update(values)
-                    self._estimates.pop(place, None)
+                    self._known.pop(place, None)
                     self._cells[measure.full_name][cell] = None
         ledger.blocks = ALL_BLOCKS
 
-    def tables(self, arms: Sequence[ArmRecord]) -> list[FigureTable]:
-        """A table for every measure that has a figure, in the order of the catalogue."""
+    def tables(self, arms: Sequence[ArmRecord]) -> list[Table]:
+        """A table for every measure that has a figure, in the order of the catalogue, with a column for each arm."""
         return [self._table(measure, arms) for measure in headline_measures() if self._cells.get(measure.full_name)]
 
-    def _table(self, measure: Measure, arms: Sequence[ArmRecord]) -> FigureTable:
+    def _table(self, measure: Measure, arms: Sequence[ArmRecord]) -> Table:
         cells = list(self._cells[measure.full_name])
         shared = set.intersection(*(set(cell.levels) for cell in cells)) if len(cells) > 1 else set()
         probes = {cell.probe for cell in cells}
@@ -78,15 +67,19 @@ class RunningFigures:
         for cell in cells[:_ROWS]:
             levels = [f"{factor} {level}" for factor, level in cell.levels if (factor, level) not in shared]
             named = [cell.probe, *levels] if len(probes) > 1 or not levels else levels
-            rows.append((", ".join(named), [self._estimate(measure, cell, arm.name) for arm in arms]))
-        common = [f"{factor} {level}" for factor, level in cells[0].levels if (factor, level) in shared]
-        return FigureTable(measure, ", ".join(common), arms, rows, max(0, len(cells) - _ROWS))
+            rows.append(Row((", ".join(named),), "", tuple(self._value(measure, cell, arm.name) for arm in arms)))
+        common = ", ".join(f"{factor} {level}" for factor, level in cells[0].levels if (factor, level) in shared)
+        further = f"{len(cells) - _ROWS} further cells are in the report" if len(cells) > _ROWS else ""
+        told = " · ".join(filter(None, (measure.full_name, measure.better.clause, common, further)))
+        columns = tuple(Column(", ".join(filter(None, (arm.label, arm.mark)))) for arm in arms)
+        return Table(measure.meaning[:1].upper() + measure.meaning[1:], ("Measured",), columns, tuple(rows), told)
 
-    def _estimate(self, measure: Measure, cell: Cell, arm: str) -> Estimate | None:
+    def _value(self, measure: Measure, cell: Cell, arm: str) -> Value | None:
         place = measure.full_name, cell, arm
-        if place not in self._estimates and (values := self._blocks.get(place)):
-            self._estimates[place] = median_estimate([*values.values()], measure.quantity.unit, self._confidence)
-        return self._estimates.get(place)
+        if place not in self._known and (values := self._blocks.get(place)):
+            found = median_estimate([*values.values()], measure.quantity.unit, self._confidence)
+            self._known[place] = Value(measure.name, Place(measure.suite, cell.text, arm), found, measure.quantity)
+        return self._known.get(place)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +91,7 @@ class LiveRun:
     now: str = ""  # what is under way as far as the ledger says: the last guest that was started; empty of an ended run
     last: TrialRecord | None = None  # the last trial that ended
     remaining: str = ""  # expected time to the end; empty where it is not known
-    figures: Sequence[FigureTable] = ()  # the running medians
+    figures: Sequence[Table] = ()  # the running medians
     # up to which trial they are; while a run is under way, those of a long one are read little by little
     taken: int = 0
     invalid: Sequence[TrialRecord] = ()  # the last trials that do not count, the newest first
@@ -122,22 +115,18 @@ class RunWatch:
         overview = self._overviews.of(self._run)
         behind = overview.tally is not None and self._newest < overview.tally.newest
         if self._seen is not None and stamp == self._stamp and not (behind and not self._seen.problem):
-            if overview != self._seen.overview:
-                self._seen = dataclasses.replace(self._seen, overview=overview)
+            self._seen = dataclasses.replace(self._seen, overview=overview)
             return self._seen
         if not same_ledger(self._stamp, stamp):
             self._figures = None
         self._stamp = stamp
-        self._seen = self._read(overview)
-        return self._seen
-
-    def _read(self, overview: Overview) -> LiveRun:
         if overview.tally is None:
-            return LiveRun(overview, problem=overview.problem)
-        found = read_or_say(self._run.folder, functools.partial(self._read_ledger, overview, overview.tally))
+            found: LiveRun | str = overview.problem
+        else:
+            found = read_or_say(self._run.folder, functools.partial(self._read_ledger, overview, overview.tally))
         if isinstance(found, str):
-            self._figures = None
-            return LiveRun(overview, problem=found)
+            self._figures, found = None, LiveRun(overview, problem=found)
+        self._seen = found
         return found
 
     def _read_ledger(self, overview: Overview, tally: Tally, ledger: ReadOnlyLedger) -> LiveRun:
