@@ -32,7 +32,8 @@ from virtgauge.report.answers import answers, identical_arms
 from virtgauge.report.compose import SuiteReport
 from virtgauge.report.model import Report
 from virtgauge.results import formatting
-from virtgauge.specs.blocks import Block, Chart, Section, Table, Text
+from virtgauge.specs.blocks import Block, Chart, Column, Row, Section, Table, Text, table_of
+from virtgauge.specs.headline import Tone
 
 LIBRARY = Path(virtgauge.__file__).parent / "native" / "vega-embed.js"
 """Vega, Vega-Lite and vega-embed in one script; made by ``setup/page.py`` when the package or a checkout is built."""
@@ -60,11 +61,14 @@ def render_html(report: Report) -> str:
         first.append(("papers", "Claims of the papers", html))
     for suite in report.suites:
         name, arms = suite.suite, suite.context.arms
-        summaries.append((suite, page.blocks(f"{name}-summary", suite.summary, arms)))
+        texts = ((one, one.text + " (reference)" * (one.tone is Tone.REFERENCE)) for one in suite.headlines)
+        told = (Row((), one.arm, (text,), one.tone.value) for one, text in texts)
+        sentences = table_of("Each platform in one sentence", (), (Column("Answer", text=True),), told, folded=True)
+        summaries.append((suite, page.blocks(f"{name}-summary", [*suite.summary, *sentences], arms)))
         parts = [page.section(one, arms, suite) for one in suite.sections]
         if suite.claims and not report.replay:  # which has the conclusions of all papers together
-            told = {"claims": suite.claims, "source": SOURCES[name][0], "printed": printed_beside_table(name)}
-            html = page.render("suite_claims.html", suite=name, **told)
+            of = {"claims": suite.claims, "source": SOURCES[name][0], "printed": printed_beside_table(name)}
+            html = page.render("suite_claims.html", suite=name, **of)
             parts.append((f"{name}-claims", "The paper", html))
         menu.append((suite.title, parts))
     if report.hosts:

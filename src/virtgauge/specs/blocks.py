@@ -99,6 +99,7 @@ class Row:
     heads: tuple[str, ...]
     arm: str
     cells: tuple[Shown, ...]
+    tone: str = ""  # that it is marked by; see :class:`virtgauge.specs.headline.Tone`
 
 
 @dataclasses.dataclass(frozen=True)
