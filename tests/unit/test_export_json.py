@@ -52,6 +52,13 @@ def test_a_run_of_every_suite_is_valid(document, validator):
     validator.validate(document)
 
 
+def test_the_schema_says_what_every_field_means(validator):
+    records = validator.schema["$defs"] | {"Document": validator.schema}
+    fields = {f"{name}.{key}": field for name, record in records.items() for key, field in record["properties"].items()}
+    assert {"Document.rows", "Row.validity", "Estimate.band"} <= fields.keys()
+    assert not [name for name, field in fields.items() if not field.get("description")]
+
+
 def test_a_figure_that_something_else_limited_is_a_lower_bound(tmp_path):
     runc, virtio, _ = paper_arms()
     ledger = forwarding_ledger(tmp_path / "run", [runc, virtio], blocks=0)

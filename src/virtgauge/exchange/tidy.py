@@ -10,9 +10,9 @@ import dataclasses
 import json
 import typing
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from virtgauge.exchange.figures import chosen_of
 from virtgauge.exchange.trials import reason_of, trials_of
@@ -24,72 +24,79 @@ from virtgauge.specs.suites import contexts_of, facts_of
 SCHEMA_VERSION = 3
 
 
+def _means(text: str) -> Any:
+    """The meaning of a field, as the schema tells it."""
+    return Field(description=text)
+
+
+_ArmName = Annotated[str, _means("name of a record of `arms`")]
+_CellNumber = Annotated[int, _means("number of a record of `cells`")]
+_Unit = Annotated[str, _means("base unit of the figures")]
+_Confidence = Annotated[float, _means("confidence that was wanted of intervals, 0…1")]
+_Fingerprint = Annotated[dict[str, Any], _means("what is known of the machine: kernel, processor, memory and the like")]
+
+
 class _Record:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 @dataclasses.dataclass(frozen=True)
 class Run(_Record):
-    """Where the figures come from; ``plan_text`` is the whole plan as TOML, ``confidence`` the one that was wanted."""
+    """Where the figures come from."""
 
-    run: str
-    created_at: str
-    version: str
-    plan: str
-    plan_text: str
-    seed: int
-    confidence: float
-    agent_sha256: str
-    fingerprint: dict[str, Any]
+    run: Annotated[str, _means("name of the run, that of its folder")]
+    created_at: Annotated[str, _means("when it was begun: ISO 8601, UTC")]
+    version: Annotated[str, _means("version of the virtgauge that measured it")]
+    plan: Annotated[str, _means("name of the plan")]
+    plan_text: Annotated[str, _means("the whole plan as TOML, with every default and the seed")]
+    seed: Annotated[int, _means("seed of the order of the trials")]
+    confidence: _Confidence
+    agent_sha256: Annotated[str, _means("SHA-256 of the agent in every guest; empty of a run that was imported")]
+    fingerprint: _Fingerprint
 
 
 @dataclasses.dataclass(frozen=True)
 class Host(_Record):
     """One host of a fleet."""
 
-    host: str
-    fingerprint: dict[str, Any]
+    host: Annotated[str, _means("name of the host in the plan")]
+    fingerprint: _Fingerprint
 
 
 @dataclasses.dataclass(frozen=True)
 class Arm(_Record):
-    """A platform of the plan: ``arm`` is its name there, and ``platform`` its kind (``oci``).
+    """A platform of the plan, or the reference once more (A/A)."""
 
-    ``role`` is ``reference``, ``aa`` (the reference once more) or ``test``.  One that is not usable was skipped for
-    ``reason``; ``fix`` is the command that would enable it.  ``settings`` are those of the plan, resolved; ``in_force``
-    is what the platform said of them when its first guest had come up.
-    """
-
-    arm: str
-    platform: str
-    label: str
-    role: str
-    emulated: bool
-    usable: bool
-    reason: str
-    fix: str | None
-    settings: dict[str, Any]
-    in_force: dict[str, Any]
+    arm: Annotated[str, _means("name in the plan; that of the A/A arm is the reference's, followed by -aa")]
+    platform: Annotated[str, _means("kind of the platform, such as oci")]
+    label: Annotated[str, _means("name for people")]
+    role: Annotated[str, _means("reference, aa (the reference once more) or test")]
+    emulated: Annotated[bool, _means("whether its figures are marked and never ranked, as its processor is emulated")]
+    usable: Annotated[bool, _means("whether it could be used; if not, it was skipped")]
+    reason: Annotated[str, _means("why it could or could not be used")]
+    fix: Annotated[str | None, _means("command that would make it usable; null where none is known")]
+    settings: Annotated[dict[str, Any], _means("its settings in the plan, with every default")]
+    in_force: Annotated[dict[str, Any], _means("what the platform said of them when its first guest had come up")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell(_Record):
-    """What was tried, under a number; ``factors`` has the level of each factor."""
+    """What was tried."""
 
-    cell: int
-    suite: str
-    probe: str
-    factors: dict[str, str]
+    cell: Annotated[int, _means("number of the cell, from 0")]
+    suite: Annotated[str, _means("name of the suite")]
+    probe: Annotated[str, _means("what the suite measured, such as timer_cost")]
+    factors: Annotated[dict[str, str], _means("level of each factor")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure(_Record):
-    """What ``rows`` and ``estimates`` name: its full name and unit, and which way is better."""
+    """What rows and estimates are figures of."""
 
-    measure: str
-    unit: str
-    better: Literal["lower", "higher", "neither"]
-    meaning: str
+    measure: Annotated[str, _means("full name: suite and name, with a dot between")]
+    unit: _Unit
+    better: Annotated[Literal["lower", "higher", "neither"], _means("which figures are better")]
+    meaning: Annotated[str, _means("what it is, in words")]
 
     @classmethod
     def of(cls, one: Measured) -> Measure:
@@ -98,129 +105,120 @@ class Measure(_Record):
 
 @dataclasses.dataclass(frozen=True)
 class Row(_Record):
-    """A measure of a trial.
+    """A measure of a trial; a trial whose probe has no measure is one row without one."""
 
-    ``value`` is null where the trial has none, and ``reason`` says why; ``validity`` is how the trial ended.  A trial
-    whose probe has no measure is one row without one.  Repetitions with the same ``block`` are pairs.
-    """
-
-    trial: int
-    cell: int
-    arm: str
-    host: str
-    block: int
-    attempt: int
-    started_at: str
-    elapsed_ns: int
-    validity: Literal["valid", "invalid", "failed", "unsupported"]
-    measure: str | None
-    value: float | None
-    unit: str | None
-    reason: str | None
+    trial: Annotated[int, _means("number of the trial in the ledger")]
+    cell: _CellNumber
+    arm: _ArmName
+    host: Annotated[str, _means("name of a record of `hosts`; empty where the run had one host only")]
+    block: Annotated[int, _means("number of the repetition, from 0; trials of a cell with the same one are pairs")]
+    attempt: Annotated[int, _means("number of the attempt at this repetition, from 1; the last valid one counts")]
+    started_at: Annotated[str, _means("when it began: ISO 8601, UTC")]
+    elapsed_ns: Annotated[int, _means("how long it took, in nanoseconds")]
+    validity: Annotated[Literal["valid", "invalid", "failed", "unsupported"], _means("how the trial ended")]
+    measure: Annotated[str | None, _means("full name of a record of `measures`")]
+    value: Annotated[float | None, _means("the figure; null where the trial has none, or does not count")]
+    unit: Annotated[str | None, _means("base unit of the value")]
+    reason: Annotated[str | None, _means("why there is no value")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate(_Record):
-    """A measure of an arm in a cell: the median over ``n`` repetitions with its interval.
+    """A measure of an arm in a cell, and beside the reference's: what compares is null for the reference itself."""
 
-    ``at_least``: it is a lower bound, because something else than what was measured limited more than a tenth of them.
-    ``confidence`` is the one that the interval has.  A figure or interval that is missing is null, and ``method`` says
-    why.  The rest compares it with the reference's, pair by pair, and is null for the reference itself: ``ratio`` is
-    arm / reference, ``difference`` arm − reference; ratios within 1 / ``band`` to ``band`` also occur between identical
-    arms (A/A); ``judgement`` says what has been shown, of measures that are often zero by their difference.
-    """
-
-    measure: str
-    cell: int
-    arm: str
-    value: float | None
-    low: float | None
-    high: float | None
-    unit: str
-    confidence: float | None
-    n: int
-    method: str
-    at_least: bool
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    difference: float | None = None
-    difference_low: float | None = None
-    difference_high: float | None = None
-    pairs: int | None = None
-    band: float | None = None
-    judgement: Literal["higher", "lower", "inconclusive"] | None = None
-    judgement_reason: str | None = None
+    measure: Annotated[str, _means("full name of a record of `measures`")]
+    cell: _CellNumber
+    arm: _ArmName
+    value: Annotated[float | None, _means("median over the repetitions; null where there is none")]
+    low: Annotated[float | None, _means("lower end of its interval; null where there is none")]
+    high: Annotated[float | None, _means("upper end of its interval; null where there is none")]
+    unit: _Unit
+    confidence: Annotated[float | None, _means("confidence that the interval has, 0…1: less than wanted of few")]
+    n: Annotated[int, _means("repetitions behind it")]
+    method: Annotated[str, _means("how figure and interval were found, or why one is missing")]
+    at_least: Annotated[
+        bool, _means("whether it is a lower bound: something else than what was measured limited over a tenth of them")
+    ]
+    ratio: Annotated[float | None, _means("arm / reference, over pairs")] = None
+    ratio_low: Annotated[float | None, _means("lower end of its interval")] = None
+    ratio_high: Annotated[float | None, _means("upper end of its interval")] = None
+    difference: Annotated[float | None, _means("arm − reference, over pairs, in the base unit")] = None
+    difference_low: Annotated[float | None, _means("lower end of its interval")] = None
+    difference_high: Annotated[float | None, _means("upper end of its interval")] = None
+    pairs: Annotated[int | None, _means("repetitions that both have")] = None
+    band: Annotated[
+        float | None, _means("ratios from 1 / band to band also occur between identical arms (A/A); null if unknown")
+    ] = None
+    judgement: Annotated[
+        Literal["higher", "lower", "inconclusive"] | None,
+        _means("what has been shown of the arm; of measures that are often zero by the difference, else by the ratio"),
+    ] = None
+    judgement_reason: Annotated[str | None, _means("why that has been shown, or nothing")] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict(_Record):
-    """A requirement on an arm, with the cell that decides it.
+    """A requirement on an arm, with the cell that decides it."""
 
-    ``outcome`` is null where it is not judged.  ``margin`` is how far the figure is within the bound (negative: beyond)
-    as a share of it, ``more`` about how many more repetitions would decide it.
-    """
-
-    requirement: str
-    text: str
-    arm: str
-    outcome: Literal["pass", "fail", "inconclusive"] | None
-    reason: str
-    cell: int | None
-    host: str | None
-    value: float | None
-    low: float | None
-    high: float | None
-    unit: str
-    confidence: float
-    n: int
-    margin: float | None
-    more: int | None
+    requirement: Annotated[str, _means("name of the requirement")]
+    text: Annotated[str, _means("measure, bound and conditions in words")]
+    arm: _ArmName
+    outcome: Annotated[Literal["pass", "fail", "inconclusive"] | None, _means("what it comes to; null if not judged")]
+    reason: Annotated[str, _means("why, in words")]
+    cell: Annotated[int | None, _means("number of the cell that decides; null where nothing was measured")]
+    host: Annotated[str | None, _means("name of the host of a fleet on which it does")]
+    value: Annotated[float | None, _means("the figure there")]
+    low: Annotated[float | None, _means("lower end of its interval")]
+    high: Annotated[float | None, _means("upper end of its interval")]
+    unit: _Unit
+    confidence: _Confidence
+    n: Annotated[int, _means("repetitions behind it")]
+    margin: Annotated[
+        float | None, _means("how far the figure is within the bound (negative: beyond it), as a share of the bound")
+    ]
+    more: Annotated[int | None, _means("about how many more repetitions would decide it; null where none is known")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Rank(_Record):
-    """An arm's place by a requirement's measure, or overall where ``requirement`` is empty; arms may share one."""
+    """An arm's place among those that can be ranked."""
 
-    requirement: str
-    arm: str
-    rank: int
+    requirement: Annotated[str, _means("name of the requirement by whose measure; empty of the overall rank")]
+    arm: _ArmName
+    rank: Annotated[int, _means("its place, from 1; arms may share one")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim(_Record):
-    """What the run says of a paper's conclusion: the figures of one arm, or of all where ``arm`` is empty.
+    """What the run says of a paper's conclusion."""
 
-    ``at_one_level``: databases are compared at one level of durability, where the paper did not.
-    """
-
-    suite: str
-    claim: str
-    place: str
-    text: str
-    note: str  # by which bounds it is judged, and whose they are
-    arm: str
-    at_one_level: bool
-    verdict: str
-    verdict_on_paper: str
-    evidence: list[str]
+    suite: Annotated[str, _means("name of the suite that it is about")]
+    claim: Annotated[str, _means("name of the conclusion, unique in its suite")]
+    place: Annotated[str, _means("where in the paper it stands")]
+    text: Annotated[str, _means("what it says")]
+    note: Annotated[str, _means("by which bounds it is judged, and whose they are")]
+    arm: Annotated[str, _means("name of the arm whose figures are judged; empty of all arms together")]
+    at_one_level: Annotated[bool, _means("whether databases are compared at one level of durability, unlike the paper")]
+    verdict: Annotated[str, _means("what the run's figures say of it")]
+    verdict_on_paper: Annotated[str, _means("what the paper's own figures say of it, by the same test")]
+    evidence: Annotated[list[str], _means("the figures that decide, each in words")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Document(_Record):
     """A run."""
 
-    schema_version: Literal[3]
-    run: Run
-    hosts: list[Host]
-    arms: list[Arm]
-    measures: list[Measure]
-    cells: list[Cell]
-    rows: list[Row]
-    estimates: list[Estimate]
-    verdicts: list[Verdict]
-    ranks: list[Rank]
-    claims: list[Claim]
+    schema_version: Annotated[Literal[3], _means("raised when a field changes its meaning or goes away")]
+    run: Annotated[Run, _means("where the figures come from")]
+    hosts: Annotated[list[Host], _means("the hosts of a fleet; none where the run had one host only")]
+    arms: Annotated[list[Arm], _means("the platforms, in the plan's order")]
+    measures: Annotated[list[Measure], _means("what the suites of the run measure")]
+    cells: Annotated[list[Cell], _means("what was tried")]
+    rows: Annotated[list[Row], _means("every trial, valid or not, with each measure that its cell can have")]
+    estimates: Annotated[list[Estimate], _means("every measure of each arm in each cell where it was tried")]
+    verdicts: Annotated[list[Verdict], _means("every requirement on each platform that it is for")]
+    ranks: Annotated[list[Rank], _means("places by each requirement's measure, and overall")]
+    claims: Annotated[list[Claim], _means("the papers' conclusions on what was measured")]
 
 
 def write(table: ResultTable, out: IO[str]) -> None:
@@ -341,7 +339,7 @@ def verdicts(table: ResultTable, decisions: Decisions) -> Iterator[Verdict]:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the document, with the dataclasses' descriptions."""
+    """The JSON Schema of the document, with the meaning of every record and field."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:virtgauge:run:{SCHEMA_VERSION}",
