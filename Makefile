@@ -95,7 +95,7 @@ container-image: environment ## build an OCI image archive into dist/, of Debian
 	@$(PY) setup/container_image.py $(if $(INCLUDE),--include "$(INCLUDE)")
 
 .PHONY: release
-release: environment ## build wheel, sdist, Debian package, hptime for C, bill of materials, notes and checksums into dist/
+release: environment ## build wheel, sdist, Debian package, hptime for C, bill of materials, JSON Schema, notes and checksums into dist/
 	@$(PY) setup/release.py
 
 .PHONY: release-notes

@@ -1,12 +1,13 @@
 """What a release consists of, all of one commit: setup/release.py [FOLDER], dist/ by default.
 
-Wheel, source distribution, Debian package, hptime for C, what all of them are made of (CycloneDX), the changelog's
-words, and the checksums of these.  Runs in the development environment.
+Wheel, source distribution, Debian package, hptime for C, what all of them are made of (CycloneDX), the JSON Schema of
+a run's export, the changelog's words, and the checksums of these.  Runs in the development environment.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
@@ -19,6 +20,9 @@ from pathlib import Path
 import deb
 import notices
 import sbom
+from jsonschema import Draft202012Validator
+
+from virtgauge.exchange import tidy
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,6 +54,7 @@ def build(folder: Path) -> None:
         (made / ".gitignore").unlink(missing_ok=True)
         _archive_hptime(made / f"hptime-{version()}-linux-{platform.machine()}.tar.gz")
         (made / f"virtgauge-{version()}.cdx.json").write_text(_bill(next(made.glob("*.deb"))))
+        (made / f"virtgauge-run-{tidy.SCHEMA_VERSION}.schema.json").write_text(_schema())
         (made / "release-notes.md").write_text(_told("make", "--no-print-directory", "release-notes") + "\n")
         files = sorted(made.iterdir())
         sums = "".join(f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in files)
@@ -57,6 +62,13 @@ def build(folder: Path) -> None:
         for one in files:
             (folder / one.name).write_bytes(one.read_bytes())
     (folder / "SHA256SUMS").write_text(sums)
+
+
+def _schema() -> str:
+    """That of a run's export. Raises jsonschema.SchemaError: it is none."""
+    schema = tidy.schema()
+    Draft202012Validator.check_schema(schema)
+    return json.dumps(schema, indent=1) + "\n"
 
 
 def _bill(package: Path) -> str:

@@ -445,7 +445,7 @@ def test_two_releases_of_one_commit_are_the_same_bytes_whoever_builds_them_where
     sums = (made / "SHA256SUMS").read_text()
     assert sums == (second / "dist" / "SHA256SUMS").read_text()
     assert {line.split()[1] for line in sums.splitlines()} == {path.name for path in made.iterdir()} - {"SHA256SUMS"}
-    ends = {".whl": 1, ".deb": 1, ".cdx.json": 1, ".tar.gz": 2}
+    ends = {".whl": 1, ".deb": 1, ".cdx.json": 1, ".schema.json": 1, ".tar.gz": 2}
     assert {end: len(list(made.glob(f"*{end}"))) for end in ends} == ends
     assert "9.8.7" in run("tar", "-xOf", *made.glob("hptime*"), "usr/local/lib/pkgconfig/hptime.pc")
     assert "9.8.7" in (made / "release-notes.md").read_text().splitlines()[0]
