@@ -30,7 +30,7 @@ class Figure:
     estimate: Estimate  # the median over the repetitions
 
 
-def cell_words(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """A cell within its suite: ``timer_cost function=rdtsc load=idle``."""
     return " ".join([cell.probe, *(f"{factor}={level}" for factor, level in cell.levels)])
 
@@ -153,7 +153,7 @@ def bencher(_: Manifest, found: Sequence[Figure]) -> str:
             if estimate.low is not None and estimate.high is not None:
                 metric |= {"lower_value": estimate.low, "upper_value": estimate.high}
             marked = f" ({figure.arm.mark})" if figure.arm.mark else ""
-            name = f"{figure.arm.name}{marked}: {figure.measure.suite} {cell_words(figure.cell)}"
+            name = f"{figure.arm.name}{marked}: {figure.measure.suite} {cell_text(figure.cell)}"
             benchmarks.setdefault(_within(name, NAME_LIMIT), {})[slug(figure.measure.full_name)] = metric
     return json.dumps(benchmarks, allow_nan=False, indent=1)
 

@@ -128,7 +128,7 @@ def self_check(table: ResultTable, suites: Iterable[str], left_behind: Sequence[
 def _machine(fingerprint: Mapping[str, Any]) -> Machine:
     identity, context = fingerprint.get("identity", {}), fingerprint.get("context", {})
     hypervisor = context.get("hypervisor", {})
-    told = " ".join(dict.fromkeys(filter(None, (hypervisor.get("vendor"), hypervisor.get("product")))))
+    named = " ".join(dict.fromkeys(filter(None, (hypervisor.get("vendor"), hypervisor.get("product")))))
     memory = context.get("memory_bytes")
     return Machine(
         kernel=identity.get("kernel_release"),
@@ -137,7 +137,7 @@ def _machine(fingerprint: Mapping[str, Any]) -> Machine:
         cpu=identity.get("cpu_model"),
         cpus=identity.get("cpu_count"),
         memory_gib=None if memory is None else round(memory / 2**30),
-        hypervisor=None if (there := hypervisor.get("present")) is None else (told or "unknown") if there else "",
+        hypervisor=None if (there := hypervisor.get("present")) is None else (named or "unknown") if there else "",
     )
 
 
@@ -260,7 +260,7 @@ def merged(checks: Iterable[SelfCheck]) -> str:
         left = f"left behind: {', '.join(check.left_behind)}" if check.left_behind else ""
         result = [f"the run {check.ended}" if check.ended else "", left, result_of(platform)]
         cells = (
-            *(platform.label, platform.version or "—", check.machine.kernel or "unknown", _told(check.machine)),
+            *(platform.label, platform.version or "—", check.machine.kernel or "unknown", _machine_text(check.machine)),
             *(", ".join(measured) or "nothing", "; ".join(printable(one, 150) for one in result if one)),
             f"{check.date}, {check.version}",
         )
@@ -268,7 +268,7 @@ def merged(checks: Iterable[SelfCheck]) -> str:
     return "\n".join([*lines, "", END, ""])
 
 
-def _told(machine: Machine) -> str:
+def _machine_text(machine: Machine) -> str:
     named = {None: "", "": ", bare metal", "unknown": ", on a hypervisor without a name"}
     below = named.get(machine.hypervisor, f", on {machine.hypervisor}")
     return f"{machine.cpus or '?'} × {machine.cpu or 'unknown processor'}{below}, {machine.distribution or 'unknown'}"

@@ -65,8 +65,8 @@ class Row(NamedTuple):
 COLUMNS = Row._fields
 
 
-class Told(NamedTuple):
-    """One trial, valid or not, and what it says."""
+class TrialFigures(NamedTuple):
+    """One trial, valid or not, and its figures."""
 
     mark: Mark
     cell: int  # its place among the cells of the run
@@ -86,7 +86,7 @@ def reason_of(ended: Tried) -> str:
     return ended.error or flags or "no reason was recorded"
 
 
-def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]:
+def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[TrialFigures]:
     """Every trial of a run, in the order of the ledger, with these measures."""
     trials, hosts, endings = table.trials, table.manifest.hosts, table.endings.by_number
     columns: list[tuple[Measure, Column]] = []
@@ -97,11 +97,11 @@ def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]
     by_cell = [[one for one in columns if one[0].fits(cell)] for cell in trials.cells]
     counted = np.zeros(trials.number.size, dtype=bool)
     counted[trials.counted] = True
-    told = (trials.cell, trials.arm, trials.block, trials.attempt, trials.status, counted)
+    parts = (trials.cell, trials.arm, trials.block, trials.attempt, trials.status, counted)
     for row, (mark, (cell, arm, block, attempt, status, counts)) in enumerate(
-        zip(read_marks(table.ledger), zip(*(one.tolist() for one in told), strict=True), strict=True)
+        zip(read_marks(table.ledger), zip(*(one.tolist() for one in parts), strict=True), strict=True)
     ):
-        yield Told(
+        yield TrialFigures(
             mark,
             cell,
             trials.arms[arm],

@@ -14,7 +14,7 @@ import numpy as np
 from virtgauge import __version__
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.errors import UsageError, printable
-from virtgauge.exchange.figures import Figure, cell_words
+from virtgauge.exchange.figures import Figure, cell_text
 from virtgauge.exchange.trials import reason_of
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus, moment
 from virtgauge.report.requirements import Decisions, ReportedRequirement, conditions_text, margin_text, more_text
@@ -38,19 +38,12 @@ def document(root: ElementTree.Element) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
-class Outcome(enum.StrEnum):
-    """How a case ended: as a verdict does, or in ways of its own.
+Outcome = enum.StrEnum("Outcome", "PASS FAIL INCONCLUSIVE ERROR SKIPPED")
+"""How a case ended: as a verdict does, or in ways of its own.
 
-    An inconclusive one is an ``error``, not ``skipped``: a CI job that counts skipped cases as good would accept a
-    platform of which nothing has been shown.  Its type tells it from a failure of the measurement.
-    """
-
-    PASS = "pass"
-    FAIL = "fail"
-    INCONCLUSIVE = "inconclusive"
-    ERROR = "error"
-    SKIPPED = "skipped"
-
+An inconclusive one is an ``error``, not ``skipped``: a CI job that counts skipped cases as good would accept a platform
+of which nothing has been shown.  Its type tells it from a failure of the measurement.
+"""
 
 _ELEMENTS = {Outcome.FAIL: "failure", Outcome.INCONCLUSIVE: "error", Outcome.ERROR: "error", Outcome.SKIPPED: "skipped"}
 
@@ -178,7 +171,7 @@ def _trial_case(table: ResultTable, arm: ArmRecord, label: str, cell: Cell, elap
     return Case(
         suite=label,
         classname=f"virtgauge.{cell.suite}.{cell.probe}",
-        name=cell_words(cell),
+        name=cell_text(cell),
         outcome=Outcome.PASS if not lacking else Outcome.ERROR if failed else Outcome.SKIPPED,
         message=f"{counted}: {_why([*lacking.values()][-1][1])}" if lacking else counted,
         seconds=sum(elapsed[number] for number in table.trials.number[rows].tolist()) / 1e9,
@@ -199,8 +192,7 @@ _TITLE_LIMIT, _RESULT_TITLE_LIMIT, _SYSTEM_LIMIT = 126, 50, 128
 def phoronix(manifest: Manifest, found: Sequence[Figure]) -> str:
     """The whole document. Raises UsageError: there is no figure, and the format has no result without one."""
     # Their results are ordered one way or the other.
-    ordered = (figure for figure in found if figure.measure.better is not Better.NEITHER)
-    figures = [figure for figure in ordered if figure.estimate.point is not None]
+    figures = [one for one in found if one.estimate.point is not None and one.measure.better is not Better.NEITHER]
     if not figures:
         raise UsageError(
             f"the run {manifest.run_id} has no valid figure of these measures",
@@ -235,7 +227,7 @@ def _system(root: ElementTree.Element, arm: ArmRecord, manifest: Manifest) -> No
 
 
 def _result(root: ElementTree.Element, figures: list[Figure]) -> None:
-    measure, cell = figures[0].measure, cell_words(figures[0].cell)
+    measure, cell = figures[0].measure, cell_text(figures[0].cell)
     result = child(root, "Result")
     child(result, "Identifier", "")  # no test profile of theirs stands behind it
     child(result, "Title", measure.full_name[:_RESULT_TITLE_LIMIT])
