@@ -64,10 +64,11 @@ databases: environment ## fetch the database servers of the storage suite, pinne
 setup: environment provision ## everything that the tests need, without running them
 
 .PHONY: lint
-lint: environment ## formatting, lint, types, layering, clippy
+lint: environment ## formatting, lint, types, unused names, layering, clippy
 	@$(STEP) ruff $(PY) -m ruff check .
 	@$(STEP) ruff-format $(PY) -m ruff format --check .
 	@$(STEP) mypy $(PY) -m mypy
+	@$(STEP) vulture $(PY) -m vulture
 	@$(STEP) layers .venv/bin/lint-imports
 	@$(STEP) clippy setup/rust-lint.sh
 
