@@ -15,11 +15,14 @@ from isolation_results import Design as IsolationDesign
 from isolation_results import isolation_ledger
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 from storage_results import Design, storage_ledger
+from suites.simulated_runs import execute, report_of, simulated
 from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
 
 from virtgauge import report
 from virtgauge.ledger.records import HostRecord
 from virtgauge.ledger.store import Ledger
+from virtgauge.plan.load import load_plan
+from virtgauge.plan.model import PlatformSection
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +74,18 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("usual")
     built = report.build(synthetic_ledger(folder / "run", blocks=7, invalid_share=0.05, reservoir=200))
     return written(built, folder / "report.html")
+
+
+@pytest.fixture(scope="module", autouse=True)  # before the browser's loop: a run has one of its own
+def quick(simulated_machine: Path) -> Path:
+    """The page of the preset quick, with simulated platforms in the places of its own, each slower than the last."""
+    plan, _ = load_plan("quick")
+    platforms = []
+    for place, section in enumerate(plan.platform):
+        truth = {"truth": {"*": {"median_ns": 25.0 * 2**place}}, "storage": {"parallel": 8 // 2**place}}
+        platforms.append(PlatformSection.model_validate(simulated(section.name, seed=place, load_factor=4, **truth)))
+    execute(plan.model_copy(update={"platform": tuple(platforms), "seed": 1}), simulated_machine / "run")
+    return written(report_of(simulated_machine / "run"), simulated_machine / "report.html")
 
 
 def written(built: report.Report, path: Path) -> Path:
@@ -147,9 +162,9 @@ def test_every_part_is_led_to_from_one_line_and_by_keyboard(browser: Browser, us
     context.close()
 
 
-def test_the_page_is_short_where_nothing_is_opened(browser: Browser, usual: Path) -> None:
+def test_the_page_of_quick_is_short_where_nothing_is_opened(browser: Browser, quick: Path) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = Visit(context, usual).page
+    page = Visit(context, quick).page
     assert page.evaluate("document.documentElement.scrollHeight") <= 8 * 1800
     told = page.eval_on_selector_all(
         "main > details > summary, main > section > details > summary",
