@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmark import FOLDER, BenchmarkError, Outcome, main, progress, spread
 
-from virtgauge.shim.session import find_library, present_glibc
+from virtgauge.shim import find_library, present_glibc
 
 _KINDS = {
     "monotonic": "clock_gettime(CLOCK_MONOTONIC)",

@@ -10,12 +10,11 @@ from typing import Annotated
 
 import typer
 
-from virtgauge import __version__
+from virtgauge import __version__, shim
 from virtgauge.console import archive, bandwidth, exchange, fleet, guests, machine, plans, reports, runs, support
 from virtgauge.console.displays import watched_output
 from virtgauge.console.help import PlainHelp
 from virtgauge.errors import ExitCode, tell
-from virtgauge.shim import command as shim
 
 _EPILOG = (
     "Exit codes: 0 done; 1 failed, incomplete, no valid trial, worse (--fail-on), or a wrong setting (doctor "
@@ -33,9 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-shim.mount(machine.app)
 for commands in (
-    *(runs.app, reports.app, plans.app, plans.catalogues, machine.app, exchange.app, archive.app),
+    *(runs.app, reports.app, plans.app, plans.catalogues, machine.app, shim.app, exchange.app, archive.app),
     *(fleet.app, bandwidth.app, guests.attach, guests.image, guests.policy),
     *(support.app, support.support, archive.archive),
 ):

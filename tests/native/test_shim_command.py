@@ -16,8 +16,7 @@ import pytest
 from shim_programs import CLEAN, LIBRARY, by_command
 
 from virtgauge.errors import UnavailableError, UsageError
-from virtgauge.shim.session import ShimReport, needed_glibc, present_glibc, run_under_shim, summed
-from virtgauge.shim.target import find_target
+from virtgauge.shim import ShimReport, find_target, needed_glibc, present_glibc, run_under_shim, summed
 
 pytestmark = pytest.mark.slow
 

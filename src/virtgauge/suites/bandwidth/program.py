@@ -15,7 +15,7 @@ from typing import Any
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
-from virtgauge.shim.session import find_library, summed
+from virtgauge.shim import find_library, summed
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.bandwidth.outcome import Answer
 

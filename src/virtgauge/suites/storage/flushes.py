@@ -12,7 +12,7 @@ from virtgauge.analysis.storage import disk_changed
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import how_to_build
 from virtgauge.ledger.records import Flag
-from virtgauge.shim.session import needed_glibc, present_glibc
+from virtgauge.shim import needed_glibc, present_glibc
 from virtgauge.suites.storage.client import DiskProbe
 from virtgauge.suites.storage.laboratory import Target
 
