@@ -23,7 +23,7 @@ from benchmark import BenchmarkError, Outcome, main, progress, ratios, spread
 from by_hand import Container, Start, UserModeLinux, VirtualMachine, first_line_program, scratch, start
 from elsewhere import Place, by_a_call, by_image, by_libvirt, by_ssh, plain
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.platform import AttachedPlatform, AttachedSettings
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmark import FOLDER, BenchmarkError
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.folders import cache_root
 from virtgauge.host.mounts import detach_below
 from virtgauge.platforms.boot_files import build_initramfs

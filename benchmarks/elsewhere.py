@@ -18,7 +18,7 @@ from typing import Any
 from benchmark import BenchmarkError
 from by_hand import scratch
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.process import end_process
 from virtgauge.image.build import build, find_ingredients

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmark import BenchmarkError, Outcome, figure, main, progress
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
 from virtgauge.network.switch import find_openvswitch

@@ -33,7 +33,7 @@ from typing import IO, Any, cast
 
 from benchmark import BenchmarkError, Outcome, main, progress
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.execution.trial import run_trial
 from virtgauge.host import tracing
 from virtgauge.host.process import tree_pids

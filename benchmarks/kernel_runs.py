@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmark import BenchmarkError
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.host.process import child_setup
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Disk, Guest, GuestSpec

@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmark import BenchmarkError, Outcome, main, progress, said, spread
 
-from virtgauge.agent.answers import AgentError
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
+from virtgauge.agent.messages import AgentError
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.shift import signed_rank_p
 from virtgauge.errors import VirtgaugeError

@@ -58,7 +58,7 @@ def _arguments() -> argparse.Namespace:
 
 def _measure(benchmarks: list[Benchmark], *, quick: bool) -> list[str]:
     """Run the scripts one after another; returns the names of those that failed, which keep their last figures."""
-    from virtgauge.agent.binary import ENVIRONMENT_VARIABLE, find_agent
+    from virtgauge.agent import ENVIRONMENT_VARIABLE, find_agent
 
     failed = []
     with tempfile.TemporaryDirectory(prefix="virtgauge-benchmark-") as folder:

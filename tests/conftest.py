@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from virtgauge.agent import binary
+from virtgauge.agent import ENVIRONMENT_VARIABLE, find_agent
 from virtgauge.ledger import files, store
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
@@ -114,10 +114,10 @@ def private_state(tmp_path, monkeypatch):
 def _some_agent(folder, patch):
     agent = folder / "virtgauge-agent"
     agent.write_bytes(b"an agent that is never executed")
-    patch.setenv(binary.ENVIRONMENT_VARIABLE, str(agent))
-    binary.find_agent.cache_clear()
+    patch.setenv(ENVIRONMENT_VARIABLE, str(agent))
+    find_agent.cache_clear()
     yield agent
-    binary.find_agent.cache_clear()
+    find_agent.cache_clear()
 
 
 @pytest.fixture

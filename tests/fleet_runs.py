@@ -15,7 +15,7 @@ from suites.bandwidth_runs import QUICK
 from suites.simulated_runs import Recorder, plan_of, simulated
 
 from virtgauge import __version__
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.fleet import run as fleet_run
 from virtgauge.fleet import work
 from virtgauge.fleet.cluster import TlsFiles, WorkerLostError

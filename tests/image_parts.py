@@ -6,7 +6,7 @@ from pathlib import Path
 
 from provision_machine import module
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.image.contents import DRIVERS, Contents, ImageChannel, SerialChannel, contents_of
 from virtgauge.provision.boot_loader import BootLoader, find_boot_loader
 from virtgauge.provision.kernel import GuestKernel

@@ -14,7 +14,7 @@ from suites.simulated_runs import execute, plan_of, report_of, simulated
 from typer.testing import CliRunner
 
 from virtgauge import cli, report
-from virtgauge.agent import answers
+from virtgauge.agent import messages
 from virtgauge.console import archive, guests, machine, plans
 from virtgauge.console.displays import BarDisplay, LinesDisplay
 from virtgauge.errors import VirtgaugeError
@@ -158,7 +158,7 @@ MALICE = {
 @pytest.mark.parametrize("what", MALICE)
 def test_malice_costs_its_trial_and_nothing_else(what, tmp_path, monkeypatch):
     malice, reason = MALICE[what]
-    monkeypatch.setattr(answers, "_MOST_MESSAGES", 1000)
+    monkeypatch.setattr(messages, "_MOST_MESSAGES", 1000)
     monkeypatch.setattr(timing, "_SET_UP_S", 0.5)
     monkeypatch.setattr(Testbed, "timeout_factor", 2.0)
     trials, _ = run_with(malice, tmp_path / "run", monkeypatch)

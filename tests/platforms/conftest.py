@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, Platform
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from platforms.conftest import left_behind, running, traces
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.platforms.base import GuestSpec, LaunchError, Platform
 
 CONTROLLER = """
 import asyncio, json, os, sys
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Disk, GuestSpec

@@ -23,7 +23,7 @@ from platforms import guest_checks as check
 from platforms.conftest import running
 from platforms.recording_relay import RecordingRelay
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.credentials import Credentials, write_secret

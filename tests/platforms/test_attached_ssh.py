@@ -17,7 +17,7 @@ from platforms.attached_checks import Spec, attached, gone, guest_of, refused, r
 from platforms.delaying_relay import delaying_relay
 from platforms.ssh_server import SshServer, ssh_server
 
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.execution.validity import clock_flags
 from virtgauge.plan.model import ValidityLimits

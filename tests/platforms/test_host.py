@@ -76,7 +76,7 @@ async def test_a_broken_agent_is_a_launch_error(
 async def test_an_agent_that_cannot_be_executed_is_a_launch_error(spec: Spec, agent: object, tmp_path: Path) -> None:
     path = tmp_path / "no-agent"
     path.write_text("not executable")
-    from virtgauge.agent.binary import AgentBinary
+    from virtgauge.agent import AgentBinary
 
     with pytest.raises(LaunchError, match=r"start: .*no-agent"):
         await HostPlatform().launch(spec(agent=AgentBinary(path, "0" * 64)))

@@ -23,7 +23,7 @@ from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, traces
 from platforms.network_checks import mac, peer, pings
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.host.policy import Policy
 from virtgauge.host.scope import Scope

@@ -336,7 +336,7 @@ async def test_a_path_too_long_for_a_socket_says_what_to_set(
     platform = LibvirtPlatform(LibvirtSettings(uri=uri(daemon, "lxc")))
     monkeypatch.setenv("VIRTGAUGE_STATE", str(tmp_path / ("s" * 100)))
     with Scope() as scope:
-        from virtgauge.agent.binary import find_agent
+        from virtgauge.agent import find_agent
 
         with pytest.raises(LaunchError, match="set VIRTGAUGE_STATE to a folder with a shorter path"):
             await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent()))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from platforms.conftest import require, running
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import DomainRecord, destroy_domains
 from virtgauge.host.policy import Policy

@@ -19,7 +19,7 @@ from platforms.conftest import burnt_share, require, running, traces
 from platforms.disk_checks import check_an_image_is_the_root, root_image
 from platforms.qemu_releases import RELEASES, qemu_of
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.image.contents import archive
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.qemu import platform as qemu

@@ -19,7 +19,7 @@ import stand_in_monitor
 from platforms import guest_checks as check
 from platforms.conftest import running, traces
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.policy import Policy
 from virtgauge.host.scope import Scope

@@ -18,7 +18,7 @@ from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running, traces
 from platforms.disk_checks import check_an_image_is_the_root, disk, root_image, shell
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.host.policy import DiskLimits, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, LaunchError, Share

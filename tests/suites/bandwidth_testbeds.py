@@ -11,7 +11,7 @@ import pytest
 from platforms.conftest import require, traces
 from platforms.disk_checks import PLATFORMS
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.execution.trial import Outcome, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus

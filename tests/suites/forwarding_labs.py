@@ -8,7 +8,7 @@ from typing import Any
 
 from platforms.conftest import traces
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Platform
 from virtgauge.platforms.oci.platform import OciPlatform

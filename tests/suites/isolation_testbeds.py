@@ -10,7 +10,7 @@ from typing import Any
 from platforms.conftest import left_behind, require
 from platforms.disk_checks import PLATFORMS
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.execution.trial import Outcome, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root

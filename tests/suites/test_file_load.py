@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
 from virtgauge.platforms import create

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from flush_programs import CLEAN, SOURCES, FlushCounters, compile_programs, flushed, supervisors
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms import create
 from virtgauge.platforms.base import GuestSpec, Share

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 from suites.database_servers import RunningServer, answer_of, running
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.errors import UsageError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms import create

@@ -13,7 +13,7 @@ from cryptography import x509
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.console.guests import attach as app
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan

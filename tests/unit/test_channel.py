@@ -8,9 +8,9 @@ import msgpack
 import numpy as np
 import pytest
 
-from virtgauge.agent import answers
+from virtgauge.agent import messages
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
-from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
+from virtgauge.agent.messages import FrameDecoder, ProtocolError, encode
 
 HASH = "ab" * 32
 
@@ -259,7 +259,7 @@ async def test_what_a_given_up_request_brings_is_counted_and_kept_by_nobody():
 
 
 async def test_a_flood_of_small_messages_is_refused(monkeypatch):
-    monkeypatch.setattr(answers, "_MOST_MESSAGES", 100)
+    monkeypatch.setattr(messages, "_MOST_MESSAGES", 100)
     async with connected() as (peer, channel):
         request = asyncio.create_task(channel.request("probe", name="x", params={}))
         asked = await peer.receive()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virtgauge.agent.frames import MAX_FRAME, FrameDecoder, ProtocolError, encode
+from virtgauge.agent.messages import MAX_FRAME, FrameDecoder, ProtocolError, encode
 
 
 def frame(payload: bytes) -> bytes:

@@ -21,8 +21,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from virtgauge.agent.answers import checked_facts, cleaned
-from virtgauge.agent.frames import FrameDecoder, ProtocolError
+from virtgauge.agent.messages import FrameDecoder, ProtocolError, checked_facts, cleaned
 from virtgauge.agent.serial import Scanner
 from virtgauge.claims.model import ClaimFile
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.platforms import guest_kernel
 from virtgauge.platforms.base import LaunchError

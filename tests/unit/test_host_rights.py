@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from suites.simulated_runs import execute, plan_of, simulated
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.execution.prepare import check_plan
 from virtgauge.host import rights
 from virtgauge.host.rights import AS_ROOT, NETWORK, lack_of_rights, lacking, missing_rights

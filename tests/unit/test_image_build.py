@@ -14,7 +14,7 @@ import image_parts as parts
 import pytest
 from typer.testing import CliRunner
 
-from virtgauge.agent import binary
+from virtgauge.agent import AgentBinary
 from virtgauge.cli import app
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.image import build as building
@@ -80,7 +80,7 @@ def test_an_agent_of_another_build_is_a_problem(
     ingredients: Ingredients, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(ingredients, Format.ISO, out / "image.iso", silence)
-    another = binary.AgentBinary(ingredients.agent.path, "b" * 64)
+    another = AgentBinary(ingredients.agent.path, "b" * 64)
     monkeypatch.setattr(inspection, "find_agent", lambda: another)
     (problem,) = inspection.inspect(out / "image.iso").problems
     assert "another build" in problem

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.platforms.boot_files import build_initramfs
 from virtgauge.provision.kernel import ModuleError, module_closure
 

@@ -13,7 +13,7 @@ import pytest
 from lxml import etree
 from pydantic import ValidationError
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.host import domains
 from virtgauge.host.domains import DomainRecord, destroy_domains, has_domains
 from virtgauge.host.reclaim import reclaim_folder

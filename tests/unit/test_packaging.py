@@ -189,7 +189,7 @@ def test_an_installed_wheel_gives_the_command_and_the_agent(wheel: Path, install
 
 def agent_of(installed: Path) -> Path:
     """The agent that an installation finds; it lies within."""
-    found = "from virtgauge.agent.binary import find_agent; print(find_agent().path)"
+    found = "from virtgauge.agent import find_agent; print(find_agent().path)"
     agent = Path(run(installed / "bin" / "python", "-c", found, cwd=installed))
     assert agent.is_relative_to(installed)
     return agent

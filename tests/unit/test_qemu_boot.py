@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.host.scope import Scope
 from virtgauge.platforms import boot_probe
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attempt import SocketPair

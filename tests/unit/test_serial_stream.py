@@ -12,9 +12,9 @@ import tty
 
 import pytest
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.agent.channel import Channel, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.agent.serial import (
     GIVE_UP_AFTER_S,
     LONGEST,

@@ -10,7 +10,7 @@ import os
 import numpy as np
 import pytest
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.host.policy import DiskLimits, Policy, PolicyError
 from virtgauge.host.scope import Scope

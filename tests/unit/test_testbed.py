@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Confinement, Guest, LaunchError, Platform
 from virtgauge.suites.testbed import Stage, Testbed

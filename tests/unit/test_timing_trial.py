@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from virtgauge.agent.channel import AgentError, Reply
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.host import tracing
 from virtgauge.platforms.simulated import agent as simulated_agent
 from virtgauge.platforms.simulated.answers import cycle_fields, distribution_message

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from xen_hosts import SHARES, NotedDom0
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.host import domains
 from virtgauge.host.domains import is_xen_host
 from virtgauge.host.scope import Scope

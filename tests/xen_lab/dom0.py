@@ -33,9 +33,9 @@ from xen_lab.machine import (
 from xen_lab.packages import LabParts, XenPackages, find_lab_parts
 from xen_lab.taps import TapPool
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.folders import cache_root
 from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope

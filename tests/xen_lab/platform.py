@@ -8,7 +8,7 @@ from typing import ClassVar
 from xen_lab.dom0 import LabDom0, lab_of
 from xen_lab.packages import find_lab_parts
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, GuestSpec

@@ -14,7 +14,7 @@ from platforms.conftest import require, running, traces
 from xen_lab.packages import find_lab_parts
 from xen_lab.platform import REGISTRATION, XenLabPlatform
 
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Policy
 from virtgauge.host.scope import Scope

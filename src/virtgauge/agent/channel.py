@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
-from virtgauge.agent.answers import AgentError as AgentError
-from virtgauge.agent.answers import Awaited, checked_facts, cleaned
-from virtgauge.agent.answers import Reply as Reply
-from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
+from virtgauge.agent.messages import AgentError as AgentError
+from virtgauge.agent.messages import Awaited, FrameDecoder, ProtocolError, checked_facts, cleaned, encode
+from virtgauge.agent.messages import Reply as Reply
 
 PROTOCOL_VERSION = 1
 _READ_SIZE = 256 * 1024

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 
 MARK = b"\xd5\x1b"  # Begins every packet; its first byte is nowhere else in one, and in no text
 

@@ -47,7 +47,7 @@ def prepare(
     before: an image, a machine that somebody else looks after. Whoever has the file can take the machine's place: keep
     it secret.
     """
-    from virtgauge.agent.binary import find_agent
+    from virtgauge.agent import find_agent
     from virtgauge.platforms.attached.credentials import Credentials
     from virtgauge.platforms.attached.dial_in import IDENTITY_NAME, write_kit
     from virtgauge.platforms.attached.platform import Endpoint

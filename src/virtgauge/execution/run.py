@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge import __version__
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, unwritable
 from virtgauge.execution.fitting import Fitted, fitted
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing

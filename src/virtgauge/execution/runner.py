@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.decisions.open_claims import Names, needed_for_claims, open_claims
 from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
 from virtgauge.execution.prepare import Arm, Design

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flags
 from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus

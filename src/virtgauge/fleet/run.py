@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 
 from virtgauge import __version__
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.progress import ProgressDisplay

@@ -15,7 +15,7 @@ import os
 import ssl
 
 from virtgauge import __version__
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.errors import VirtgaugeError, tell
 from virtgauge.execution.prepare import check_plan, probe_arms
 from virtgauge.execution.progress import ProgressDisplay

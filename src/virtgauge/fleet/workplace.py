@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.execution.prepare import Arm, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent

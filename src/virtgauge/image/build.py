@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.host.scope import Scope
 from virtgauge.image import formats

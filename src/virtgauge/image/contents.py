@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.provision.boot_loader import BootLoader
 from virtgauge.provision.kernel import GuestKernel, ModuleError, module_closure, module_content, module_name

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.host.scope import Scope
 from virtgauge.image import formats

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import printable
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.network.nic import Nic

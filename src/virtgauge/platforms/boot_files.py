@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.folders import cache_root, forget_unused, is_kept, write_whole
 from virtgauge.image.contents import root_archive
 from virtgauge.platforms.base import GuestSpec, LaunchError, stage

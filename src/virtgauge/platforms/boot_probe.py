@@ -21,9 +21,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.folders import cache_root, write_whole
 from virtgauge.host.process import boot_id, find_program, output_of, text_of

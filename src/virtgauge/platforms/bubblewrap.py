@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.forms import Section
 from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError

@@ -13,9 +13,9 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, model_validator
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import Channel, ChannelClosedError, HandshakeError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import PlainValidator, TypeAdapter
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Elapsed
 

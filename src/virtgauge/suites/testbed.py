@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.mounts import make_disk_image

@@ -18,9 +18,9 @@ import ssl
 from collections import Counter
 from pathlib import Path
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import Channel, ChannelClosedError, HandshakeError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.credentials import Credentials, write_secret

@@ -13,7 +13,7 @@ import dataclasses
 import secrets
 import shlex
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 
 AGENT_NAME = "virtgauge-agent"
 BASES = ("@tmp", "/var/tmp", "@runtime", "/dev/shm", "@home")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
 
-from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import in_thread
 from virtgauge.host.rights import AS_ROOT, lacking

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
 
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import DomainRecord
 from virtgauge.network.nic import NetworkError

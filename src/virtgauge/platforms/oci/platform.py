@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.forms import Section
 from virtgauge.host.mounts import detach_below
 from virtgauge.host.process import ProcessIdentity, find_program, ran, wait_for_end, wait_for_exit

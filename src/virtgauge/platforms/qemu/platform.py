@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from qemu.qmp import QMPClient, QMPError
 
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.network.links import open_macvtap, open_tap

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from virtgauge.agent.channel import PROTOCOL_VERSION, AgentError
-from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
+from virtgauge.agent.messages import FrameDecoder, ProtocolError, encode
 from virtgauge.forms import Section
 from virtgauge.host.process import boot_id
 from virtgauge.platforms.simulated.answers import cycle_fields, cycles_of, distribution_message

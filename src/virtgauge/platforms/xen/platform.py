@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from virtgauge.agent.binary import find_agent
+from virtgauge.agent import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import is_xen_host

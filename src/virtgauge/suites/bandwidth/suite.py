@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.host.rights import NETWORK, lack_of_rights
 from virtgauge.specs.bandwidth_formatting import AS_IS, PRECISE, SYSTEM
 from virtgauge.suites.bandwidth import program

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.messages import ProtocolError
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.specs.storage_formatting import QUERIES
 from virtgauge.suites.base import Cell, Measurement
