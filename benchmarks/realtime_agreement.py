@@ -33,8 +33,7 @@ from virtgauge.analysis.shift import signed_rank_p
 from virtgauge.errors import VirtgaugeError
 from virtgauge.exchange.imports.record import read_repetitions
 from virtgauge.host.scope import Scope
-from virtgauge.ledger.records import Histogram
-from virtgauge.ledger.statistics import NS_PER_UNIT
+from virtgauge.ledger.records import NS_PER_UNIT, Histogram
 from virtgauge.platforms import create
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
 from virtgauge.results.formatting import ratio_with_interval

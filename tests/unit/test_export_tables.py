@@ -11,8 +11,7 @@ from synthetic import arm_record, cells, manifest, synthetic_ledger, trial
 from virtgauge.errors import UsageError
 from virtgauge.exchange import Format
 from virtgauge.exchange.trials import COLUMNS, csv_cell
-from virtgauge.ledger.records import Flag, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, statistics_of
+from virtgauge.ledger.records import NS_PER_UNIT, Flag, TrialStatus, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell
 from virtgauge.specs.suites import MEASURES, find_measure

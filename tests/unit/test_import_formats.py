@@ -11,7 +11,7 @@ from virtgauge.exchange.imports.fio import read_fio
 from virtgauge.exchange.imports.foreign_trial import histogram_of_values
 from virtgauge.exchange.imports.latencies import read_cyclictest
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
-from virtgauge.ledger.statistics import statistics_of
+from virtgauge.ledger.records import statistics_of
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -15,7 +15,7 @@ import pytest
 from virtgauge.errors import UsageError
 from virtgauge.exchange.imports.latencies import read_hwlatdetect, read_jitterdebugger, read_oslat, read_rtla
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
-from virtgauge.ledger.statistics import statistics_of
+from virtgauge.ledger.records import statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import find_measure

@@ -14,7 +14,7 @@ from virtgauge.errors import UsageError
 from virtgauge.exchange.figures import read_figures
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.exchange.imports.trex import read_trex
-from virtgauge.ledger.statistics import statistics_of
+from virtgauge.ledger.records import statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import find_measure

@@ -17,8 +17,7 @@ from synthetic import STARTED, arm_record, hdr_bins, manifest, synthetic_ledger,
 
 from virtgauge.analysis.comparison import compare, paired_ratio
 from virtgauge.analysis.distribution import merge
-from virtgauge.ledger.records import Flag, Histogram, TrialRecord, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, statistics_of
+from virtgauge.ledger.records import NS_PER_UNIT, Flag, Histogram, TrialRecord, TrialStatus, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell, read_results
 from virtgauge.results.measure import Across, Better, Derived, Field, Measure, Statistic, field

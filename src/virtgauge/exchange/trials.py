@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from virtgauge.errors import printable
 from virtgauge.exchange.figures import chosen_of
-from virtgauge.ledger.records import Histogram, HostRecord
-from virtgauge.ledger.statistics import NS_PER_UNIT
+from virtgauge.ledger.records import NS_PER_UNIT, Histogram, HostRecord
 from virtgauge.results.columns import STATUSES, Cell, Mark, Tried, read_marks
 from virtgauge.results.measure import Column, Measure
 from virtgauge.results.table import ResultTable

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.decisions.requirements import BoundRequirement, resolve
 from virtgauge.errors import UnavailableError, UsageError, closest, nearest
-from virtgauge.ledger.records import ArmRecord
-from virtgauge.ledger.statistics import TAILS
+from virtgauge.ledger.records import TAILS, ArmRecord
 from virtgauge.plan.load import PlanError, Problems, explain, load_plan
 from virtgauge.plan.model import AA_SUFFIX, DesignScope, Plan, PlatformSection
 from virtgauge.plan.requirements import Requirement

@@ -20,9 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 from virtgauge.errors import VirtgaugeError, printable
 from virtgauge.host.process import text_of
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
+from virtgauge.ledger.records import pack as pack_bins
+from virtgauge.ledger.records import unpack as unpack_bins
 from virtgauge.ledger.rows import check_json
-from virtgauge.ledger.statistics import pack as pack_bins
-from virtgauge.ledger.statistics import unpack as unpack_bins
 from virtgauge.ledger.store import Ledger
 
 

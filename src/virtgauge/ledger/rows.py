@@ -20,8 +20,20 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
-from virtgauge.ledger.records import EventRecord, Flag, GuestRecord, Histogram, Manifest, TrialRecord, TrialStatus
-from virtgauge.ledger.statistics import MOST_BINS, NS_PER_UNIT, STATISTICS, unpack, unpack_all
+from virtgauge.ledger.records import (
+    MOST_BINS,
+    NS_PER_UNIT,
+    STATISTICS,
+    EventRecord,
+    Flag,
+    GuestRecord,
+    Histogram,
+    Manifest,
+    TrialRecord,
+    TrialStatus,
+    unpack,
+    unpack_all,
+)
 
 PROMISE = "samples"  # In a trial's accounting: how many raw values of each series its Parquet file has
 LONGEST_NAME = 4096  # Characters of what identifies, and of dates

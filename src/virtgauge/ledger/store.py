@@ -42,6 +42,7 @@ from virtgauge.ledger.damage import (
     odd_one,
 )
 from virtgauge.ledger.records import (
+    STATISTICS,
     ArmRecord,
     Attempt,
     EventRecord,
@@ -50,8 +51,9 @@ from virtgauge.ledger.records import (
     Manifest,
     TrialRecord,
     TrialStatus,
+    pack,
+    statistics_of,
 )
-from virtgauge.ledger.statistics import STATISTICS, pack, statistics_of
 
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"

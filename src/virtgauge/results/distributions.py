@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virtgauge.analysis.distribution import Distribution
-from virtgauge.ledger.records import Histogram
-from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, merged, statistics_of
+from virtgauge.ledger.records import NS_PER_UNIT, STATISTICS, Histogram, merged, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell, Integers, Trials, chunks
 from virtgauge.results.measure import Column

@@ -78,7 +78,7 @@ class Statistic:
     """A statistic of a trial's histogram of durations, in nanoseconds."""
 
     histogram: str  # by its name in the ledger
-    name: str  # of the statistic; see :data:`virtgauge.ledger.statistics.STATISTICS`
+    name: str  # of the statistic; see :data:`virtgauge.ledger.records.STATISTICS`
     otherwise: Field | None = None  # where a trial that has no such histogram tells the figure
     least: int = 0  # values of which it is told; tails take more of themselves
 

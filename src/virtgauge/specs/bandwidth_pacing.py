@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from virtgauge.analysis.distribution import Distribution, ccdf, samples_needed
-from virtgauge.ledger.records import ArmRecord
-from virtgauge.ledger.statistics import NS_PER_UNIT, merged
+from virtgauge.ledger.records import NS_PER_UNIT, ArmRecord, merged
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import amount
 from virtgauge.results.measure import Better

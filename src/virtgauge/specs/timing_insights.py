@@ -12,7 +12,7 @@ import numpy as np
 from virtgauge.analysis.comparison import Comparison, resolution
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.statistics import TAILS
+from virtgauge.ledger.records import TAILS
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import count, exact_duration
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, Statistic, field

@@ -13,8 +13,7 @@ from virtgauge.claims.figures import Figure, Figures, fits
 from virtgauge.claims.model import Cells, CellTest, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
-from virtgauge.ledger.records import ArmRecord
-from virtgauge.ledger.statistics import NS_PER_UNIT, TAILS
+from virtgauge.ledger.records import NS_PER_UNIT, TAILS, ArmRecord
 from virtgauge.reference import TimingFigure, timing_figures
 from virtgauge.reference import table as reference_table
 from virtgauge.results.columns import Cell

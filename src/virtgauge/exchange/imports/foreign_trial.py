@@ -16,8 +16,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.errors import UsageError
-from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.ledger.statistics import TAILS
+from virtgauge.ledger.records import TAILS, Flag, Histogram
 
 LONGEST_BYTES = 1 << 30  # A file longer than this is refused rather than read into memory
 

@@ -31,8 +31,7 @@ from virtgauge.exchange.imports.foreign_trial import (
     refused,
     undated,
 )
-from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.ledger.statistics import NS_PER_UNIT
+from virtgauge.ledger.records import NS_PER_UNIT, Flag, Histogram
 
 _REMEDY = {
     "cyclictest": "give the file of `cyclictest --json=FILE -h 1000 -q …` of rt-tests 2.0 or later",

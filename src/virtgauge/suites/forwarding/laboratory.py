@@ -11,7 +11,7 @@ import functools
 from collections import Counter
 
 from virtgauge.analysis.forwarding import DropCounter, equal_shares
-from virtgauge.ledger.statistics import merged
+from virtgauge.ledger.records import merged
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import DROPS, LOOP
 from virtgauge.suites.forwarding.settings import ForwardingSettings
