@@ -14,7 +14,7 @@ from isolation_results import isolation_arms, isolation_ledger
 from suites.simulated_runs import Recorder, execute, plan_of, simulated
 
 from virtgauge.console.runs import overridden
-from virtgauge.decisions.open_claims import open_claims
+from virtgauge.decisions.verdicts import open_claims
 from virtgauge.execution.progress import Notice, RunStarted
 from virtgauge.execution.run import resume_run
 from virtgauge.execution.runner import said_open

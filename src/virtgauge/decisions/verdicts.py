@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -27,11 +28,14 @@ from virtgauge.analysis.bounds import Decision, Outcome, decide
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.rare_events import decide_rate, decide_silence, growth_p, return_level
+from virtgauge.claims.verdicts import Verdict as OfClaim
+from virtgauge.claims.verdicts import of_platforms
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import ArmRecord, HostRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell
 from virtgauge.results.table import Blocks, ResultTable, too_many
+from virtgauge.specs.suites import contexts_of
 
 _Told = TypeVar("_Told")
 _GROWS_P = 0.01  # That clusters come more often by chance is less likely where it is told
@@ -335,3 +339,32 @@ def needed_for(
 def _loose(cell: Cell) -> object:
     """The cell, whatever the order of its factors."""
     return cell.suite, cell.probe, frozenset(cell.levels)
+
+
+# The papers' conclusions, by suite; suites without any are left out. False where other platforms decide it as a whole
+Names = dict[str, dict[str, bool]]
+_NO_VERDICT = (OfClaim.UNDECIDED, OfClaim.UNTESTABLE)
+
+
+def open_claims(ledger: Ledger, most: int = sys.maxsize) -> tuple[Names, Names]:
+    """The papers' conclusions that a run leaves open though it has figures of them: those that so many repetitions may
+    decide on some platform, and those that stay so however often is repeated.
+    """
+    table = ResultTable(ledger)
+    found: tuple[Names, Names] = ({}, {})
+    for context in contexts_of(table):
+        table.read(context.spec.measures)
+        for one in context.spec.claims(context):
+            heard = [hearing.checked for hearing in one.run if hearing.checked.verdict in _NO_VERDICT]
+            evidence = [each for checked in heard for each in checked.evidence]
+            is_open = any(each.agrees is None and each.needs <= most for each in evidence)
+            if is_open or (heard and len(heard) == len(one.run)):
+                as_a_whole = of_platforms(one.run) in _NO_VERDICT
+                found[not is_open].setdefault(context.spec.name, {})[one.paper.name] = as_a_whole
+    return found
+
+
+def needed_for_claims(claims: Names, ledger: Ledger) -> Needed:
+    """What to measure for these: every cell of their suites, on what decides and on what that is compared with."""
+    arms = {arm.name for arm in ledger.manifest().arms if arm.usable and (not arm.emulated or arm.role != "test")}
+    return lambda arm, cell: cell.suite in claims and arm in arms

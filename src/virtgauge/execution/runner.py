@@ -16,8 +16,7 @@ from typing import Any
 from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.messages import ProtocolError
-from virtgauge.decisions.open_claims import Names, needed_for_claims, open_claims
-from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
+from virtgauge.decisions.verdicts import Names, Needed, Verdict, needed_for, needed_for_claims, open_claims, undecided
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import GuestStarting, ProgressDisplay, RunEnded, RunStarted, TrialEnded, TrialProgress
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
