@@ -13,7 +13,7 @@ from sampled import sampled
 from virtgauge.host.process import stat_fields, tree_pids
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.wire import Tunnel, path_mtu, require_room
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("root")]

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from platforms.conftest import running
 
 from virtgauge.host.scope import Scope
-from virtgauge.network import links
+from virtgauge.network import Neighbour, Nic, Route, links
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Neighbour, Nic, Route
 from virtgauge.network.switch import LinuxBridge, Rule, Switch
 from virtgauge.platforms.base import GuestSpec, Platform
 

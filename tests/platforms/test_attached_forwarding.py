@@ -19,9 +19,8 @@ from virtgauge.host.lending import features_of
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.network import links
+from virtgauge.network import Nic, links
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.network.shaper import Bucket, shape
 from virtgauge.platforms.base import Cabling, Guest, GuestSpec
 from virtgauge.platforms.local import HostPlatform

@@ -16,9 +16,8 @@ from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.network import links
+from virtgauge.network import Nic, Route, links
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic, Route
 from virtgauge.network.shaper import Bucket, shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root")]

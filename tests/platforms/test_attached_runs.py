@@ -20,9 +20,8 @@ from platforms.ssh_server import SshServer, ssh_server
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.network import links
+from virtgauge.network import Nic, links
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root")]
 

@@ -19,8 +19,8 @@ from platforms.disk_checks import PLATFORMS, disk, shell
 from sampled import sampled
 
 from virtgauge.host.scope import Scope
+from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.platforms import create
 from virtgauge.platforms.base import Disk, Guest, GuestSpec, Platform
 from virtgauge.platforms.local import HostPlatform

@@ -29,8 +29,8 @@ from virtgauge.host.policy import Policy
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.network import Neighbour, Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Neighbour, Nic
 from virtgauge.network.switch import LinuxBridge, Rule
 from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.boot_probe import is_functional

@@ -12,8 +12,8 @@ from pyroute2 import IPRoute
 from virtgauge.host.lending import Loan, ask_ethtool, features_of
 from virtgauge.host.process import in_thread
 from virtgauge.host.reclaim import reclaim_dead
+from virtgauge.network import NetworkError
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError
 from virtgauge.network.wire import lent, require_free
 
 pytestmark = pytest.mark.slow

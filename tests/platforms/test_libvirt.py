@@ -31,8 +31,8 @@ from virtgauge.host.policy import DiskLimits, Policy, PolicyError
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.platforms import create
 from virtgauge.platforms.base import Availability, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.libvirt.connection import library, open_connection

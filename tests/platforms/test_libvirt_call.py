@@ -25,8 +25,8 @@ from virtgauge.image.contents import DialChannel
 from virtgauge.image.formats import Format
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.platforms import create
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.base import Availability, GuestSpec

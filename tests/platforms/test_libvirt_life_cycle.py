@@ -176,8 +176,8 @@ def test_the_reclaim_destroys_what_a_record_names_and_nothing_else(hypervisor: A
 async def test_disks_folders_and_unnamed_networks_are_refused_before_anything_starts(
     platform: LibvirtPlatform, hypervisor: Any, spec: Spec, scope: Scope
 ) -> None:
+    from virtgauge.network import Nic
     from virtgauge.network.namespace import Namespace
-    from virtgauge.network.nic import Nic
 
     before = names(hypervisor)
     with pytest.raises(LaunchError, match="nothing of this machine's programs"):

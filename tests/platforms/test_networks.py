@@ -11,8 +11,8 @@ from platforms.network_checks import check_a_guest_answers_from_its_lab_only, ch
 from sampled import on, sampled
 
 from virtgauge.host.scope import Scope
+from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.network.switch import OpenVSwitch
 from virtgauge.platforms import create
 from virtgauge.platforms.base import GuestSpec, LaunchError, Platform

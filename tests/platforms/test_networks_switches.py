@@ -17,9 +17,9 @@ from platforms.network_checks import mac, peer
 
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge, OpenVSwitch, Rule, Switch
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ import time
 from virtgauge.host.scope import Scope
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
+from virtgauge.network import Nic
 from virtgauge.network.switch import OpenVSwitch
 
 scope = Scope()

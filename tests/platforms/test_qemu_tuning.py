@@ -15,8 +15,8 @@ from platforms.disk_checks import disk
 from platforms.network_checks import check_a_guest_answers_from_its_lab_only, mac
 
 from virtgauge.host.scope import Scope
+from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.qemu.monitor import InForce
 from virtgauge.platforms.qemu.platform import QemuGuest, QemuPlatform

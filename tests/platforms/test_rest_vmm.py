@@ -23,9 +23,9 @@ from virtgauge.agent import find_agent
 from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.policy import Policy
 from virtgauge.host.scope import Scope
+from virtgauge.network import Nic
 from virtgauge.network.links import disconnect, keep_tap
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.platforms import boot_probe, create
 from virtgauge.platforms.base import Disk, GuestSpec, LaunchError
 from virtgauge.platforms.rest_vmm.platform import FirecrackerPlatform, RestVmmGuest, RestVmmPlatform

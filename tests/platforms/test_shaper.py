@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from virtgauge.host.scope import Scope
+from virtgauge.network import Neighbour, NetworkError, Nic
 from virtgauge.network.links import LinkCounters, connect
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Neighbour, NetworkError, Nic
 from virtgauge.network.shaper import Bucket, Impairment, dropped_frames, has_netem, impair, shape
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from virtgauge.host.scope import Scope
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.qemu.platform import QemuPlatform
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from stand_in_monitor import Interface, NotAllowedError
 
-from virtgauge.network.nic import Nic
+from virtgauge.network import Nic
 from virtgauge.platforms import create
 from virtgauge.platforms.boot_files import agent_words
 from virtgauge.platforms.rest_vmm.api import Call

@@ -8,7 +8,7 @@ import pytest
 from virtgauge.execution.trial import RunPatience, run_trial
 from virtgauge.host.load import CpuSnapshot, WatchedMachine
 from virtgauge.ledger.records import Flag, TrialStatus
-from virtgauge.network.nic import NetworkError
+from virtgauge.network import NetworkError
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.platforms.base import Accounting, LaunchError
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Sliced

@@ -39,8 +39,8 @@ from virtgauge.agent.messages import ProtocolError
 from virtgauge.folders import cache_root
 from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import build_initramfs

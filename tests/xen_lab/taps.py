@@ -11,9 +11,9 @@ import threading
 from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.host.scope import Scope
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import open_tap, with_a_free_name
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 
 
 @dataclasses.dataclass(frozen=True)

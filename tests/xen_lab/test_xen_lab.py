@@ -107,8 +107,8 @@ async def test_a_domain_routes(spec: Spec) -> None:
 
 
 async def test_more_interfaces_than_the_lab_has_are_refused_and_given_back(spec: Spec, lab_scope: Scope) -> None:
+    from virtgauge.network import Nic
     from virtgauge.network.namespace import Namespace
-    from virtgauge.network.nic import Nic
 
     await _bring_up(spec)
     nics = tuple(Nic(f"p{number}", network_checks.mac(number + 1)) for number in range(5))

@@ -21,7 +21,7 @@ from virtgauge.agent.messages import ProtocolError
 from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flags
 from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
-from virtgauge.network.nic import NetworkError
+from virtgauge.network import NetworkError
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.base import Cell, Measurement, Sliced, Suite

@@ -20,8 +20,8 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.host.lending import ask_ethtool
 from virtgauge.host.process import LIBC, all_pids, checked, process_name
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.namespace import Namespace, folder_locked, network_error
-from virtgauge.network.nic import NetworkError, Nic
 
 # Commands that set a feature (``linux/ethtool.h``); segmentation first, as it needs the checksums.
 _SEGMENTATION, _GENERIC_SEGMENTATION, _GENERIC_RECEIVE, _CHECKSUMS = 0x1F, 0x24, 0x2C, 0x17

@@ -23,7 +23,7 @@ from virtgauge.host.mounts import MS_BIND, MS_REC, MS_SHARED, unshare_mounts
 from virtgauge.host.process import LIBC, checked, in_thread
 from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
-from virtgauge.network.nic import NetworkError
+from virtgauge.network import NetworkError
 
 FOLDER = Path("/run/netns")  # Where ``ip netns`` keeps them too, so that a person can look inside with it
 

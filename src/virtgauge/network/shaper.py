@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pyroute2 import IPRoute, NetlinkError
 
+from virtgauge.network import NetworkError
 from virtgauge.network.namespace import Namespace, network_error
-from virtgauge.network.nic import NetworkError
 
 _ROOT, _CLASS, _LEAF = 0x10000, 0x10001, 0x20000
 _TC_H_ROOT = 0xFFFFFFFF

@@ -20,9 +20,9 @@ from pyroute2 import IPRoute
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import child_setup, end_process, find_program, output_of, ran
 from virtgauge.host.scope import Scope
+from virtgauge.network import NetworkError
 from virtgauge.network.links import disconnect, link_counts
 from virtgauge.network.namespace import Namespace, network_error
-from virtgauge.network.nic import NetworkError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,9 +18,9 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.host.lending import Loan, features_of, give_back, uses_of
 from virtgauge.host.process import in_thread
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import bring_up, disable_all, with_a_free_name
 from virtgauge.network.namespace import Namespace, home_of, network_error
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge
 
 

@@ -17,7 +17,7 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, Han
 from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import printable
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
-from virtgauge.network.nic import Nic
+from virtgauge.network import Nic
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
 
 WRITE_BACK_S = 30.0  # How long a guest with a disk may take to power off: it writes back what it was not asked to flush

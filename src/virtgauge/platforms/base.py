@@ -28,8 +28,8 @@ from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import boot_id
 from virtgauge.host.scope import Scope
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 
 _TCG_SIGNATURE = "TCGTCGTCGTCG"
 """What QEMU's Tiny Code Generator answers to CPUID leaf 0x40000000 (``target/i386/cpu.c``); KVM has its own."""

@@ -19,9 +19,8 @@ from virtgauge.host.mounts import DiskImageError, loop_device, mount_disk_image,
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import threads_of, tree_cpu_ns, wait_for_exit
 from virtgauge.host.rights import lacking
-from virtgauge.network import links
+from virtgauge.network import NetworkError, Nic, links
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest, PipePair, ProcessAttempt, SocketPair, TerminalPair
 from virtgauge.platforms.base import Accounting, Availability, Confinement, GuestSpec, LaunchError, Platform, stage
 

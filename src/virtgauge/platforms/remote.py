@@ -19,9 +19,9 @@ from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import connect
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.wire import join, require_room, wire_ends, wire_in
 from virtgauge.platforms.attached.dial_in import KEEPALIVE
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest

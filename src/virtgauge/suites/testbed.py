@@ -21,8 +21,8 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.process import KernelThreads, text_of
 from virtgauge.host.scope import Scope
+from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Accounting, Disk, Guest, GuestSpec, Platform
 from virtgauge.platforms.base import stage as launching
 from virtgauge.platforms.local import HostPlatform

@@ -18,9 +18,9 @@ from virtgauge.agent import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import in_thread
 from virtgauge.host.rights import AS_ROOT, lacking
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import disable_all, disconnect, persistent_tap, with_a_free_name
 from virtgauge.network.namespace import Namespace, network_error
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import RootPart, device_modules, initramfs_with, require_short, xen_command_line

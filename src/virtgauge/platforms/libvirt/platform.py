@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from virtgauge.agent import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import DomainRecord
-from virtgauge.network.nic import NetworkError
+from virtgauge.network import NetworkError
 from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told, stage
 from virtgauge.platforms.boot_files import RootPart

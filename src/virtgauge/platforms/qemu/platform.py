@@ -18,9 +18,9 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
+from virtgauge.network import Nic
 from virtgauge.network.links import open_macvtap, open_tap
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Confinement, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import RootPart, device_modules, require_short

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from virtgauge.network.nic import Nic
+from virtgauge.network import Nic
 from virtgauge.platforms.boot_files import LONGEST_COMMAND_LINE
 from virtgauge.platforms.rest_vmm.api import Call
 

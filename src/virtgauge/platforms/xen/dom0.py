@@ -16,8 +16,8 @@ from pyroute2 import IPRoute
 
 from virtgauge.host.process import in_thread, ran
 from virtgauge.host.scope import Scope
+from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace, network_error
-from virtgauge.network.nic import Nic
 from virtgauge.platforms.attempt import Streams, terminal_streams
 
 # The configuration of a domain, as ``xl create`` reads it (xl.cfg(5), xl-network-configuration(5)).

@@ -19,8 +19,8 @@ from virtgauge.host.domains import is_xen_host
 from virtgauge.host.policy import XEN_WEIGHT, Applied, Policy, PolicyError, xen_weight
 from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.host.scope import Scope
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import xen_command_line

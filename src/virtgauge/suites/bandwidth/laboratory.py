@@ -27,9 +27,9 @@ from pyroute2 import IPRoute
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.errors import UnavailableError
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import NUD_PERMANENT, LinkCount, LinkCounters, connect, receive_in_threads
 from virtgauge.network.namespace import Namespace, network_error
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.shaper import LONGEST_BYTES, Bucket, Impairment, dropped_frames, has_netem, impair, shape
 from virtgauge.network.switch import LinuxBridge, Rule
 from virtgauge.platforms.base import Guest, LaunchError, Share

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.analysis.bandwidth import ip_bps
-from virtgauge.network.nic import Neighbour, Nic, Route
+from virtgauge.network import Neighbour, Nic, Route
 from virtgauge.platforms.base import Guest
 from virtgauge.platforms.simulated.bandwidth import SimulatedLink
 from virtgauge.specs.bandwidth_formatting import AS_IS

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.host.lending import read_routes
+from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import LinkCount, connect, read_counts, take_live_frames
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.wire import lent, require_free
 from virtgauge.platforms.base import Cabling, Guest, LaunchError, Platform
 from virtgauge.platforms.base import stage as launching

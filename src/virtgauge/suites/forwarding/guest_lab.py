@@ -18,9 +18,9 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.load import TICK_NS
 from virtgauge.host.process import all_pids, cpu_ticks, process_name
+from virtgauge.network import Neighbour, NetworkError, Nic
 from virtgauge.network.links import connect, link_counts
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Neighbour, NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge, OpenVSwitch, Rule, Switch
 from virtgauge.platforms.base import Guest, LaunchError
 from virtgauge.platforms.base import stage as launching

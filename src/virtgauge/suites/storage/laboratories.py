@@ -14,7 +14,7 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError
 from virtgauge.errors import UnavailableError, VirtgaugeError
-from virtgauge.network.nic import NetworkError
+from virtgauge.network import NetworkError
 from virtgauge.platforms.base import Guest, LaunchError, Share
 from virtgauge.platforms.base import stage as launching
 from virtgauge.platforms.simulated.storage import KILL
