@@ -138,7 +138,7 @@ def conditions() -> dict[str, Any]:
 
 def machine() -> str:
     """This machine in words: ``AMD EPYC, 2 processors, 23.5 GiB, kernel 6.1.0, Debian …, Python 3.11.7, virtual``."""
-    from virtgauge.host.fingerprint import fingerprint
+    from virtgauge.host.machine import fingerprint
 
     found = fingerprint()
     identity, context = found["identity"], found["context"]

@@ -8,9 +8,6 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from virtgauge.network.nic import Nic
-from virtgauge.platforms.xen.toolstack import DomainConfig
-
 from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace
 from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, DomainConfig, Ended

@@ -8,7 +8,7 @@ from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution import prepare
 from virtgauge.execution.progress import Notice
 from virtgauge.execution.run import resume_run
-from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.machine import fingerprint
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.suites import timing

@@ -13,7 +13,7 @@ from virtgauge.execution import fitting
 from virtgauge.execution.fitting import duration_of
 from virtgauge.execution.prepare import check_plan
 from virtgauge.host import reclaim
-from virtgauge.host.kernel_value import missing_governor, put_back_values, set_governor
+from virtgauge.host.lending import missing_governor, put_back, set_governor
 from virtgauge.plan.load import parse_plan
 from virtgauge.platforms.local import HostPlatform
 from virtgauge.suites.isolation.suite import IsolationSuite
@@ -59,7 +59,7 @@ def test_a_processor_that_went_offline_does_not_keep_the_others(cpufreq: Path, t
     for file in gone.iterdir():
         file.unlink()
     gone.rmdir()
-    assert put_back_values(tmp_path) == [f"put back {cpufreq}/policy1/scaling_governor = schedutil"]
+    assert put_back(tmp_path) == [f"put back {cpufreq}/policy1/scaling_governor = schedutil"]
     assert in_force(cpufreq) == ["schedutil"]
     assert not records(tmp_path)
 
@@ -69,14 +69,14 @@ def test_what_cannot_be_put_back_now_is_remembered(cpufreq: Path, tmp_path: Path
     file = cpufreq / "policy0" / "scaling_governor"
     file.unlink()
     file.mkdir()  # reading it fails, and not because it is gone
-    assert put_back_values(tmp_path) == [f"put back {cpufreq}/policy1/scaling_governor = schedutil"]
+    assert put_back(tmp_path) == [f"put back {cpufreq}/policy1/scaling_governor = schedutil"]
     assert len(records(tmp_path)) == 1
 
 
 def test_what_somebody_has_changed_since_stays(cpufreq: Path, tmp_path: Path) -> None:
     set_governor("powersave", tmp_path, cpufreq)
     (cpufreq / "policy1" / "scaling_governor").write_text("performance")
-    put_back_values(tmp_path)
+    put_back(tmp_path)
     assert in_force(cpufreq) == ["schedutil", "performance"]
 
 

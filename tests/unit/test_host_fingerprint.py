@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.machine import fingerprint
 
 
 def fake_root(tmp_path: Path) -> Path:

@@ -13,8 +13,8 @@ from suites.simulated_runs import execute, plan_of, simulated
 
 from virtgauge.agent import AgentBinary
 from virtgauge.execution.prepare import check_plan
-from virtgauge.host import rights
-from virtgauge.host.rights import AS_ROOT, NETWORK, lack_of_rights, lacking, missing_rights
+from virtgauge.host import machine
+from virtgauge.host.machine import AS_ROOT, NETWORK, lack_of_rights, lacking, missing_rights
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
@@ -26,7 +26,7 @@ from virtgauge.suites.timing import TimingSuite
 
 ASKED = """
 import json
-from virtgauge.host.rights import NETWORK, lacking, missing_rights
+from virtgauge.host.machine import NETWORK, lacking, missing_rights
 print(json.dumps([lacking(*NETWORK), lacking("CAP_SYS_NICE"), missing_rights()]))
 """
 DESIGNS = """
@@ -49,7 +49,7 @@ databases = ["sqlite", "postgresql"]
 @pytest.fixture
 def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without any right."""
-    monkeypatch.setattr(rights, "lacking", lambda *names: f" (this user lacks {' and '.join(names)})")
+    monkeypatch.setattr(machine, "lacking", lambda *names: f" (this user lacks {' and '.join(names)})")
 
 
 def without(*names: str) -> tuple[str, str, dict[str, tuple[str, str]]]:

@@ -16,8 +16,8 @@ from qemu.qmp.models import ErrorResponse
 
 from virtgauge.errors import UnavailableError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.host import vfio
-from virtgauge.host.kernel_value import hold_value, put_back_values
+from virtgauge.host import lending
+from virtgauge.host.lending import hold_value, put_back
 from virtgauge.host.reclaim import reclaim_folder
 from virtgauge.host.scope import Scope
 from virtgauge.plan.load import PlanError, load_plan, parse_plan
@@ -311,7 +311,7 @@ def bus(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             if driver.is_dir():
                 (device / "driver").symlink_to(driver)
 
-    monkeypatch.setattr(vfio, "_write", write)
+    monkeypatch.setattr(lending, "_write", write)
     return bus
 
 
@@ -356,9 +356,9 @@ def test_a_device_is_bound_for_the_guest_and_given_back_to_its_driver(root: Path
     asked = Asked(Tuning(pci_devices=(NIC, BESIDE)), "kvm", "q35", 1, 128, root)
     with contextlib.ExitStack() as removal:
         make_ready(asked, scope, removal)
-        assert [vfio.driver_of(bus / "devices" / one) for one in (NIC, BESIDE)] == ["vfio-pci"] * 2
+        assert [lending.driver_of(bus / "devices" / one) for one in (NIC, BESIDE)] == ["vfio-pci"] * 2
         assert len(list(scope.iterdir())) == 2
-    assert [vfio.driver_of(bus / "devices" / one) for one in (NIC, BESIDE)] == ["igb", None]
+    assert [lending.driver_of(bus / "devices" / one) for one in (NIC, BESIDE)] == ["igb", None]
     assert (bus / "devices" / NIC / "driver_override").read_text() == "(null)\n"
     assert list(scope.iterdir()) == []
 
@@ -372,17 +372,17 @@ def test_a_killed_runs_device_is_given_back_unless_somebody_has_bound_it_since(
             ("pcieport", [], "pcieport"),
         ):
             bind(bus / "devices" / NIC, "igb")
-            vfio.hold_device(NIC, scope.folder, root)
+            lending.hold_device(NIC, scope.folder, root)
             bind(bus / "devices" / NIC, since)
             assert reclaim_folder(scope.folder) == lines
-            assert vfio.driver_of(bus / "devices" / NIC) == driver
+            assert lending.driver_of(bus / "devices" / NIC) == driver
 
 
 def test_a_device_that_vfio_does_not_take_is_as_it_was_and_refused(root: Path, bus: Path, tmp_path: Path) -> None:
     (bus / "drivers/vfio-pci").rmdir()
     with pytest.raises(UnavailableError, match=f"{NIC} cannot be bound to vfio-pci"):
-        vfio.hold_device(NIC, tmp_path, root)
-    assert vfio.driver_of(bus / "devices" / NIC) == "igb"
+        lending.hold_device(NIC, tmp_path, root)
+    assert lending.driver_of(bus / "devices" / NIC) == "igb"
     assert not list(tmp_path.glob("vfio-*"))
 
 
@@ -419,7 +419,7 @@ def test_what_a_killed_run_had_set_is_put_back_unless_somebody_changed_it_since(
         hold_value(file, "0", scope.folder)
         assert reclaim_folder(scope.folder) == [f"put back {file} = 200000"]
         assert file.read_text() == "200000"
-        assert put_back_values(scope.folder) == []
+        assert put_back(scope.folder) == []
 
 
 def test_a_value_that_another_run_holds_is_refused_and_free_again_at_its_end(root: Path, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from virtgauge import cli, report
 from virtgauge.errors import ExitCode, UsageError
 from virtgauge.host import realtime
+from virtgauge.host.machine import AS_ROOT
 from virtgauge.host.realtime import CHECKS, examine
 from virtgauge.host.realtime_settings import Found, Machine, State, hex_mask, masked
-from virtgauge.host.rights import AS_ROOT
 from virtgauge.platforms.qemu.tuning import Tuning
 from virtgauge.results.formatting import beside
 from virtgauge.specs.timing_insights import USUAL

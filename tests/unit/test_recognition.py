@@ -10,7 +10,7 @@ import pytest
 from suites.simulated_runs import execute, plan_of, report_of, simulated
 from synthetic import arm_record
 
-from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.machine import fingerprint
 from virtgauge.ledger.store import Ledger
 from virtgauge.platforms import create
 from virtgauge.platforms.base import Emulation, Guest, Platform, Recognition, hypervisor_told

@@ -18,7 +18,7 @@ from rich.text import Text
 from virtgauge.console.displays import output
 from virtgauge.console.options import AsJson
 from virtgauge.errors import ExitCode, UsageError, printable
-from virtgauge.host.rights import missing_rights
+from virtgauge.host.machine import missing_rights
 from virtgauge.provision.parts import GROUPS, PARTS, named, provide
 from virtgauge.provision.progress import SetUpDisplay, State
 

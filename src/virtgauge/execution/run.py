@@ -21,8 +21,8 @@ from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, ref
 from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.runner import Runner
 from virtgauge.execution.schedule import shares_of_cpus
-from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.load import ambient_load
+from virtgauge.host.machine import fingerprint
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import STATE_REMEDY, make_state_root

@@ -36,7 +36,7 @@ from virtgauge.fleet.messages import (
     unpack,
 )
 from virtgauge.fleet.workplace import PLAN_SOURCE, Notices, Workplace, forget
-from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.machine import fingerprint
 from virtgauge.host.scope import Scope
 from virtgauge.plan.load import parse_plan
 from virtgauge.platforms.remote import PeerServer, RemoteHost, RemoteHostLostError

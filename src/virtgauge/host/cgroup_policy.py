@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, members, write_existing
+from virtgauge.host.machine import AS_ROOT, lacking
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import cpu_list, text_of
-from virtgauge.host.rights import AS_ROOT, lacking
 
 _PLAIN_SHARES = 1024  # cgroup v1's ``cpu.shares`` of everybody
 _ROUNDS = 20

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from virtgauge.errors import VirtgaugeError
+from virtgauge.host.machine import AS_ROOT, lacking
 from virtgauge.host.process import LIBC, checked, ran
-from virtgauge.host.rights import AS_ROOT, lacking
 
 DETACH = 2  # include/linux/fs.h, MNT_DETACH
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 1 << 5  # include/uapi/linux/mount.h

@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from virtgauge.host import realtime_settings as settings
+from virtgauge.host.machine import AS_ROOT
 from virtgauge.host.realtime_settings import CPU, KVM, QUICK_US, Found, Machine, Reader, State, apart, masked, says
-from virtgauge.host.rights import AS_ROOT
 
 _MADE_VISIBLE = ("dev/", "sys/kernel/debug/")  # Below these is what appears when somebody loads a module, or mounts it
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies
+from virtgauge.host.machine import lacking
 from virtgauge.host.process import cpu_list, isolated_cpus, text_of
-from virtgauge.host.rights import lacking
 
 CPU = "sys/devices/system/cpu"
 KVM = "sys/module/kvm/parameters"

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies, marked_with
 from virtgauge.host.domains import destroy_domains, destroy_tagged_domains, has_domains
-from virtgauge.host.kernel_value import put_back_values
-from virtgauge.host.lending import HOME, give_all_back, is_lent_something
+from virtgauge.host.lending import HOME, give_all_back, is_lent_something, put_back
 from virtgauge.host.mounts import detach_below, mounts
 from virtgauge.host.process import (
     ProcessIdentity,
@@ -49,7 +48,6 @@ from virtgauge.host.tag import (
     state_root,
 )
 from virtgauge.host.tracing import instance_of, remove_instance
-from virtgauge.host.vfio import give_devices_back
 
 _NAMESPACES, _INTERFACES = Path("/run/netns"), Path("/sys/class/net")
 _YOUNG_S = 60.0  # A nameless rest younger than this may be one that another run is just making
@@ -287,8 +285,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     lines += _kill_processes(tag, group)
     lines += destroy_tagged_domains(tag)  # that a toolstack which was just killed had begun to make
     if believed is not None:
-        lines += put_back_values(believed)
-        lines += give_devices_back(believed)
+        lines += put_back(believed)
     lines += remove_instance(tag)  # before the mount by which it can be reached
     if folder is not None:
         lines += [f"unmounted {point}" for point in detach_below(folder)]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import write_existing
+from virtgauge.host.machine import AS_ROOT, lack_of_rights, lacking
 from virtgauge.host.mounts import mount, mounts
-from virtgauge.host.rights import AS_ROOT, lack_of_rights, lacking
 
 _NEEDED = "sched/sched_switch"
 _VECTORS = ("local_timer", "reschedule", "call_function", "call_function_single", "irq_work", "thermal_apic")

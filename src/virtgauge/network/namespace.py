@@ -19,9 +19,9 @@ from typing import Self, TypeVar
 from pyroute2 import IPRoute, NetlinkError, netns
 
 from virtgauge.host.lending import CLONE_NEWNET, HOME
+from virtgauge.host.machine import AS_ROOT, NETWORK, lacking
 from virtgauge.host.mounts import MS_BIND, MS_REC, MS_SHARED, unshare_mounts
 from virtgauge.host.process import LIBC, checked, in_thread
-from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network import NetworkError
 

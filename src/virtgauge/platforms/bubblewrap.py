@@ -12,7 +12,7 @@ from pydantic import Field
 
 from virtgauge.agent import find_agent
 from virtgauge.forms import Section
-from virtgauge.host.rights import AS_ROOT, USER_NAMESPACES, lacking
+from virtgauge.host.machine import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import system_parts
 from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed, said_version

@@ -14,9 +14,9 @@ from typing import Any
 
 from virtgauge.errors import UnavailableError
 from virtgauge.folders import cache_root, forget_unused, is_kept
+from virtgauge.host.machine import lacking
 from virtgauge.host.mounts import unmount_disk_image
 from virtgauge.host.process import child_setup, ran
-from virtgauge.host.rights import lacking
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart, root_of, system_parts
 from virtgauge.platforms.guest_kernel import OwnKernel, ReadableFile

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 from virtgauge.forms import Section
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
+from virtgauge.host.machine import lacking
 from virtgauge.host.mounts import DiskImageError, loop_device, mount_disk_image, unmount_disk_image
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import threads_of, tree_cpu_ns, wait_for_exit
-from virtgauge.host.rights import lacking
 from virtgauge.network import NetworkError, Nic, links
 from virtgauge.network.namespace import Namespace
 from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest, PipePair, ProcessAttempt, SocketPair, TerminalPair

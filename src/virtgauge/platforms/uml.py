@@ -17,10 +17,10 @@ from virtgauge.agent import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
+from virtgauge.host.machine import AS_ROOT, lacking
 from virtgauge.host.mounts import MS_BIND, MS_NODEV, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, unshare_mounts
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked
-from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_files import RootPart, agent_words, initramfs_with, require_short

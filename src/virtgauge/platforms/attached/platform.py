@@ -20,9 +20,8 @@ from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.extras import require
 from virtgauge.forms import Hop, Section, written_as
-from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.machine import AS_ROOT, NETWORK, fingerprint, lacking
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
-from virtgauge.host.rights import AS_ROOT, NETWORK, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network.wire import require_free
 from virtgauge.platforms.base import (

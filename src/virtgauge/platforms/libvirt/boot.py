@@ -16,8 +16,8 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.agent import AgentBinary
 from virtgauge.errors import UnavailableError
+from virtgauge.host.machine import AS_ROOT, lacking
 from virtgauge.host.process import in_thread
-from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import disable_all, disconnect, persistent_tap, with_a_free_name
 from virtgauge.network.namespace import Namespace, network_error

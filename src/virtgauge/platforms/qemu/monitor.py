@@ -24,10 +24,9 @@ from typing import Any
 from qemu.qmp import ExecuteError, QMPClient, QMPError
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host.kernel_value import hold_value
+from virtgauge.host.lending import hold_device, hold_value
 from virtgauge.host.process import cpu_list, isolated_cpus, threads_of, wait_for_exit
 from virtgauge.host.realtime_settings import timer_advance
-from virtgauge.host.vfio import hold_device
 from virtgauge.network.links import MACVTAP_FILE
 from virtgauge.platforms.attempt import SocketPair
 from virtgauge.platforms.base import GuestSpec, LaunchError, stage

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from virtgauge.host.lending import PCI, VFIO, driver_of, is_vfio, used_by_host
 from virtgauge.host.load import available_mib
+from virtgauge.host.machine import AS_ROOT, lacking
 from virtgauge.host.process import assignable_cpus, isolated_cpus, text_of
 from virtgauge.host.realtime_settings import timer_advance
-from virtgauge.host.rights import AS_ROOT, lacking
-from virtgauge.host.vfio import DRIVER, PCI, driver_of, is_vfio, used_by_host
 from virtgauge.platforms.base import Availability
 from virtgauge.platforms.qemu.tuning import FIELD, PAGE_MIB, Tuning
 
@@ -174,12 +174,12 @@ def _of_pci(root: Path, address: str, named: tuple[str, ...]) -> Iterator[tuple[
     if not group.exists():
         yield f"{address} is behind no IOMMU", "boot with intel_iommu=on or amd_iommu=on, and have firmware enable it"
         return
-    if not (root / "dev/vfio/vfio").exists() or not (root / PCI / "drivers" / DRIVER).is_dir():
-        yield f"there is no /dev/vfio/vfio, or no driver {DRIVER}", f"modprobe {DRIVER}"
+    if not (root / "dev/vfio/vfio").exists() or not (root / PCI / "drivers" / VFIO).is_dir():
+        yield f"there is no /dev/vfio/vfio, or no driver {VFIO}", f"modprobe {VFIO}"
     devices = (group / "devices").iterdir()
     members = [one for one in devices if not (text_of(one / "class") or "").startswith(_PCI_BRIDGE)]
     for one in sorted(members, key=lambda member: member.name):
-        driver, by_hand = driver_of(one), f"driverctl set-override {one.name} {DRIVER}"
+        driver, by_hand = driver_of(one), f"driverctl set-override {one.name} {VFIO}"
         if one.name not in named:
             if driver not in (None, "pci-stub") and not is_vfio(driver):  # with others a group is no guest's
                 yield f"{one.name} is bound to {driver} and in the group of {address}", f"name it, too, or {by_hand}"

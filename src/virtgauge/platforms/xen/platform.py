@@ -16,8 +16,8 @@ from virtgauge.agent import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import is_xen_host
+from virtgauge.host.machine import AS_ROOT, lacking
 from virtgauge.host.policy import XEN_WEIGHT, Applied, Policy, PolicyError, xen_weight
-from virtgauge.host.rights import AS_ROOT, lacking
 from virtgauge.host.scope import Scope
 from virtgauge.network import NetworkError, Nic
 from virtgauge.network.namespace import Namespace

@@ -18,7 +18,7 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.messages import ProtocolError
-from virtgauge.host.rights import NETWORK, lack_of_rights
+from virtgauge.host.machine import NETWORK, lack_of_rights
 from virtgauge.specs.bandwidth_formatting import AS_IS, PRECISE, SYSTEM
 from virtgauge.suites.bandwidth import program
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory

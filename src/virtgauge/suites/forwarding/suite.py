@@ -24,7 +24,7 @@ from virtgauge.analysis.forwarding import (
     shows_more_loss,
     wire_frames_per_s,
 )
-from virtgauge.host.rights import NETWORK, lack_of_rights
+from virtgauge.host.machine import NETWORK, lack_of_rights
 from virtgauge.ledger.records import Flag
 from virtgauge.platforms.base import Platform
 from virtgauge.suites.answers import added_up

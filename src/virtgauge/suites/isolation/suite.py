@@ -18,10 +18,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
-from virtgauge.host.kernel_value import missing_governor
+from virtgauge.host.lending import missing_governor
 from virtgauge.host.load import available_mib
+from virtgauge.host.machine import lack_of_rights
 from virtgauge.host.policy import Applied, Policy, PolicyError
-from virtgauge.host.rights import lack_of_rights
 from virtgauge.platforms.base import Guest, Platform
 from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED
 from virtgauge.suites.answers import Running, documented, elapsed_by_clock

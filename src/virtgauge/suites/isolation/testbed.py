@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host.kernel_value import set_governor
+from virtgauge.host.lending import set_governor
 from virtgauge.platforms.base import Disk, Guest
 from virtgauge.specs.isolation_formatting import LOADING, TESTED
 from virtgauge.suites.isolation.benchmarks import block_bytes, largest_cache_bytes

@@ -20,7 +20,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from virtgauge.host.rights import NETWORK, lack_of_rights
+from virtgauge.host.machine import NETWORK, lack_of_rights
 from virtgauge.ledger.records import Flag
 from virtgauge.platforms.local import NO_IMAGE
 from virtgauge.specs.storage_formatting import AS_CONFIGURED, WRITES
