@@ -17,7 +17,7 @@ from virtgauge.agent import AgentBinary
 from virtgauge.console.guests import attach as app
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.forms import Hop
+from virtgauge.plan import Hop
 from virtgauge.plan.load import parse_plan
 from virtgauge.platforms import create
 from virtgauge.platforms.attached.credentials import CONTROLLER_NAME, Credentials

@@ -31,9 +31,9 @@ from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import LOCK_NAME
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import HEARTBEAT_S, SLOT, TlsFiles, configure
-from virtgauge.forms import Hop
 from virtgauge.host.process import die_with_parent, in_daemon
 from virtgauge.host.tag import STATE_VARIABLE, make_state_root, state_root
+from virtgauge.plan import Hop
 from virtgauge.plan.fleet import FleetHost, FleetSection
 
 _GRACE_S = 30.0  # That a worker gives its own process to end; whoever started the worker gives it some seconds more

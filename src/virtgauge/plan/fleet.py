@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from virtgauge.forms import Hop, Section, written_as
+from virtgauge.plan import Hop, Section, written_as
 
 MOST_HOSTS = 1000
 CABLES = 2  # That a tester needs: there and back, or the receiver's and the others'

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from virtgauge.errors import nearest
-from virtgauge.forms import Section
+from virtgauge.plan import Section
 from virtgauge.plan.fleet import FleetSection, Name
 from virtgauge.plan.requirements import Budget, Requirement, load_profile
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from virtgauge.errors import UsageError, nearest
-from virtgauge.forms import Section, written_as
+from virtgauge.plan import Section, written_as
 
 Level = Annotated[str, Field(coerce_numbers_to_str=True)]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}

@@ -22,7 +22,6 @@ from pydantic import BaseModel
 from virtgauge.agent import AgentBinary
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UnavailableError, printable
-from virtgauge.forms import Section
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
@@ -30,6 +29,7 @@ from virtgauge.host.process import boot_id
 from virtgauge.host.scope import Scope
 from virtgauge.network import NetworkError, Nic
 from virtgauge.network.namespace import Namespace
+from virtgauge.plan import Section
 
 _TCG_SIGNATURE = "TCGTCGTCGTCG"
 """What QEMU's Tiny Code Generator answers to CPUID leaf 0x40000000 (``target/i386/cpu.c``); KVM has its own."""

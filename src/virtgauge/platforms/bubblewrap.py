@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from virtgauge.agent import find_agent
-from virtgauge.forms import Section
 from virtgauge.host.machine import AS_ROOT, USER_NAMESPACES, lacking
+from virtgauge.plan import Section
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import system_parts
 from virtgauge.platforms.boot_probe import BootedPlatform, boots, installed, said_version

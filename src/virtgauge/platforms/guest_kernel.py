@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from virtgauge.agent import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.folders import cache_root
-from virtgauge.forms import Section
+from virtgauge.plan import Section
 from virtgauge.platforms.base import GuestSpec, stage
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
 from virtgauge.provision.cache import sha256_of

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from virtgauge.forms import Section
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
 from virtgauge.host.machine import lacking
@@ -21,6 +20,7 @@ from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import threads_of, tree_cpu_ns, wait_for_exit
 from virtgauge.network import NetworkError, Nic, links
 from virtgauge.network.namespace import Namespace
+from virtgauge.plan import Section
 from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest, PipePair, ProcessAttempt, SocketPair, TerminalPair
 from virtgauge.platforms.base import Accounting, Availability, Confinement, GuestSpec, LaunchError, Platform, stage
 

@@ -27,8 +27,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from virtgauge.agent.channel import AgentError, Channel
-from virtgauge.forms import Section
 from virtgauge.ledger.records import Flag
+from virtgauge.plan import Section
 from virtgauge.platforms.base import Share
 from virtgauge.provision.ganesha import Ganesha, find_ganesha
 from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, Testbed, address_peer

@@ -21,9 +21,9 @@ from pydantic import Field
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.analysis.distribution import merge
 from virtgauge.errors import UnavailableError
-from virtgauge.forms import Section
 from virtgauge.host import tracing
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.plan import Section
 from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
 from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock

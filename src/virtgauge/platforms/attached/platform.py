@@ -19,11 +19,11 @@ from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.messages import ProtocolError
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.extras import require
-from virtgauge.forms import Hop, Section, written_as
 from virtgauge.host.machine import AS_ROOT, NETWORK, fingerprint, lacking
 from virtgauge.host.policy import Hypervisor, Policy, Target, commands
 from virtgauge.host.scope import Scope
 from virtgauge.network.wire import require_free
+from virtgauge.plan import Hop, Section, written_as
 from virtgauge.platforms.base import (
     Accounting,
     Availability,

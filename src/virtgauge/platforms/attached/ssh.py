@@ -16,7 +16,7 @@ import asyncssh
 
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import VirtgaugeError
-from virtgauge.forms import Hop
+from virtgauge.plan import Hop
 from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest, MachineSettings
 from virtgauge.platforms.attached.remote_shell import BASES, Placement, PlacementError, removal_command
 from virtgauge.platforms.attempt import LaunchAttempt, PipePair, log_tail

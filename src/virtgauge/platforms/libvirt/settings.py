@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from virtgauge.folders import cache_root
-from virtgauge.forms import written_as
+from virtgauge.plan import written_as
 from virtgauge.platforms.attached.platform import EndpointText
 from virtgauge.platforms.disk_image import NO_FOLDERS, OwnDiskImage
 

@@ -15,11 +15,11 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from virtgauge.agent import find_agent
-from virtgauge.forms import Section
 from virtgauge.host.machine import AS_ROOT, USER_NAMESPACES, lacking
 from virtgauge.host.mounts import detach_below
 from virtgauge.host.process import ProcessIdentity, find_program, ran, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
+from virtgauge.plan import Section
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, stage
 from virtgauge.platforms.boot_probe import BootedPlatform, boots, said_version

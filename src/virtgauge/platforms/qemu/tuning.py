@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from virtgauge.forms import Section
+from virtgauge.plan import Section
 
 Cpu = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1, le=256)]

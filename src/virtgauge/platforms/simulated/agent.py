@@ -19,8 +19,8 @@ from pydantic import Field, model_validator
 
 from virtgauge.agent.channel import PROTOCOL_VERSION, AgentError
 from virtgauge.agent.messages import FrameDecoder, ProtocolError, encode
-from virtgauge.forms import Section
 from virtgauge.host.process import boot_id
+from virtgauge.plan import Section
 from virtgauge.platforms.simulated.answers import cycle_fields, cycles_of, distribution_message
 from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd, BandwidthTruth, SimulatedLink
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from virtgauge.forms import Section
+from virtgauge.plan import Section
 from virtgauge.platforms.simulated.answers import distribution_message
 from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma, lognormal
 

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from virtgauge.agent.channel import AgentError
-from virtgauge.forms import Section
 from virtgauge.host.policy import PLAIN_WEIGHT, Policy
+from virtgauge.plan import Section
 from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma
 
 # Requests for the agent's kernels as docs/protocol.md has them: what is asked for, checked as the agent checks it.

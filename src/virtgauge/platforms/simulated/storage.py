@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from virtgauge.agent.channel import AgentError
-from virtgauge.forms import Section
+from virtgauge.plan import Section
 from virtgauge.platforms.simulated.answers import ended, histogram
 from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma, lognormal
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from virtgauge.forms import Section
 from virtgauge.host.load import IN_TICKS, TICK_NS, CpuSnapshot, WatchedMachine
+from virtgauge.plan import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Sigma = Annotated[float, Field(ge=0, le=2)]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator
 
-from virtgauge.forms import Section
+from virtgauge.plan import Section
 from virtgauge.specs.bandwidth_formatting import AS_IS, NO_TRAFFIC, PRECISE, SYSTEM
 from virtgauge.suites.base import Levels
 

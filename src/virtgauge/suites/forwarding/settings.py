@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from virtgauge.analysis import forwarding as formulas
 from virtgauge.analysis.forwarding import Shares
-from virtgauge.forms import Section
+from virtgauge.plan import Section
 from virtgauge.suites.forwarding.searches import Rfc2544Search, Search, Tst009Search
 
 WORST = "worst"  # Stands for the vector by which the device forwards least, to be found among the two-level ones

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from virtgauge.forms import Section
+from virtgauge.plan import Section
 from virtgauge.specs.isolation_formatting import NOTHING
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, is_a_block, uses_disk

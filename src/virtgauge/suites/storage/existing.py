@@ -19,8 +19,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UsageError
-from virtgauge.forms import Section, written_as
 from virtgauge.host.machine import fingerprint
+from virtgauge.plan import Section, written_as
 from virtgauge.suites.storage.databases import DATABASES, database
 
 SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)  # The databases that have servers

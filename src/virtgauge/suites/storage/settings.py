@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from virtgauge.errors import UsageError
-from virtgauge.forms import Section, written_as
+from virtgauge.plan import Section, written_as
 from virtgauge.specs.storage_formatting import QUERIES, WRITES
 from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.storage.databases import DATABASES, database
