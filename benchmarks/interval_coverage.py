@@ -32,7 +32,7 @@ from virtgauge.analysis.change_points import segments, step_limit
 from virtgauge.analysis.critical_rate import LossCount, loss_ratio
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate, median_estimate
-from virtgauge.analysis.storage import CHANCE, disk_changed
+from virtgauge.analysis.resources import CHANCE, disk_changed
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
 RUNS = 10_000

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from synthetic import STARTED, arm_record, hdr_bins, manifest
 
-from virtgauge.analysis.forwarding import bits_per_s, jain_index, two_level_shares
+from virtgauge.analysis.packets import bits_per_s, jain_index, two_level_shares
 from virtgauge.ledger.records import ArmRecord, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from synthetic import STARTED, arm_record, hdr_bins, manifest
 
-from virtgauge.analysis.isolation import Claim, entitled_cpus
+from virtgauge.analysis.resources import Claim, entitled_cpus
 from virtgauge.host.policy import weight_for_share
 from virtgauge.ledger.records import ArmRecord, Flag, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from synthetic import STARTED, arm_record, hdr_bins, manifest
 
-from virtgauge.analysis.storage import flush_limit_per_s
+from virtgauge.analysis.resources import flush_limit_per_s
 from virtgauge.ledger.records import ArmRecord, Flag, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 

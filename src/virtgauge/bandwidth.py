@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from virtgauge.analysis.bandwidth import ETHERNET_BYTES, SHAPER_BYTES, occupied_bps
+from virtgauge.analysis.packets import ETHERNET_BYTES, SHAPER_BYTES, occupied_bps
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.extras import find_native
 from virtgauge.host.process import child_setup

@@ -10,7 +10,7 @@ from suites.forwarding_runs import by_vector, forwarding_trials
 from suites.simulated_runs import execute, plan_of, simulated
 from synthetic import hdr_bins
 
-from virtgauge.analysis.forwarding import two_level_shares
+from virtgauge.analysis.packets import two_level_shares
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth

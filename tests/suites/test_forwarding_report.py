@@ -7,7 +7,7 @@ from shown import shown, value
 from suites.simulated_runs import execute, plan_of, report_of, simulated
 
 from virtgauge import report
-from virtgauge.analysis.forwarding import bits_per_s, jain_index, two_level_shares
+from virtgauge.analysis.packets import bits_per_s, jain_index, two_level_shares
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.specs.headline import Tone
 

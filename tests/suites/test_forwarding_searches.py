@@ -9,7 +9,7 @@ import threading
 import pytest
 from forwarding_offers import simulated_offer
 
-from virtgauge.analysis.forwarding import equal_shares, two_level_shares
+from virtgauge.analysis.packets import equal_shares, two_level_shares
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
 from virtgauge.suites.forwarding.at_throughput import back_to_back
 from virtgauge.suites.forwarding.laboratory import TesterCalibration

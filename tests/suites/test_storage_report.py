@@ -7,7 +7,7 @@ from shown import shown, tables
 from suites.storage_runs import storage_trials
 
 from virtgauge import report
-from virtgauge.analysis.storage import Limit
+from virtgauge.analysis.resources import Limit
 from virtgauge.ledger.store import Ledger
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("private_state", "any_agent")]

@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from virtgauge import bandwidth, cli
-from virtgauge.analysis.bandwidth import occupied_bps, rate_bps, rate_text
+from virtgauge.analysis.packets import occupied_bps, rate_bps, rate_text
 from virtgauge.bandwidth import running
 from virtgauge.console.bandwidth import listener_line, sweep_table
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError

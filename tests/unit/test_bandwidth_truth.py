@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from virtgauge.analysis.bandwidth import SHAPER_BYTES, available_bps, error_ratio, ip_bps, occupied_bps
+from virtgauge.analysis.packets import SHAPER_BYTES, available_bps, error_ratio, ip_bps, occupied_bps
 from virtgauge.network.links import LinkCount
 from virtgauge.network.shaper import Bucket
 from virtgauge.suites.bandwidth import laboratory

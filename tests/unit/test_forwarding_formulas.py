@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtgauge.analysis.forwarding import (
+from virtgauge.analysis.packets import (
     bits_per_s,
     corrected_buffer_s,
     equal_shares,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from virtgauge.analysis.forwarding import DropCounter, add_accountings, close_accounting
+from virtgauge.analysis.packets import DropCounter, add_accountings, close_accounting
 
 
 def test_losses_that_counters_explain_close_the_ledger() -> None:

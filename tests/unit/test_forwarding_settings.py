@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from virtgauge.analysis.forwarding import frames_for, wire_frames_per_s
+from virtgauge.analysis.packets import frames_for, wire_frames_per_s
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan

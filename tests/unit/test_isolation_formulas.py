@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtgauge.analysis.isolation import Claim, entitled_cpus, smallest_setting
+from virtgauge.analysis.resources import Claim, entitled_cpus, smallest_setting
 
 
 def test_equal_weights_share_equally_and_a_small_demand_leaves_the_rest() -> None:

@@ -16,7 +16,7 @@ from storage_results import KNEE_SHARE, TRUTHS, Design, StorageArm, hardware_vm,
 from synthetic import arm_record
 
 from virtgauge import report
-from virtgauge.analysis.storage import Limit
+from virtgauge.analysis.resources import Limit
 from virtgauge.claims.verdicts import Verdict
 from virtgauge.ledger.records import Flag
 from virtgauge.report.answers import answers

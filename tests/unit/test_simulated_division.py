@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from virtgauge.analysis.isolation import Claim, entitled_cpus
+from virtgauge.analysis.resources import Claim, entitled_cpus
 from virtgauge.host.policy import DiskLimits, Policy
 from virtgauge.platforms.simulated.isolation import IsolationTruth, Side, Want, Work, divided, division
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from virtgauge.analysis.storage import disk_changed
+from virtgauge.analysis.resources import disk_changed
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from virtgauge.analysis.storage import (
+from virtgauge.analysis.resources import (
     Limit,
     Load,
     durability_share,

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from virtgauge.analysis.bandwidth import rate_text
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio, unpaired_ratio
 from virtgauge.analysis.estimate import Estimate, attainable_confidence, expanded_tail, median_estimate
 from virtgauge.analysis.factor_tests import LEVEL
+from virtgauge.analysis.packets import rate_text
 from virtgauge.claims.model import Cells, ClaimFile, Level, Range
 from virtgauge.results.formatting import share
 from virtgauge.results.quantities import DURATION, significant

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from virtgauge.analysis.bandwidth import rate_bps, rate_text
+from virtgauge.analysis.packets import rate_bps, rate_text
 from virtgauge.bandwidth import Event, running, summary
 from virtgauge.console.displays import ProgressStyle, live_bar, output
 from virtgauge.console.options import AsJson, NoProgress, Progress

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from virtgauge.analysis.bandwidth import rate_text
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.packets import rate_text
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import significant
 from virtgauge.specs.model import Factor

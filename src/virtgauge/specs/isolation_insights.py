@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from virtgauge.analysis.comparison import aa_band, resolution_of
 from virtgauge.analysis.estimate import Estimate, median_estimate
-from virtgauge.analysis.isolation import smallest_setting
+from virtgauge.analysis.resources import smallest_setting
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import joined

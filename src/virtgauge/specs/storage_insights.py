@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from virtgauge.analysis import storage
+from virtgauge.analysis import resources
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.storage import Explanation, Limit, Load
+from virtgauge.analysis.resources import Explanation, Limit, Load
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import count, duration, interval_text, share
 from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATIO, SHARE, significant
@@ -79,14 +79,14 @@ def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation
         clients=clients,
         acknowledged=not (writes and any(_UNACKNOWLEDGED.search(str(value).lower()) for value in named)),
         flushes_per_operation=middle("flushes_per_operation") if writes else None,
-        flush_limit_per_s=storage.flush_limit_per_s(context.level(cell, "flushes"), middle("disk_flushes.before")),
+        flush_limit_per_s=resources.flush_limit_per_s(context.level(cell, "flushes"), middle("disk_flushes.before")),
         client_limit_per_s=middle("client_limit"),
         server_cpu_ns=middle("server_cpu"),
         client_cpu_ns=middle("client_cpu"),
         server_cpus=server_cpus(context, cell, arm),
         service_ns=middle("service.mean"),
     )
-    return load, storage.explain(load)
+    return load, resources.explain(load)
 
 
 def limit(context: Context, cell: Cell, arm: str) -> Shown:
@@ -110,7 +110,7 @@ def cached_flushes(context: Context, cells: Iterable[Cell], arm: str) -> Iterato
     """That the disk which is there flushes faster, one block after another, than a medium that keeps it could."""
     own = (cell for cell in cells if not words.flush_words(context.level(cell, "flushes")))
     per_s = [value for cell in own for value in context.values("disk_flushes.before", cell, arm).values()]
-    if per_s and (at := statistics.median(per_s)) > storage.FASTEST_FLASH_PER_S:
+    if per_s and (at := statistics.median(per_s)) > resources.FASTEST_FLASH_PER_S:
         yield (
             f"the disk completes {per_second(at)} flushes, sooner than flash stores a page: from a cache or memory, "
             "and only cutting the power tells a protected one from a volatile one"
@@ -164,7 +164,7 @@ def reasons(context: Context, cell: Cell, load: Load, found: Explanation) -> lis
         case Limit.NONE_FOUND:
             busy = ", ".join(f"{name} {share(used)}" for name, used in found.shares.items())
             said.append(f"nothing that was counted is at its limit{f' ({busy})' if busy else ''}")
-    if found.limit is not Limit.CLIENT and found.shares.get("client", 0) >= storage.CLIENT_NEAR:
+    if found.limit is not Limit.CLIENT and found.shares.get("client", 0) >= resources.CLIENT_NEAR:
         said.append(f"also {share(found.shares['client'])} of the client’s own limit")
     if writes and found.operations_per_flush:
         said.append(_group(found.operations_per_flush, context, cell))
@@ -191,7 +191,7 @@ def _parts(load: Load) -> str:
         "client CPU": "the client’s CPU",
         "rest": "network, waking up and locks",
     }
-    parts = sorted(storage.round_trip_parts(load).items(), key=lambda part: -part[1])
+    parts = sorted(resources.round_trip_parts(load).items(), key=lambda part: -part[1])
     return ", ".join(f"{named[name]} {share(used)}" for name, used in parts)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.storage import Explanation, Limit, durability_share, flush_limit_per_s, spread
+from virtgauge.analysis.resources import Explanation, Limit, durability_share, flush_limit_per_s, spread
 from virtgauge.claims.figures import AS_IS, LIMITED, Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims

@@ -4,7 +4,7 @@ First the processors are divided, by limits, reservations and weights as far as 
 CPU time is worth follows from the clock frequency and from what the neighbour does meanwhile.  The formulas are those
 of this simulation alone: what judges real guests is computed elsewhere, and is compared with these.  For two the shares
 by limit, floor and weight have a closed form, so that nothing here rests on the water-filling by which
-:mod:`virtgauge.analysis.isolation` judges.
+:mod:`virtgauge.analysis.resources` judges.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from virtgauge.analysis.bandwidth import available_bps, error_ratio
 from virtgauge.analysis.distribution import Distribution
+from virtgauge.analysis.packets import available_bps, error_ratio
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.specs.bandwidth_formatting import PRECISE
 from virtgauge.suites.answers import CountedHistogram, decoded

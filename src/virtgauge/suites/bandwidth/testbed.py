@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
-from virtgauge.analysis.bandwidth import ip_bps
+from virtgauge.analysis.packets import ip_bps
 from virtgauge.network import Neighbour, Nic, Route
 from virtgauge.platforms.base import Guest
 from virtgauge.platforms.simulated.bandwidth import SimulatedLink

@@ -10,7 +10,7 @@ from typing import Any
 
 from virtgauge.analysis.critical_rate import REPEATED, LossCount, critical_rate, dispersion, loss_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.forwarding import corrected_buffer_s, implied_buffer_s, weighted_latency
+from virtgauge.analysis.packets import corrected_buffer_s, implied_buffer_s, weighted_latency
 from virtgauge.ledger.records import Histogram, merged
 from virtgauge.suites.forwarding.searches import LossPoint
 from virtgauge.suites.forwarding.settings import ForwardingSettings

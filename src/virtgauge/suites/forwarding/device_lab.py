@@ -10,7 +10,7 @@ import dataclasses
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 
-from virtgauge.analysis.forwarding import DropCounter
+from virtgauge.analysis.packets import DropCounter
 from virtgauge.host.lending import read_routes
 from virtgauge.network import NetworkError, Nic
 from virtgauge.network.links import LinkCount, connect, read_counts, take_live_frames

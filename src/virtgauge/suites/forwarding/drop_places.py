@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from virtgauge.analysis.forwarding import DropCounter
+from virtgauge.analysis.packets import DropCounter
 from virtgauge.host.process import boot_id
 from virtgauge.network.links import LinkCount, link_counts, read_counts
 from virtgauge.network.namespace import Namespace

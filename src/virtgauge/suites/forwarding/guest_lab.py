@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from virtgauge.analysis.forwarding import DropCounter
+from virtgauge.analysis.packets import DropCounter
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.load import TICK_NS

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections import Counter
 
-from virtgauge.analysis.forwarding import DropCounter, equal_shares
+from virtgauge.analysis.packets import DropCounter, equal_shares
 from virtgauge.ledger.records import merged
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import DROPS, LOOP

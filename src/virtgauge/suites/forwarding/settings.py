@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from virtgauge.analysis import forwarding as formulas
-from virtgauge.analysis.forwarding import Shares
+from virtgauge.analysis import packets as formulas
+from virtgauge.analysis.packets import Shares
 from virtgauge.plan import Section
 from virtgauge.suites.forwarding.searches import Rfc2544Search, Search, Tst009Search
 

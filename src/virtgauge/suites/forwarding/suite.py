@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from virtgauge.analysis.forwarding import (
+from virtgauge.analysis.packets import (
     DropCounter,
     LossAccounting,
     Shares,

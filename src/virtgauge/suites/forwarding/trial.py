@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from virtgauge.agent.channel import Channel
-from virtgauge.analysis.forwarding import shows_more_loss
+from virtgauge.analysis.packets import shows_more_loss
 from virtgauge.suites.answers import CountedHistogram, decoded, documented, elapsed_by_clock
 from virtgauge.suites.base import Elapsed
 

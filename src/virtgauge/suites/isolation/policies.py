@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from virtgauge.analysis.isolation import Claim, entitled_cpus
+from virtgauge.analysis.resources import Claim, entitled_cpus
 from virtgauge.host.policy import (
     LARGEST_WEIGHT,
     LEAST_CPU_LIMIT,

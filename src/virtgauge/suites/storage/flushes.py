@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import virtgauge
-from virtgauge.analysis.storage import disk_changed
+from virtgauge.analysis.resources import disk_changed
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import how_to_build
 from virtgauge.ledger.records import Flag
