@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -277,7 +276,7 @@ class Runner:
                 testbed = await self._set_up(batch, stage)
                 took_s = watch.elapsed
                 if testbed is None:
-                    self._record_unlaunched(batch, self._pending(batch))
+                    self._record_unlaunched(batch)
                     continue
                 self._clock.launched(batch.arm, batch.testbed, took_s)
                 if shared:
@@ -385,14 +384,11 @@ class Runner:
         """Record what this user cannot have, before anything is started for it."""
         for cell in self._pending(batch):
             if (words := self.design.refusal(cell, self._arms[batch.arm].platform)) is not None:
-                outcome = Outcome(TrialStatus.UNSUPPORTED, (), {}, {}, words, elapsed_ns=0, guest_lost=False)
-                self._record(batch, cell, outcome, guest_id=None, started_at=utc_now(), seconds=None)
+                self._record(batch, cell, Outcome(TrialStatus.UNSUPPORTED, words))
 
-    def _record_unlaunched(self, batch: Batch, pending: Sequence[Cell]) -> None:
-        failure = "the guest did not come up"
-        outcome = Outcome(TrialStatus.FAILED, (), {}, {}, failure, elapsed_ns=0, guest_lost=True)
-        for cell in pending:
-            self._record(batch, cell, outcome, guest_id=None, started_at=utc_now(), seconds=None)
+    def _record_unlaunched(self, batch: Batch) -> None:
+        for cell in self._pending(batch):
+            self._record(batch, cell, Outcome(TrialStatus.FAILED, "the guest did not come up"))
         if self._launch_failures[batch.arm] == _LAUNCH_FAILURES_BEFORE_GIVING_UP:
             text = f"{batch.arm}: given up after {_LAUNCH_FAILURES_BEFORE_GIVING_UP} launches in a row failed"
             self.ledger.add_event("arm-given-up", text)
@@ -417,15 +413,11 @@ class Runner:
             seconds = watch.elapsed - began
             self._patience.spend(outcome.accounting, seconds)
             watch.elsewhere += seconds
-            record = functools.partial(
-                self._record, batch, cell, guest_id=guest_id, started_at=started_at, seconds=seconds
-            )
             try:
-                record(outcome)
+                self._record(batch, cell, outcome, guest_id, started_at, seconds)
             except UnfitError as error:  # else the run could not be read any more
-                took_ns = outcome.elapsed_ns
-                outcome = Outcome(TrialStatus.FAILED, (), {}, {}, error.message, took_ns, guest_lost=True)
-                record(outcome)
+                outcome = Outcome(TrialStatus.FAILED, error.message, guest_lost=True, elapsed_ns=outcome.elapsed_ns)
+                self._record(batch, cell, outcome, guest_id, started_at, seconds)
             if outcome.guest_lost or testbed.closed:
                 return False  # what is still pending gets a fresh testbed
         return True
@@ -441,12 +433,11 @@ class Runner:
         batch: Batch,
         cell: Cell,
         outcome: Outcome,
-        *,
-        guest_id: int | None,
-        started_at: str,
-        seconds: float | None,
+        guest_id: int | None = None,
+        started_at: str = "",
+        seconds: float | None = None,
     ) -> None:
-        """Put a trial into the ledger, which took so many seconds; None where it was not even begun."""
+        """Put a trial into the ledger, which took so many seconds; one that was not even begun has none."""
         key = batch.trial_key(cell)
         attempt = self._progress.made(key) + 1
         trial = TrialRecord(
@@ -465,7 +456,7 @@ class Runner:
             accounting=outcome.accounting,
             error=outcome.error,
             guest_id=guest_id,
-            started_at=started_at,
+            started_at=started_at or utc_now(),
             elapsed_ns=outcome.elapsed_ns,
         )
         self.ledger.add_trial(trial, outcome.histograms, outcome.samples)

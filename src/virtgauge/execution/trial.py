@@ -214,12 +214,12 @@ class Outcome:
     """How a trial ended, ready for the ledger."""
 
     status: TrialStatus
-    flags: tuple[Flag, ...]
-    result: dict[str, Any]
-    accounting: dict[str, Any]
-    error: str | None
-    elapsed_ns: int
-    guest_lost: bool  # the testbed is of no further use; the next trial needs a fresh one
+    error: str | None = None
+    guest_lost: bool = False  # the testbed is of no further use; the next trial needs a fresh one
+    flags: tuple[Flag, ...] = ()
+    elapsed_ns: int = 0
+    accounting: dict[str, Any] = dataclasses.field(default_factory=dict)
+    result: dict[str, Any] = dataclasses.field(default_factory=dict)
     histograms: dict[str, Histogram] = dataclasses.field(default_factory=dict)
     samples: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
 
@@ -235,8 +235,8 @@ async def run_trial(
     within_s = cell.timeout_s * testbed.timeout_factor
     in_all_s = _OF_ALL_TAKES * within_s + limits.patience_s
 
-    def failure(status: TrialStatus, error: str, *flags: Flag, guest_lost: bool) -> Outcome:
-        return Outcome(status, flags, {}, takes.accounting(), error, time.monotonic_ns() - began_ns, guest_lost)
+    def failure(error: str, *flags: Flag, guest_lost: bool = True, status: TrialStatus = TrialStatus.FAILED) -> Outcome:
+        return Outcome(status, error, guest_lost, flags, time.monotonic_ns() - began_ns, takes.accounting())
 
     async def bounded(measure: Awaitable[Measurement]) -> Measurement:
         async with asyncio.timeout(within_s):  # of every single take
@@ -256,17 +256,17 @@ async def run_trial(
             measurement = await measured()
     except TimeoutError as error:  # of a single request, where it says so
         flag = Flag("time-out", str(error) or f"no result within {in_all_s if of_all.expired() else within_s:g} s")
-        return failure(TrialStatus.FAILED, flag.detail, flag, guest_lost=True)
+        return failure(flag.detail, flag)
     except AgentError as error:
         if error.code == "unsupported":
-            return failure(TrialStatus.UNSUPPORTED, error.message, guest_lost=False)
-        return failure(TrialStatus.FAILED, str(error), guest_lost=False)
+            return failure(error.message, guest_lost=False, status=TrialStatus.UNSUPPORTED)
+        return failure(str(error), guest_lost=False)
     except ProtocolError as error:
-        return failure(TrialStatus.FAILED, f"the agent broke the protocol: {error}", guest_lost=True)
+        return failure(f"the agent broke the protocol: {error}")
     except ChannelClosedError as error:
-        return failure(TrialStatus.FAILED, f"the guest was lost: {error}", guest_lost=True)
+        return failure(f"the guest was lost: {error}")
     except (LaunchError, NetworkError) as error:  # a guest that was to be started again; a switch that died
-        return failure(TrialStatus.FAILED, str(error), guest_lost=True)
+        return failure(str(error))
     return _judge(measurement, takes, limits)
 
 
@@ -294,9 +294,7 @@ def _judge(measurement: Measurement, takes: Takes, limits: ValidityLimits) -> Ou
             "controller_elapsed_ns": outside_ns,
         }
         | takes.accounting(),
-        error=None,
         elapsed_ns=usage.load.elapsed_ns,
-        guest_lost=False,
         histograms=measurement.histograms,
         samples=measurement.samples,
     )
