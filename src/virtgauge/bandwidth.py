@@ -20,11 +20,7 @@ ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH"
 Event = dict[str, Any]
 _END_S = 10.0  # How long the program may take to say goodbye to the other end; it looks for a request every 50 ms
 _WRONG_USAGE = 2
-_ERRORS: dict[str, type[VirtgaugeError]] = {
-    "invalid": UsageError,
-    "unsupported": UnavailableError,
-    "cannot_pace": UnavailableError,
-}
+_ERRORS = {"invalid": UsageError, "unsupported": UnavailableError}
 """By the program's ``kind``; all others are work that failed."""
 
 

@@ -363,19 +363,15 @@ def _elf(path: Path, image: mmap.mmap) -> list[str]:
     go = _is_go(image, sections, section_size, section_count, names)
     if not loaders:
         language = " (it is written in Go)" if go else ""
+        still = "; Go's runtime would still read the clock by itself" if go else ""
         raise UnavailableError(
             f"{path}: is linked statically{language}, so no loader reads LD_PRELOAD for it",
-            "use a dynamically linked build of it; Go's runtime would still read the clock by itself"
-            if go
-            else "use a dynamically linked build of it",
+            f"use a dynamically linked build of it{still}",
         )
     if b"ld-musl" in loaders[0]:
         raise UnavailableError(f"{path}: uses musl, and the shim needs glibc", "use a build of it for glibc")
-    if go:
-        return [
-            f"{path} is written in Go, whose runtime reads the clock and sleeps by itself: only its C code is reached"
-        ]
-    return []
+    words = f"{path} is written in Go, whose runtime reads the clock and sleeps by itself: only its C code is reached"
+    return [words] if go else []
 
 
 def _is_go(image: mmap.mmap, sections: int, size: int, count: int, names: int) -> bool:
