@@ -66,11 +66,10 @@ class Channel:
         try:
             async with asyncio.timeout(timeout_s):
                 await channel._shake_hands(expected_sha256, [str(root) for root in roots])
-        except TimeoutError:
+        except BaseException as error:
             await channel.close()
-            raise HandshakeError(f"no agent answered within {timeout_s:g} s") from None
-        except BaseException:
-            await channel.close()
+            if isinstance(error, TimeoutError):
+                raise HandshakeError(f"no agent answered within {timeout_s:g} s") from None
             raise
         channel._receiver = asyncio.create_task(channel._receive())
         return channel
@@ -162,7 +161,7 @@ class Channel:
         try:
             self._writer.write(frame)
             await self._writer.drain()
-        except (ConnectionError, BrokenPipeError) as error:
+        except ConnectionError as error:
             failure = ChannelClosedError(f"the agent went away while it was sent {message['type']!r}: {error}")
             self._fail(failure)
             raise failure from error
@@ -191,7 +190,7 @@ class Channel:
     async def _read(self) -> list[dict[str, Any]]:
         try:
             data = await self._reader.read(_READ_SIZE)
-        except (ConnectionError, OSError) as error:
+        except OSError as error:
             raise ChannelClosedError(f"the agent went away: {error}") from error
         if not data:
             self._decoder.finish()

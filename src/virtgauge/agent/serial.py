@@ -41,9 +41,6 @@ class Kind(enum.IntEnum):
     CLOSE = 3
 
 
-_KINDS = frozenset(int(kind) for kind in Kind)
-
-
 @dataclasses.dataclass(frozen=True)
 class Packet:
     """One packet."""
@@ -100,7 +97,7 @@ class Scanner:
         if head is None:
             return unfinished
         kind, length, position, acknowledged = _HEADER.unpack(head[0])
-        if kind not in _KINDS or length > LONGEST:
+        if kind not in [*Kind] or length > LONGEST:
             return None, begin
         whole = _first(line, _HEADER.size + length + _CHECKSUM.size)
         if whole is None:

@@ -445,7 +445,7 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
     # what each value adds to δ, less what all of them do
     added = (signs / pairs[stratum] - deltas[stratum] / sizes[at]) / len(whole) * unbiased[at]
     delta = math.fsum(deltas.tolist()) / len(whole)
-    sums = [_sums_by_unit(units[own], added[own]) for own in (side == 0, side == 1)]
+    sums = [np.bincount(_places(units[own]), added[own]) for own in (side == 0, side == 1)]
     n = min(one.size for one in sums)
     if by_side.max(axis=1).min() < 2:
         return Estimate.bare(delta, "delta", "a single repetition in each cell: no interval", n)
@@ -457,10 +457,6 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
     low = -_highest_delta(independent - greater, greater, tail)
     high = _highest_delta(greater, independent - greater, tail)
     return Estimate(delta, low, high, confidence, n, "delta", "Clopper–Pearson, of the pairs that the variance is of")
-
-
-def _sums_by_unit(units: Whole, parts: Values) -> Values:
-    return np.bincount(_places(units), parts).astype(np.float64)
 
 
 def _independent_pairs(delta: float, variance: float, smaller: float) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from virtgauge.errors import UsageError
-from virtgauge.ledger.files import is_other
+from virtgauge.ledger.files import is_regular
 
 _LONGEST_ENTRY = 4 * 2**20  # Bytes
 ENDPOINT_VARIABLES = ("VIRTGAUGE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -56,7 +56,7 @@ class Place:
 
     def require_file(self, path: str) -> None:
         """Raise ValueError where a pipe would be waited for, a device be read, or a link lead elsewhere."""
-        if not self.is_store and is_other(Path(path)):
+        if not self.is_store and is_regular(Path(path)) is False:
             raise ValueError(f"{path} is no file")
 
     def found(self, folder: str) -> list[str]:

@@ -184,11 +184,10 @@ class RemainingTime:
     @property
     def expected(self) -> float:
         """Seconds to the end of the run, as well as they can be told by now."""
-        repeats = {"attempts": 1.0, "launches": 1.0}
-        for name in repeats:
-            remembered = min(self._remembered.get(name) or 1.0, _MOST_REPEATS)
-            repeats[name] = max(self._repeats().get(name) or remembered, 1.0)
-        again, launches = repeats["attempts"], repeats["launches"]
+        met, before = self._repeats(), self._remembered.get
+        again, launches = (
+            max(met.get(name) or min(before(name) or 1.0, _MOST_REPEATS), 1.0) for name in ("attempts", "launches")
+        )
         found = defaultdict[str, float](float)  # by arm
         for (arm, cell), number in self._open_trials.items():
             if number > 0:

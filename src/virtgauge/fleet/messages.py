@@ -45,14 +45,9 @@ class MachineIdentity:
 
     def shares_machine_with(self, other: MachineIdentity) -> bool:
         """Whether both are certainly one machine: of one boot, or where that is unknown, of one firmware or disk."""
-        for mine, theirs in (
-            (self.boot_id, other.boot_id),
-            (self.product_uuid, other.product_uuid),
-            (self.machine_id, other.machine_id),
-        ):
-            if mine is not None and theirs is not None:
-                return mine == theirs
-        return False
+        signs = ((one.boot_id, one.product_uuid, one.machine_id) for one in (self, other))
+        known = (mine == theirs for mine, theirs in zip(*signs, strict=True) if None not in (mine, theirs))
+        return next(known, False)
 
     def difference_from(self, earlier: MachineIdentity) -> str | None:
         """What shows, in words, that this is not the machine it was; None where nothing does.

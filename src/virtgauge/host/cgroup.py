@@ -92,7 +92,11 @@ class Cgroup:
                     write_existing(folder / "cgroup.pressure", "0")
             if self.cpu_limit is not None:
                 failure = f"the CPU time of {self.name} cannot be limited"
-                self._limit_cpu(self.cpu_limit)
+                if (limited := self.folder("cpu")) is None:
+                    raise OSError(errno.ENOENT, "no cgroup file system is mounted")
+                self.hand_down("cpu")
+                for knob, value in self.quota(self.cpu_limit).items():
+                    write_existing(limited / knob, value)
         except OSError as error:
             self.reason = f"{failure}: {error.strerror}"
             self.remove()
@@ -239,13 +243,6 @@ class Cgroup:
             roots = [v1["cpuacct"]] + ([v1["freezer"]] if "freezer" in v1 else [])
             return list(dict.fromkeys([*(root / self.name for root in roots), *limited]))
         return [self.hierarchies.v2 / self.name] if self.hierarchies.v2 else []
-
-    def _limit_cpu(self, cpus: float) -> None:
-        if (folder := self.folder("cpu")) is None:
-            raise OSError(errno.ENOENT, "no cgroup file system is mounted")
-        self.hand_down("cpu")
-        for knob, value in self.quota(cpus).items():
-            write_existing(folder / knob, value)
 
     def present(self) -> bool:
         return bool(self._all())

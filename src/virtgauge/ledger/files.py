@@ -19,20 +19,15 @@ _MOST = 10_000_000  # Raw values of a trial
 _LEAST_BYTES, _BYTES_EACH = 2**20, 32  # Before compression
 
 
-def is_regular(path: Path) -> bool:
-    """Whether it is a file: opening a pipe would wait for ever, and a link leads elsewhere."""
+def is_regular(path: Path) -> bool | None:
+    """Whether it is a file: opening a pipe would wait for ever, and a link leads elsewhere; None of what is not there.
+
+    Asked at once, for a log goes with the last who has it open.
+    """
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
-        return False
-
-
-def is_other(path: Path) -> bool:
-    """Whether something else than a file has that name; asked at once, for a log goes with the last who has it open."""
-    try:
-        return not stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
+        return None
 
 
 def sync(path: Path) -> None:

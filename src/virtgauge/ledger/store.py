@@ -482,7 +482,7 @@ def require_files(folder: Path) -> None:
     """Raise DamagedError where SQLite or the samples would be written or removed elsewhere, or a pipe be waited for."""
     for beside in _BESIDE:
         path = folder / (LEDGER_NAME + beside)
-        if files.is_other(path):
+        if files.is_regular(path) is False:
             raise DamagedError(path, "", "it is no file")
     if (folder / "samples").is_symlink():
         raise DamagedError(folder / "samples", "", "it is a link")
