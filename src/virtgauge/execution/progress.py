@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from virtgauge.ledger.records import TrialRecord
+from virtgauge.ledger.records import Attempt, TrialRecord, TrialStatus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,11 @@ class RunEnded:
     valid: int
     not_valid: int
     elapsed_s: float
+
+    @classmethod
+    def of(cls, complete: bool, trials: Sequence[Attempt], elapsed_s: float) -> RunEnded:
+        valid = sum(trial.status is TrialStatus.VALID for trial in trials)
+        return cls(complete, valid, len(trials) - valid, elapsed_s)
 
 
 ProgressEvent = RunStarted | GuestStarting | TrialProgress | TrialEnded | Notice | RunEnded

@@ -118,10 +118,8 @@ class Runner:
             await self._repeat_until_decided(started)
             complete = self._done == self._total
         finally:
-            statuses = Counter(trial.status for trial in self.ledger.trials())
-            valid = statuses.pop(TrialStatus.VALID, 0)
             self._clock.keep(whole=complete)
-            self.display.show(RunEnded(complete, valid, statuses.total(), time.monotonic() - started))
+            self.display.show(RunEnded.of(complete, self.ledger.attempts(), time.monotonic() - started))
         return complete
 
     async def _repeat_until_decided(self, started: float) -> None:

@@ -32,7 +32,6 @@ from virtgauge.ledger.records import (
     GuestRecord,
     HostRecord,
     TrialRecord,
-    TrialStatus,
 )
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.fleet import FleetHost, FleetPair
@@ -133,7 +132,7 @@ class Coordinator:
         self._workers = [host.worker for host in self._fleet.hosts]
         self._slots = Slots(self._settings)
         self._merger = Merger(ledger)
-        self._progress = BatchProgress(plan.attempts, ledger.trials())
+        self._progress = BatchProgress(plan.attempts, ledger.attempts())
         everything = [placed for batches in self._batches.values() for placed in batches]
         self._total = sum(len(placed.batch.cells) for placed in everything)
         self._done = sum(self._progress.done(placed) for placed in everything)
@@ -185,10 +184,7 @@ class Coordinator:
             await self._drive_all(self._batches)
             complete = await self._repeat_until_decided(started) and self._done == self._total
         finally:
-            statuses = [trial.status for trial in self._ledger.trials()]
-            valid = statuses.count(TrialStatus.VALID)
-            elapsed_s = time.monotonic() - started
-            self._display.show(RunEnded(complete, valid, len(statuses) - valid, elapsed_s))
+            self._display.show(RunEnded.of(complete, self._ledger.attempts(), time.monotonic() - started))
         return complete
 
     async def _drive_all(self, batches: Mapping[str, Sequence[Placed]]) -> None:
@@ -209,7 +205,7 @@ class Coordinator:
         budget, requirements = self._plan.budget, self._design.requirements
         if budget is None:
             return True
-        newest = max((trial.block % BLOCKS_PER_HOST for trial in self._ledger.trials()), default=0)
+        newest = max((trial.block % BLOCKS_PER_HOST for trial in self._ledger.attempts()), default=0)
         first = max(self._plan.repetitions, newest)
         for repetition in range(first, budget.repetitions):
             if self._done < self._total:
