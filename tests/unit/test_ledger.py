@@ -21,8 +21,8 @@ from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.ledger import files, read_only, store
 from virtgauge.ledger.damage import DamagedError
 from virtgauge.ledger.read_only import ReadOnlyLedger
-from virtgauge.ledger.records import Flag, GuestRecord, Histogram, TrialStatus, pack
-from virtgauge.ledger.rows import RowError
+from virtgauge.ledger.records import Flag, GuestRecord, Histogram, TrialStatus
+from virtgauge.ledger.rows import RowError, pack
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, LedgerWriteError, UnfitError
 
 HOST = synthetic.arm_record("host", "host", "host", role="reference")

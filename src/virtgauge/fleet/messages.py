@@ -19,10 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from virtgauge.errors import VirtgaugeError, printable
 from virtgauge.host.process import text_of
+from virtgauge.ledger import rows
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
-from virtgauge.ledger.records import pack as pack_bins
-from virtgauge.ledger.records import unpack as unpack_bins
-from virtgauge.ledger.rows import check_json
 from virtgauge.ledger.store import Ledger
 
 
@@ -163,7 +161,7 @@ class PackedTrial:
         return cls(
             record,
             {
-                measure: (found.unit, pack_bins(found), found.minimum, found.maximum, found.mean)
+                measure: (found.unit, rows.pack(found), found.minimum, found.maximum, found.mean)
                 for measure, found in ledger.histograms_of(number).items()
             },
             {series: values.astype("<i8").tobytes() for series, values in ledger.samples_of(number).items()},
@@ -171,7 +169,7 @@ class PackedTrial:
 
     def unpacked(self) -> tuple[TrialRecord, dict[str, Histogram], dict[str, npt.NDArray[np.int64]]]:
         """For a ledger. Raises ValueError, zlib.error: the bytes are no whole numbers, or no packed bins."""
-        histograms = {measure: unpack_bins(*fields) for measure, fields in self.histograms.items()}
+        histograms = {measure: rows.unpack(*fields) for measure, fields in self.histograms.items()}
         samples = {series: np.frombuffer(values, dtype="<i8") for series, values in self.samples.items()}
         return self.record, histograms, samples
 
@@ -238,7 +236,7 @@ def unpack(data: object, kinds: Iterable[type], sender: str) -> Any:
 def _harmless(message: Any) -> Any:
     """The same, its words steering no terminal. Raises RowError: a ledger could not hold it."""
     if isinstance(message, Enrolment):
-        check_json("content", dataclasses.asdict(message))
+        rows.check_json("content", dataclasses.asdict(message))
     if isinstance(message, Refusal):
         remedy = None if message.remedy is None else printable(message.remedy)
         return dataclasses.replace(message, message=printable(message.message), remedy=remedy)

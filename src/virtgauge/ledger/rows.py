@@ -13,7 +13,7 @@ import math
 import re
 import tomllib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +21,6 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from virtgauge.ledger.records import (
-    MOST_BINS,
     NS_PER_UNIT,
     STATISTICS,
     EventRecord,
@@ -31,8 +30,6 @@ from virtgauge.ledger.records import (
     Manifest,
     TrialRecord,
     TrialStatus,
-    unpack,
-    unpack_all,
 )
 
 PROMISE = "samples"  # In a trial's accounting: how many raw values of each series its Parquet file has
@@ -43,6 +40,7 @@ LONGEST_JSON = 4 * 2**20  # Characters
 LONGEST_FLAGS = 2**16  # Characters
 DEEPEST = 48  # Levels of JSON
 _MOST = {"arms": 500, "hosts": 10_000}  # Of a report that takes seconds
+MOST_BINS = 2**17  # Of a histogram: those of three digits over 64 bits are 56,000
 MOST_TRIALS = 20_000_000  # Columns of a report are as long as the largest number
 _LARGEST = {"trial_id": MOST_TRIALS, "guest_id": MOST_TRIALS, "block": 2**31 - 1, "attempt": 2**31 - 1}
 _LARGEST_INTEGER = 2**62
@@ -338,3 +336,35 @@ def _shown(value: Any) -> str:
     if isinstance(value, str | bytes) and len(value) > 60:
         return f"{type(value).__name__} of length {len(value)}"
     return ascii(value)
+
+
+def pack(histogram: Histogram) -> bytes:
+    """Its bins and counts."""
+    steps = np.diff(histogram.values, prepend=np.int64(0)).astype("<i8")  # small steps compress well
+    return zlib.compress(steps.tobytes() + histogram.counts.astype("<u8").tobytes(), level=6)
+
+
+def unpack(unit: str, bins: bytes, minimum: int, maximum: int, mean: float) -> Histogram:
+    """The inverse of :func:`pack`. Raises ValueError or zlib.error: the bytes are none of its, or are too many."""
+    values, counts, _ = unpack_all([bins])
+    return Histogram(values, counts, minimum, maximum, mean, unit)
+
+
+def unpack_all(packed: Iterable[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Bins and counts of several, one after the other, and how many bins each has. Raises as :func:`unpack`."""
+    steps, counts, sizes = [], [], []
+    for one in packed:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(one, 16 * MOST_BINS)
+        if not unpacking.eof or len(raw) % 16:
+            raise ValueError(f"{len(one)} bytes are not those of a histogram of {MOST_BINS} bins at most")
+        half = len(raw) // 2
+        steps.append(raw[:half])
+        counts.append(raw[half:])
+        sizes.append(half // 8)
+    size = np.array(sizes, dtype=np.int64)
+    sums = np.zeros(int(size.sum()) + 1, dtype=np.int64)
+    np.cumsum(np.frombuffer(b"".join(steps), dtype="<i8"), out=sums[1:])
+    # What went before is taken off; sums that exceed 64 bits wrap around, and back.
+    values = sums[1:] - np.repeat(sums[np.cumsum(size) - size], size)
+    return values, np.frombuffer(b"".join(counts), dtype="<u8"), size

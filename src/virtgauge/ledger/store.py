@@ -30,17 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from virtgauge.errors import UsageError, VirtgaugeError, printable
-from virtgauge.ledger import files, rows
-from virtgauge.ledger.damage import (
-    APPLICATION_ID,
-    MADE_OF_ROWS,
-    DamagedError,
-    Salvage,
-    check_schema,
-    columns_of,
-    examine,
-    odd_one,
-)
+from virtgauge.ledger import damage, files, rows
+from virtgauge.ledger.damage import DamagedError, Salvage
 from virtgauge.ledger.records import (
     STATISTICS,
     ArmRecord,
@@ -51,7 +42,6 @@ from virtgauge.ledger.records import (
     Manifest,
     TrialRecord,
     TrialStatus,
-    pack,
     statistics_of,
 )
 
@@ -171,7 +161,7 @@ class Ledger:
             with contextlib.closing(sqlite3.connect(building)) as db:
                 db.executescript(_SCHEMA)
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                db.execute(f"PRAGMA application_id = {damage.APPLICATION_ID}")
                 db.execute("INSERT INTO manifest VALUES (1, ?)", (json.dumps(dataclasses.asdict(manifest)),))
                 db.commit()
             with cls(folder, defended(sqlite3.connect(building), building)) as ledger:
@@ -221,9 +211,9 @@ class Ledger:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if isinstance(error, MADE_OF_ROWS) and not isinstance(error, VirtgaugeError):
+            if isinstance(error, damage.MADE_OF_ROWS) and not isinstance(error, VirtgaugeError):
                 self.check()  # whether the file is to blame, or this program
-                if odd := odd_one(self._db):
+                if odd := damage.odd_one(self._db):
                     raise DamagedError(self.path, odd.where, odd.problem) from error
         finally:
             self.close()
@@ -233,7 +223,7 @@ class Ledger:
 
     def examine(self, take: Callable[[TrialRecord], None] = lambda trial: None) -> Salvage:
         """What of it is sound, and what is not; ``take`` gets each sound trial."""
-        return examine(self._db, take)
+        return damage.examine(self._db, take)
 
     def check(self) -> None:
         """Check every page and row. Raises DamagedError: naming the first that is wrong, and what is left."""
@@ -323,7 +313,7 @@ class Ledger:
             self._db.execute(f"INSERT INTO trials VALUES ({','.join('?' * len(row))})", row)
             for measure, histogram in (histograms or {}).items():
                 bounds = histogram.minimum, histogram.maximum, histogram.mean
-                row = [trial_id, measure, histogram.unit, pack(histogram), *bounds]
+                row = [trial_id, measure, histogram.unit, rows.pack(histogram), *bounds]
                 self._db.execute("INSERT INTO histograms VALUES (?,?,?,?,?,?,?)", row)
                 if histogram.n:
                     self._db.execute(_STATISTICS_TABLE)
@@ -444,7 +434,7 @@ def defended(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
                 db.execute(f"PRAGMA {setting}")
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version in (0, SCHEMA_VERSION):  # else it may have other tables
-                check_schema(db, path, _columns())
+                damage.check_schema(db, path, _columns())
         except sqlite3.Error as error:
             raise _refused(path, error, f"it is no ledger: {error}") from error
         if version != SCHEMA_VERSION:
@@ -475,7 +465,7 @@ def _columns() -> dict[str, tuple[Any, ...]]:
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(f"{_SCHEMA}; {_STATISTICS_TABLE}")
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        return {name: columns_of(db, name) for (name,) in tables}
+        return {name: damage.columns_of(db, name) for (name,) in tables}
 
 
 def require_files(folder: Path) -> None:
