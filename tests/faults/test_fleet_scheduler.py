@@ -49,7 +49,7 @@ BATCHES = {(host, block, arm) for host in HOSTS for block in (0, 1) for arm in "
 LINGERING = """
 import asyncio, os, sys
 from virtgauge import cli
-from virtgauge.fleet import coordinator, work, workplace
+from virtgauge.fleet import coordinator, work
 
 def note(*words):
     with open(os.environ["NOTES"], "a") as notes:
@@ -67,7 +67,7 @@ def lingering(function, before, after, name, place="LINGER"):
 def batch(place, assignment, *_):
     return ("north", "south")[assignment.first_block // 100_000], assignment.block % 100_000, assignment.arm
 
-workplace.Workplace.measure = lingering(workplace.Workplace.measure, "measures", "measured", batch, "LINGER_BATCH")
+work.Workplace.measure = lingering(work.Workplace.measure, "measures", "measured", batch, "LINGER_BATCH")
 work._enlist = lingering(work._enlist, "enlists", "enlisted", lambda request: ())
 coordinator.Coordinator._measure = lingering(
     coordinator.Coordinator._measure, "next", "merged", lambda of, host, placed: (host.name,)

@@ -11,7 +11,7 @@ from fleet_runs import FakeCluster, across, as_another, execute, fleet_plan, go_
 from suites.simulated_runs import Recorder
 
 from virtgauge.execution.run import InterruptedRunError
-from virtgauge.fleet import coordinator, work, workplace
+from virtgauge.fleet import coordinator, work
 from virtgauge.fleet.cluster import Cluster, SchedulerLostError, TlsFiles, WorkerLostError, own_cluster
 from virtgauge.fleet.messages import (
     Assignment,
@@ -43,14 +43,14 @@ def own_folders(tmp_path, monkeypatch, private_state, any_agent):
 @pytest.fixture
 def batches(monkeypatch):
     """Those that were begun; each lasts for some time."""
-    begun, really = [], workplace.Workplace.measure
+    begun, really = [], work.Workplace.measure
 
     async def measure(place, assignment, *given):
         begun.append((assignment.block, assignment.arm))
         await asyncio.sleep(1.5)
         return await really(place, assignment, *given)
 
-    monkeypatch.setattr(workplace.Workplace, "measure", measure)
+    monkeypatch.setattr(work.Workplace, "measure", measure)
     return begun
 
 
@@ -117,13 +117,13 @@ class Kernel:
 
 
 def test_nothing_that_another_kernel_could_have_measured_is_ever_merged(tmp_path, monkeypatch):
-    kernel, begun, really = Kernel(monkeypatch), [], workplace.Workplace.measure
+    kernel, begun, really = Kernel(monkeypatch), [], work.Workplace.measure
 
     async def measure(place, assignment, *given):
         begun.append(kernel.version)
         return await really(place, assignment, *given)
 
-    monkeypatch.setattr(workplace.Workplace, "measure", measure)
+    monkeypatch.setattr(work.Workplace, "measure", measure)
 
     async def start_another():
         kernel.version = "6.12"
@@ -241,14 +241,14 @@ async def test_a_scheduler_that_goes_away_while_workers_are_told_is_lost_in_word
 
 @pytest.mark.parametrize("heard", [True, False])
 def test_a_defect_on_one_host_costs_that_host_and_is_told_on_both_ends(heard, tmp_path, monkeypatch, capsys):
-    really = workplace.Workplace.measure
+    really = work.Workplace.measure
 
     async def measure(place, assignment, *given):
         if assignment.first_block:
             raise RuntimeError("boom")
         return await really(place, assignment, *given)
 
-    monkeypatch.setattr(workplace.Workplace, "measure", measure)
+    monkeypatch.setattr(work.Workplace, "measure", measure)
     if not heard:
         monkeypatch.setattr(work, "tell", mock.Mock(side_effect=BrokenPipeError))
     fleet = execute(fleet_plan("north", "south"), tmp_path / "run", FakeCluster())
@@ -309,7 +309,7 @@ async def test_a_run_can_be_stopped_while_a_host_makes_itself_ready(monkeypatch)
         opening.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(workplace.Workplace, "open", opened)
+    monkeypatch.setattr(work.Workplace, "open", opened)
     with in_process(cluster):
         waiting = asyncio.ensure_future(asked(cluster, assignment()))
         await opening.wait()
@@ -359,7 +359,7 @@ async def test_what_a_killed_command_left_under_way_is_ended_by_who_resumes_its_
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(workplace.Workplace, "measure", measure)
+    monkeypatch.setattr(work.Workplace, "measure", measure)
     plan = fleet_plan("north", fleet={"wait_s": 20})
     (host,) = plan.fleet.hosts
     with in_process(cluster):

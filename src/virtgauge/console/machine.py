@@ -235,7 +235,7 @@ def clean(
     Every run removes first what earlier ones of the same user and state folder (VIRTGAUGE_STATE) left. What others left
     is named, and removed by --all, which says first what it would remove, and asks. Living runs are never touched.
     """
-    from virtgauge.fleet.workplace import forget, is_under_way, kept_runs
+    from virtgauge.fleet.work import forget, is_under_way, kept_runs
     from virtgauge.host.reclaim import find_dead_scopes, holdings, reclaim_dead
 
     dead = find_dead_scopes()
