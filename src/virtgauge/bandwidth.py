@@ -99,11 +99,7 @@ def failure(event: Event) -> BaseException:
 @contextlib.contextmanager
 def _ending_by_signal() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that the program is told to end, too."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
