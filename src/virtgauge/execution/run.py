@@ -23,6 +23,7 @@ from virtgauge.execution.runner import Runner
 from virtgauge.execution.schedule import shares_of_cpus
 from virtgauge.host.load import ambient_load
 from virtgauge.host.machine import fingerprint
+from virtgauge.host.process import closed_after
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import STATE_REMEDY, make_state_root
@@ -306,14 +307,12 @@ def _locked(path: Path, refusal: str, remedy: str) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise unwritable(f"{path}: cannot be written: {error.strerror}", error, remedy) from error
-    try:
+    with closed_after(descriptor):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OccupiedError(refusal, "wait until it has ended, or end it") from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 async def interruptible(work: Coroutine[Any, Any, bool], folder: Path, resume: str = "virtgauge resume") -> bool:

@@ -31,7 +31,7 @@ from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import LOCK_NAME
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import HEARTBEAT_S, SLOT, TlsFiles, configure
-from virtgauge.host.process import die_with_parent, in_daemon
+from virtgauge.host.process import closed_after, die_with_parent, in_daemon
 from virtgauge.host.tag import STATE_VARIABLE, make_state_root, state_root
 from virtgauge.plan import Hop
 from virtgauge.plan.fleet import FleetHost, FleetSection
@@ -258,8 +258,7 @@ def _start(work: Any) -> int:
 
 def _wait(child: int, lifeline: int | None, ends: _Ends) -> int:
     """Until the child has ended, which it is told to when the end is asked for or the lifeline breaks."""
-    descriptor = os.pidfd_open(child)
-    try:
+    with closed_after(os.pidfd_open(child)) as descriptor:
         watched = [descriptor, ends.heard] if lifeline is None else [descriptor, ends.heard, lifeline]
         while not ends.asked:
             ready = select.select(watched, [], [])[0]
@@ -273,8 +272,6 @@ def _wait(child: int, lifeline: int | None, ends: _Ends) -> int:
             if not select.select([descriptor], [], [], _GRACE_S)[0]:
                 os.kill(child, signal.SIGKILL)
         return os.waitpid(child, 0)[1]
-    finally:
-        os.close(descriptor)
 
 
 async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None, *, seek_s: float) -> int:

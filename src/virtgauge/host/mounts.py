@@ -24,7 +24,7 @@ from pathlib import Path
 
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.machine import AS_ROOT, lacking
-from virtgauge.host.process import LIBC, checked, ran
+from virtgauge.host.process import LIBC, checked, closed_after, ran
 
 DETACH = 2  # include/linux/fs.h, MNT_DETACH
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 1 << 5  # include/uapi/linux/mount.h
@@ -92,15 +92,12 @@ def detach_below(folder: Path) -> list[Path]:
     """
     detached = []
     for point in reversed([mount.point for mount in mounts() if mount.point.is_relative_to(folder)]):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                held = Path(f"/proc/self/fd/{descriptor}")
-                if held.readlink() == point:
-                    unmount(held, DETACH)
-                    detached.append(point)
-            finally:
-                os.close(descriptor)
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(OSError), closed_after(os.open(point, flags)) as descriptor:
+            held = Path(f"/proc/self/fd/{descriptor}")
+            if held.readlink() == point:
+                unmount(held, DETACH)
+                detached.append(point)
     return detached
 
 

@@ -78,6 +78,15 @@ def checked(result: int, *about: object) -> None:
 
 
 @contextlib.contextmanager
+def closed_after(descriptor: int) -> Iterator[int]:
+    """A descriptor, which is closed when the block ends."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def memory_file(text: str) -> Iterator[str]:
     """The path, for this process, of a file in memory, with a secret that a library takes from files alone."""
     with open(os.memfd_create("virtgauge"), "w", encoding="utf-8") as file:
@@ -217,10 +226,8 @@ class ProcessIdentity:
         except OSError:
             yield None
             return
-        try:
+        with closed_after(descriptor):
             yield descriptor if self.alive() else None
-        finally:
-            os.close(descriptor)
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ProcessIdentity:
@@ -421,11 +428,8 @@ async def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> i
     """
     if process.poll() is None:
         # By its pidfd alone: of a program with threads the first may be a zombie while others still write.
-        descriptor = os.pidfd_open(process.pid)
-        try:
+        with closed_after(os.pidfd_open(process.pid)) as descriptor:
             await _readable(descriptor, timeout_s)
-        finally:
-            os.close(descriptor)
     return process.poll()
 
 

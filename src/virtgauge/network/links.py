@@ -19,7 +19,7 @@ from pathlib import Path
 from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.host.lending import ask_ethtool
-from virtgauge.host.process import LIBC, all_pids, checked, process_name
+from virtgauge.host.process import LIBC, all_pids, checked, closed_after, process_name
 from virtgauge.network import NetworkError, Nic
 from virtgauge.network.namespace import Namespace, folder_locked, network_error
 
@@ -140,11 +140,8 @@ def keep_tap(lab: Namespace, nic: Nic) -> None:
 
     Who opens it decides about the offloads of what it takes; :func:`disable_all` afterwards decides anew.
     """
-    (descriptor,) = open_tap(lab, nic, header=True)
-    try:
+    with closed_after(*open_tap(lab, nic, header=True)) as descriptor:
         fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
-    finally:
-        os.close(descriptor)
 
 
 def persistent_tap(name: str) -> None:

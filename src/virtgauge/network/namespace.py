@@ -21,7 +21,7 @@ from pyroute2 import IPRoute, NetlinkError, netns
 from virtgauge.host.lending import CLONE_NEWNET, HOME
 from virtgauge.host.machine import AS_ROOT, NETWORK, lacking
 from virtgauge.host.mounts import MS_BIND, MS_REC, MS_SHARED, unshare_mounts
-from virtgauge.host.process import LIBC, checked, in_thread
+from virtgauge.host.process import LIBC, checked, closed_after, in_thread
 from virtgauge.host.scope import Scope
 from virtgauge.network import NetworkError
 
@@ -117,14 +117,9 @@ class Namespace:
 
             yield enter
 
-    @contextlib.contextmanager
-    def descriptor(self) -> Iterator[int]:
+    def descriptor(self) -> contextlib.AbstractContextManager[int]:
         """An open descriptor of the namespace, as netlink wants to name one."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        return closed_after(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
 
     def interfaces(self) -> dict[str, int]:
         """Indices of the interfaces inside, by name."""
@@ -174,12 +169,9 @@ def network_error(words: str, remedy: str | None = None) -> Iterator[None]:
 @contextlib.contextmanager
 def folder_locked() -> Iterator[None]:
     """No other run of virtgauge makes namespaces, or what it tells apart by being alone, meanwhile."""
-    lock = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(lock)
 
 
 def _share_folder() -> None:
