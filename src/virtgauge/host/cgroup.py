@@ -269,13 +269,13 @@ class Cgroup:
                     write_existing(Path(path, "freezer.state"), "THAWED")
 
 
-def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:
+def root_cpu_ns(hierarchies: Hierarchies) -> int | None:
     """CPU time used by all tasks of the machine since boot, in ns; None where it is not counted exactly.
 
     v1's root group counts to the nanosecond; for v2's there is :func:`group_times_ns`.  Inside a container the "root"
     may be the container's own group: such a one is recognized (it lacks ``release_agent``) and refused.
     """
-    v1 = (Hierarchies.detect() if hierarchies is None else hierarchies).v1.get("cpuacct")
+    v1 = hierarchies.v1.get("cpuacct")
     return _usage_ns(v1) if v1 is not None and (v1 / "release_agent").exists() else None
 
 

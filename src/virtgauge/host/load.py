@@ -166,12 +166,12 @@ class WatchedMachine:
         await asyncio.sleep(seconds)
 
 
-async def ambient_load(seconds: float = 1.0) -> tuple[float, list[str]]:
-    """Watch the machine for so long: the share of its CPU time that everybody but this process used (0 to 1), and names
-    and pids of the processes that used most of it, most first; at most three.
+async def ambient_load() -> tuple[float, list[str]]:
+    """Watch the machine for a second: the share of its CPU time that everybody but this process used (0 to 1), and
+    names and pids of the processes that used most of it, most first; at most three.
     """
     before, ticks_before = CpuSnapshot.take(), _ticks()
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(1.0)
     load, ticks_after = load_between(before, CpuSnapshot.take()), _ticks()
     used = {pid: ticks - ticks_before.get(pid, ticks) for pid, ticks in ticks_after.items() if pid != os.getpid()}
     busiest = sorted((pid for pid in used if used[pid] > 0), key=lambda pid: -used[pid])[:3]

@@ -453,12 +453,12 @@ async def _readable(descriptor: int, timeout_s: float) -> None:
         loop.remove_reader(descriptor)
 
 
-def end_process(process: subprocess.Popen[bytes], timeout_s: float = 5.0) -> None:
-    """SIGKILL a child and reap it, blocking for at most ``timeout_s``."""
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL a child and reap it, blocking for at most five seconds."""
     if process.poll() is None:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout_s)
+            process.wait(5.0)
 
 
 def wait_until_gone(identities: list[ProcessIdentity], timeout_s: float) -> list[ProcessIdentity]:
