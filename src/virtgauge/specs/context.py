@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from virtgauge.analysis.comparison import Difference, paired_ratio
+from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.claims.figures import Figure, measured
 from virtgauge.claims.model import Level, claim_file
@@ -112,51 +112,22 @@ class Context:
         return Place(self.spec.name, ";".join([text, *(f"+{name}={one}" for name, one in parts.items())]), arm, against)
 
     def value(
-        self,
-        measure: str | Measure,
-        cell: Cell,
-        arm: str,
-        *,
-        compared: bool = False,
-        rank: int | None = None,
-        note: str = "",
-        hint: str = "",
+        self, measure: str | Measure, cell: Cell, arm: str, *, compared: bool = False, note: str = "", **more: Any
     ) -> Value:
-        """A figure as it is shown, ``compared`` with the reference; the rest are fields of :class:`Value`."""
+        """A figure as it is shown, ``compared`` with the reference; ``more`` are fields of :class:`Value`."""
         asked = self.spec.measure(measure) if isinstance(measure, str) else measure
         compare = self.table.differed if asked.by_difference else self.table.compared
         beside = compared and arm != self.table.reference and self.table.has(asked, cell, arm)
         found = self.estimate(asked, cell, arm)
         if not note and found.point is not None and self.table.may_be_higher(asked, cell, arm):
             note = "at least that"
-        return self.of(
-            asked.name,
-            self.place(cell, arm),
-            found,
-            asked.quantity,
-            compared=compare(asked, cell, arm) if beside else None,
-            better=asked.better,
-            rank=rank,
-            note=note,
-            hint=hint,
-        )
+        more |= {"compared": compare(asked, cell, arm) if beside else None, "better": asked.better, "note": note}
+        return self.of(asked.name, self.place(cell, arm), found, asked.quantity, **more)
 
-    def of(
-        self,
-        measure: str,
-        place: Place,
-        estimate: Estimate,
-        quantity: Quantity,
-        *,
-        compared: Difference | None = None,
-        better: Better = Better.NEITHER,
-        rank: int | None = None,
-        note: str = "",
-        hint: str = "",
-    ) -> Value:
-        """A figure that an insight found; likewise."""
+    def of(self, measure: str, place: Place, estimate: Estimate, quantity: Quantity, **more: Any) -> Value:
+        """A figure that an insight found; ``more`` are fields of :class:`Value`."""
         ranked = not place.arm or self.ranked(place.arm)
-        return Value(measure, place, estimate, quantity, compared, better, ranked, rank, note, hint)
+        return Value(measure, place, estimate, quantity, ranked=ranked, **more)
 
     def estimate(self, measure: str | Measure, cell: Cell, arm: str) -> Estimate:
         """A measure over repetitions, in its base unit."""
@@ -175,42 +146,20 @@ class Context:
         return self.table.values(self.spec.measure(measure), cell, arm)
 
     def claim_figure(
-        self,
-        measure: str,
-        levels: Mapping[str, Level],
-        values: Callable[[str], Blocks],
-        arm: ArmRecord,
-        *,
-        facts: Mapping[str, Level] | None = None,
-        label: str = "",
-        existing: bool = False,
-        disk: str = "",
-        may_be_higher: str = "",
+        self, measure: str, levels: Mapping[str, Level], values: Callable[[str], Blocks], arm: ArmRecord, **more: Any
     ) -> Iterator[Figure]:
         """An arm's figure in the terms of the suite's claims; none where nothing was measured.
 
         Values, in the unit of the claims' measure, are an arm's by block; the identical arms' are asked for, too.
-        ``facts`` and the rest are fields of :class:`Figure`.
+        ``more`` are fields of :class:`Figure`.
         """
         own, aa, reference = map(values, (arm.name, self.table.aa, self.table.reference))
         if own:
-            unit = claim_file(self.spec.name).measures[measure].unit
-            yield Figure(
-                measure,
-                levels,
-                measured(own, unit, self.table.claims_confidence),
-                values=own,
-                facts=facts or {},
-                arm=arm.name,
-                label=label,
-                emulated=arm.emulated,
-                machine=self.table.processor(arm.name),
-                existing=existing,
-                disk=disk,
-                may_be_higher=may_be_higher,
-                # what identical arms differ by is of the reference's computer
-                identical=({}, {}) if self.table.elsewhere(arm.name) else (aa, reference),
-            )
+            found = measured(own, claim_file(self.spec.name).measures[measure].unit, self.table.claims_confidence)
+            more |= {"arm": arm.name, "emulated": arm.emulated, "machine": self.table.processor(arm.name)}
+            # what identical arms differ by is of the reference's computer
+            identical: tuple[Blocks, Blocks] = ({}, {}) if self.table.elsewhere(arm.name) else (aa, reference)
+            yield Figure(measure, levels, found, own, identical=identical, **more)
 
     def rank(self, measure: str, cell: Cell, arm: str, among: str) -> int | None:
         """One more than the cells that were shown to be better, of those that differ in one factor alone.
