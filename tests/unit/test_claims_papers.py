@@ -14,6 +14,7 @@ from virtgauge.claims.engine import judge
 from virtgauge.claims.model import claim_file
 from virtgauge.claims.papers import SOURCES, on_paper, paper_figures, printed_beside_table
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
+from virtgauge.specs.suites import find_measure
 
 
 def claim(suite: str, name: str) -> CheckedClaim:
@@ -61,6 +62,14 @@ def test_levels_that_claims_name_are_in_the_tables(suite: str) -> None:
                     cells = getattr(test, side, None)
                     if cells:
                         assert figures.select(measure, test.cells | cells), (one.name, side)
+
+
+@pytest.mark.parametrize("suite", SOURCES)
+def test_what_a_claims_measure_is_in_a_run_is_one_of_the_suites_in_a_unit_that_it_has(suite: str) -> None:
+    for one in claim_file(suite).measures.values():
+        if one.of:
+            measure = find_measure(suite, one.of.format(probe="sleep_lateness"))
+            assert ("ratio" if one.unit in ("share", "points") else one.unit) in measure.quantity.factors
 
 
 # -- timing ------------------------------------------------------------------------------------------

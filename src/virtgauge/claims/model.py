@@ -221,6 +221,8 @@ class MeasureWords(_Model):
 
     title: str
     unit: Literal["ns", "us", "Mbit/s", "frames/s", "ratio", "share", "points", "op/s"]
+    # the suite's measure that a run's figures are, ``{probe}`` in it being theirs; empty: worked out from several
+    of: str = ""
     of_events: bool = False  # how many there are of what most trials may have none of: a median of 0 says little
 
 

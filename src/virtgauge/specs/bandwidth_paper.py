@@ -155,14 +155,12 @@ def _values(context: Context, cell: Cell, measure: str, of: str, arm: str) -> Bl
     """An arm's, for claims of another or itself, to which alone belongs what is relative; rates in Mbit/s."""
     instants = {block: one.instants for block, one in details(context, cell, arm).items() if one.instants}
     match measure:
-        case "median_mbps":
-            return _mbps(context, "estimate", cell, arm)
-        case "half_iqr_mbps":
-            return _mbps(context, "searches.half_iqr", cell, arm)
+        case "median_mbps" | "half_iqr_mbps":
+            return context.claimed(measure, cell, arm)
         case "sent_mbps":
-            paced = _mbps(context, "max_paced", cell, arm)
+            paced, sent = (context.values(name, cell, arm, "Mbit/s") for name in ("max_paced", "estimate"))
             refused = {block for block, no in context.values("refused", cell, arm).items() if no}
-            return _mbps(context, "estimate", cell, arm) | {block: paced[block] for block in refused & paced.keys()}
+            return {**sent, **{block: paced[block] for block in refused & paced.keys()}}
         case "error":
             return _errors(context, cell, arm)
         case "impact" if arm == of:
@@ -180,13 +178,9 @@ def _values(context: Context, cell: Cell, measure: str, of: str, arm: str) -> Bl
     return {block: sum(one) if measure == "outliers" else one[0] for block, one in found.items()}
 
 
-def _mbps(context: Context, name: str, cell: Cell, arm: str) -> dict[int, float]:
-    return {block: value * 1e-6 for block, value in context.values(name, cell, arm).items()}
-
-
 def _errors(context: Context, cell: Cell, arm: str) -> dict[int, float]:
     """Of a rate that could not be paced the highest that could is all that can be told, as the paper does."""
-    errors = {block: error * 0.01 for block, error in context.values("signed_error", cell, arm).items()}
+    errors = {**context.values("signed_error", cell, arm, "ratio")}
     paced, truth = (context.values(name, cell, arm) for name in ("max_paced", "truth"))
     for block, refused in context.values("refused", cell, arm).items():
         if refused and block in paced and truth.get(block):

@@ -115,7 +115,7 @@ class Context:
         self, measure: str | Measure, cell: Cell, arm: str, *, compared: bool = False, note: str = "", **more: Any
     ) -> Value:
         """A figure as it is shown, ``compared`` with the reference; ``more`` are fields of :class:`Value`."""
-        asked = self.spec.measure(measure) if isinstance(measure, str) else measure
+        asked = self.spec.measure(measure)
         compare = self.table.differed if asked.by_difference else self.table.compared
         beside = compared and arm != self.table.reference and self.table.has(asked, cell, arm)
         found = self.estimate(asked, cell, arm)
@@ -131,7 +131,7 @@ class Context:
 
     def estimate(self, measure: str | Measure, cell: Cell, arm: str) -> Estimate:
         """A measure over repetitions, in its base unit."""
-        return self.table.estimate(self.spec.measure(measure) if isinstance(measure, str) else measure, cell, arm)
+        return self.table.estimate(self.spec.measure(measure), cell, arm)
 
     def median(self, values: Iterable[float], quantity: Quantity) -> Estimate:
         """The median of a figure of each repetition, in the quantity's base unit."""
@@ -141,9 +141,17 @@ class Context:
         """The middle of a figure by block, as it is shown."""
         return self.of(measure, place, self.median(values.values(), quantity), quantity)
 
-    def values(self, measure: str, cell: Cell, arm: str) -> Blocks:
-        """A measure's figure of each repetition."""
-        return self.table.values(self.spec.measure(measure), cell, arm)
+    def values(self, measure: str | Measure, cell: Cell, arm: str, unit: str = "") -> Blocks:
+        """A measure's figure of each repetition, in its base unit or in another of its quantity."""
+        asked = self.spec.measure(measure)
+        found, factor = self.table.values(asked, cell, arm), asked.quantity.factors[unit] if unit else 1.0
+        return found if factor == 1 else {block: value / factor for block, value in found.items()}
+
+    def claimed(self, measure: str, cell: Cell, arm: str) -> Blocks:
+        """What a measure of the suite's claims is of each repetition, in their unit, where it is one of the suite's."""
+        told = claim_file(self.spec.name).measures[measure]
+        unit = "ratio" if told.unit in ("share", "points") else told.unit
+        return self.values(told.of.format(probe=cell.probe), cell, arm, unit)
 
     def claim_figure(
         self, measure: str, levels: Mapping[str, Level], values: Callable[[str], Blocks], arm: ArmRecord, **more: Any

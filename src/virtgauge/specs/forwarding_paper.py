@@ -18,6 +18,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import interval_text
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, significant
+from virtgauge.results.table import Blocks
 from virtgauge.specs import forwarding_insights as insights
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Text, Value, chart_of, panels_of, table_of
 from virtgauge.specs.context import Context
@@ -191,7 +192,7 @@ def _size(context: Context, cell: Cell) -> float:
 
 def _marks(context: Context, cells: list[Cell], measure: str | Measure, at: At) -> list[Mark]:
     """The figures of some cells, of each arm."""
-    asked = context.spec.measure(measure) if isinstance(measure, str) else measure
+    asked = context.spec.measure(measure)
     marks = []
     for cell, arm in itertools.product(cells, context.arms):
         found, (x, words) = context.table.estimate(asked, cell, arm.name), at(cell, arm.name)
@@ -352,13 +353,13 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord, curve: _Curve) -> Ite
         "own_processor": told.own_processors and told.enough_frames,
     }
     figure = functools.partial(context.claim_figure, arm=arm, facts=facts, label=arm.label)
-    values: Callable[[str], dict[int, float]] = functools.partial(_scaled, context, throughput, cell, 1e-6)
+    values: Callable[[str], Blocks] = functools.partial(context.claimed, "throughput_mbps", cell)
     limited = LIMITED * context.table.may_be_higher(throughput, cell, arm.name)
     told_by = {**facts, "judged": told.enough_frames, "search": insights.search_of(cell)}
     yield from figure("throughput_mbps", {**levels, "load": 100.0}, values, facts=told_by, may_be_higher=limited)
     for percent in loads(context, [cell]):
         latency = at_load(percent)["latency"]
-        values = functools.partial(_scaled, context, latency, cell, 1e-3)
+        values = functools.partial(context.values, latency, cell, unit="us")
         limited = LIMITED * context.table.may_be_higher(latency, cell, arm.name)
         near = facts | {"judged": told.enough_frames or percent <= _FAR_BELOW}
         yield from figure("latency_us", {**levels, "load": percent}, values, facts=near, may_be_higher=limited)
@@ -371,16 +372,12 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord, curve: _Curve) -> Ite
             yield from figure("latency_at_rate_us", at, some, facts=facts | {"judged": judged})
 
 
-def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: str) -> dict[int, float]:
-    return {block: factor * value for block, value in context.table.values(measure, cell, arm).items()}
-
-
 def _curve(context: Context, cell: Cell, most: float, arm: str) -> dict[int, list[tuple[float, float]]]:
     """By block the loads (Mbit/s) up to a share (%) of the throughput, ascending, with L_tot (µs) at each."""
     found: dict[int, list[tuple[float, float]]] = {}
     for entry in (at_load(percent) for percent in loads(context, [cell]) if percent <= most):
-        offered = _scaled(context, entry["offered"], cell, 1e-6, arm)
-        for block, latency in _scaled(context, entry["latency"], cell, 1e-3, arm).items():
+        offered = context.values(entry["offered"], cell, arm, "Mbit/s")
+        for block, latency in context.values(entry["latency"], cell, arm, "us").items():
             found.setdefault(block, []).append((offered[block], latency))
     return {block: sorted(points) for block, points in found.items()}
 

@@ -256,11 +256,11 @@ def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iter
 
 
 def _values(context: Context, measure: str, cell: Cell, arm: str) -> Mapping[int, float]:
-    if measure == "loss":  # the CPU's is what the memory's is set against, so it must be more than nothing
-        lost = {block: 1 - q for block, q in context.values("q", cell, arm).items()}
-        if words.about(cell) is Resource.CPU:
-            return lost if min(lost.values(), default=0) > _NOTHING_LOST else {}
-        return {block: max(value, _NOTHING_LOST) for block, value in lost.items()}
-    if of := {"q_share": "entitlement", "under_load": "kept"}.get(measure):
-        return {block: part / 100 for block, part in context.values(of, cell, arm).items()}
-    return context.values({"relative": "relative_work", "given": "conservation.given"}.get(measure, measure), cell, arm)
+    found = context.claimed(measure, cell, arm)
+    if measure != "loss":
+        return found
+    # the CPU's is what the memory's is set against, so it must be more than nothing
+    lost = {block: 1 - q for block, q in found.items()}
+    if words.about(cell) is Resource.CPU:
+        return lost if min(lost.values(), default=0) > _NOTHING_LOST else {}
+    return {block: max(value, _NOTHING_LOST) for block, value in lost.items()}

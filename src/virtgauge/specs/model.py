@@ -184,8 +184,10 @@ class SuiteSpec:
         """A factor by name; one that is not declared has its levels' own words."""
         return next((one for one in self.factors if one.name == name), Factor(name))
 
-    def measure(self, name: str) -> Measure:
-        """A measure by name; KeyError where there is none."""
+    def measure(self, name: str | Measure) -> Measure:
+        """A measure by name, or itself; KeyError where there is none."""
+        if isinstance(name, Measure):
+            return name
         for one in self.measures:
             if one.name == name:
                 return one

@@ -31,8 +31,6 @@ _ORDER = [*_FUNCTIONS.values(), *_LOADS.values()]
 _HYPERVISORS = {"qemu": "QEMU", "xen": "Xen", "vbox": "VBox", "esx": "ESXi"}
 _WORDS = {"VBox": "Virtual Box", "ESXi": "VMware ESXi", "Host OS": "host"}
 _PLAIN_RUNTIMES = ("runc", "crun", "youki")
-_STATISTICS = {"median": "p50", "half_iqr": "half_iqr", "max": "max", "min": "min", "p90": "p90", "p99.9": "p99.9"}
-"""Ours, by the paper's parameter."""
 _CPU_TIME = "sleep_lateness.cpu_per_sleep"
 _CPU_SHARE = "cpu_share"  # CPU time of a sleep, of the time that it should take
 _TAIL, _LEAST_TAIL = "p99.9", "at least p99.9"
@@ -143,7 +141,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return {block: cpu_ns / target_ns for block, cpu_ns in spent.items()}
         if measure == _LEAST_TAIL:
             return _least_tail(context, cell, arm)
-        return context.values(f"{cell.probe}.{_STATISTICS[measure]}", cell, arm)
+        return context.claimed(measure, cell, arm)
 
     tests = itertools.chain.from_iterable(claim.tests for claim in claim_file("timing").claim)
     tails = [test.cells for test in tests if isinstance(test, CellTest) and test.measure == _TAIL]
@@ -151,7 +149,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
     gaps: dict[str, list[Figure]] = {}
     for place in sorted(cells, key=lambda place: (_ORDER.index(place[1]), _ORDER.index(place[3]))):
         table, function, name, load = place
-        asked = [*_STATISTICS, *([_CPU_SHARE] if table == "sleep_miss" else [])]
+        asked = [one for one in claim_file("timing").measures if one != _CPU_SHARE or table == "sleep_miss"]
         for measure in asked if name in judged else ():
             arm = judged[name]
             own = paper_platform(arm)
