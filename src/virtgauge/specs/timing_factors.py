@@ -98,7 +98,7 @@ def factors_of(context: Context) -> Iterator[tuple[str, factor_tests.ProbeFactor
             for arm in context.arms:
                 if arm.role != "aa" and context.table.has(context.spec.measure(f"{probe}.p50"), cell, arm.name):
                     values = functools.partial(_values, context, probe, cell, arm.name)
-                    cells[function_label(cell.factors), arm.name, context.level(cell, "load")] = values
+                    cells[function_label(context, cell), arm.name, context.level(cell, "load")] = values
         found = factor_tests.probe_factors(cells, unranked, context.table.confidence)
         if found is not None:
             yield probe, found

@@ -14,7 +14,7 @@ from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import TAILS
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import count, exact_duration
+from virtgauge.results.formatting import count
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, Statistic, field
 from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE, Quantity
 from virtgauge.specs import blocks
@@ -50,24 +50,17 @@ def probe_title(probe: str) -> str:
     return PROBES[probe][0] if probe in PROBES else probe.replace("_", " ")
 
 
-def function_label(levels: Mapping[str, str]) -> str:
-    """What is measured, without the load: ``usleep 100 µs, minimal slack``; ``clock_gettime``."""
-    parts = [levels.get("function", "")]
-    known = {"function", "load", "target_ns", "period_ns", "slack", "policy", "idle_states", "trace"}
-    for name, word in (("target_ns", ""), ("period_ns", "of ")):
-        if name in levels:
-            length = levels[name]
-            parts[0] += f" {word}{exact_duration(float(length)) if length.isdigit() else length}"
-    if levels.get("slack", "default") not in ("default", "own"):
-        parts.append(f"{levels['slack']} slack")
-    if levels.get("policy", "other") != "other":
-        parts.append(f"SCHED_{levels['policy'].upper()}")
-    if levels.get("idle_states", "default") != "default":
-        parts.append(f"{levels['idle_states']} idle states")
-    if levels.get("trace") == "on":
-        parts.append("traced")
-    parts += [f"{name} {level}" for name, level in levels.items() if name not in known]
-    return ", ".join(part for part in parts if part.strip())
+def function_label(context: Context, cell: Cell) -> str:
+    """What is measured, without the load: ``usleep 100 µs, minimal slack``; ``cycle of 1 ms``."""
+    length, period = (context.words(cell, name) for name in ("target_ns", "period_ns"))
+    function = " ".join(filter(None, (context.level(cell, "function"), length, period and f"of {period}")))
+    more = context.spec.cell_name(cell, ("probe", "function", "target_ns", "period_ns", "load"))
+    return ", ".join(filter(None, (function, more)))
+
+
+def cell_label(context: Context, cell: Cell) -> str:
+    """``usleep 100 µs, minimal slack, CPU load``."""
+    return f"{function_label(context, cell)}, {context.words(cell, 'load')}"
 
 
 def _counts(context: Context, cell: Cell, arm: str) -> Mapping[int, float]:
@@ -150,8 +143,8 @@ def highlights(context: Context) -> list[tuple[str, Cell]]:
             return (place, next(apart), context.level(cell, "policy") != "other", next(apart))
 
         if candidates:
-            first = function_label(min(candidates, key=rank).factors)
-            same = [cell for cell in candidates if function_label(cell.factors) == first]
+            first = function_label(context, min(candidates, key=rank))
+            same = [cell for cell in candidates if function_label(context, cell) == first]
             chosen += [(f"{probe}.p50", cell) for cell in same]
     return chosen
 
@@ -184,7 +177,7 @@ def glance(context: Context) -> Iterator[Block]:
     yield from table_of(
         "",
         (),
-        (blocks.Column(load_label(context.level(cell, "load")), function_label(cell.factors)) for _, cell in chosen),
+        (blocks.Column(context.words(cell, "load"), function_label(context, cell)) for _, cell in chosen),
         (
             Row((), arm.name, tuple(context.value(name, cell, arm.name, compared=True) for name, cell in chosen))
             for arm in (context.arms if chosen else ())

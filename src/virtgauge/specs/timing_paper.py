@@ -14,15 +14,15 @@ from virtgauge.claims.model import Cells, CellTest, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import NS_PER_UNIT, TAILS, ArmRecord
-from virtgauge.reference import TimingFigure, timing_figures
-from virtgauge.reference import table as reference_table
+from virtgauge.reference import TIMING, TimingFigure, timing_figures
+from virtgauge.reference import table as paper_table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import duration
 from virtgauge.results.quantities import DURATION
 from virtgauge.results.table import Blocks
 from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.timing_insights import USUAL, function_label, load_label, statistic
+from virtgauge.specs.timing_insights import USUAL, cell_label, load_label, statistic
 
 _TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}  # The paper's table of each probe
 _FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
@@ -67,24 +67,21 @@ def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[Cell, str,
 
 def published(context: Context) -> Iterator[Block]:
     """The paper's figures, and this run's beside them."""
-    rows, sources = [], {}
+    rows = []
     for cell, arm, one in _published(context, context.cells):
-        paper = reference_table(_TABLES[cell.probe])
-        sources[paper.source.citation] = paper.source
-        named = "/".join((f"{paper.source.short}, {paper.place}", one.function, one.platform, one.load))
-        place = context.place("*", arm, "paper", paper=named)
+        of, table = (one.function, one.platform, one.load), f"{TIMING.short}, {paper_table(_TABLES[cell.probe]).place}"
+        place = context.place("*", arm, "paper", paper="/".join((table, *of)))
         told = [
             Value.count(f"published.{part}", place, getattr(one, part), DURATION)
             for part in ("median_ns", "half_iqr_ns", "min_ns", "max_ns")
         ]
         ours = [statistic(part)(context, cell, arm) for part in ("p50", "half_iqr", "min", "max")]
-        head = f"{function_label(cell.factors)}, {load_label(context.level(cell, 'load'))}"
-        rows.append(Row((head,), arm, (f"{one.function}, {one.platform}, {one.load}", *told, *ours)))
+        rows.append(Row((cell_label(context, cell),), arm, (", ".join(of), *told, *ours)))
     parts = ("median", "half IQR", "minimum", "maximum")
     columns = [Column(part, group) for group in ("published", "this run") for part in parts]
     yield from table_of("", ("Measured",), [Column("as", "published", text=True), *columns], rows)
     if rows:
-        yield Text(tuple(sources))
+        yield Text((TIMING.citation,))
 
 
 def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:

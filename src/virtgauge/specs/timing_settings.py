@@ -19,7 +19,7 @@ from virtgauge.results.formatting import NONE, beside, change_phrase
 from virtgauge.specs.blocks import Block, Column, Finding, Place, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.model import Factor
-from virtgauge.specs.timing_insights import USUAL, function_label, load_label
+from virtgauge.specs.timing_insights import USUAL, cell_label
 
 _COLUMNS = {"p99": "p99", "max": "max", "p50": "median", "missed": "missed"}  # Statistics, the one that ranks first
 _COLUMNS_OF = {"sleep_lateness": ("p99", "max", "p50"), "cycle": tuple(_COLUMNS)}  # By probe
@@ -146,8 +146,7 @@ def bought(context: Context) -> Iterator[Bought]:
             if context.measured(cell, arm.name) and context.measured(*base):
                 place = context.place(cell, arm.name, against)
                 figures = {name: _figure(context, place, name, cell, base) for name in _COLUMNS_OF[cell.probe]}
-                what = f"{function_label(base[0].factors)}, {load_label(context.level(cell, 'load'))}{by}"
-                yield Bought(setting, what, arm, place, figures, frozenset(names))
+                yield Bought(setting, cell_label(context, base[0]) + by, arm, place, figures, frozenset(names))
 
 
 def _figure(context: Context, place: Place, name: str, cell: Cell, base: tuple[Cell, str]) -> Value:

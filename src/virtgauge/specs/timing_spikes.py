@@ -13,7 +13,7 @@ from virtgauge.results.formatting import duration
 from virtgauge.results.quantities import DURATION, SHARE
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Value, chart_of, table_of
 from virtgauge.specs.context import Context, marked
-from virtgauge.specs.timing_insights import function_label, load_label
+from virtgauge.specs.timing_insights import cell_label
 
 _MOST_NAMED, _MOST_LATEST = 3, 10
 
@@ -111,7 +111,7 @@ def late_causes(context: Context) -> Iterator[Block]:
         for cell in context.where({"probe": ("cycle",)}):
             trials = context.table.details(cell, arm.name, (("spikes", "worst"),), _late).values()
             late = [*itertools.chain.from_iterable(trials)]
-            label = f"{function_label(cell.factors)}, {load_label(context.level(cell, 'load'))}"
+            label = cell_label(context, cell)
             latest += ((label, one) for one in late if one.course or one.inside)
             for cause, times in Counter(one.cause for one in late).most_common():
                 place = context.place(cell, arm.name, cause=cause)
