@@ -37,6 +37,7 @@ from virtgauge.specs.bandwidth_figures import Help
 from virtgauge.specs.bandwidth_formatting import points
 from virtgauge.specs.blocks import Table, Value, values_of
 from virtgauge.specs.headline import Headline, Tone
+from virtgauge.specs.suites import cell_name
 
 pytestmark = pytest.mark.slow
 
@@ -216,8 +217,7 @@ def test_mixed_timings_are_compared_with_system_timing_too(tmp_path: Path) -> No
     compared = {level for place in places for level in place.cell.split(";") if level.startswith("timing=")}
     assert compared == {"timing=hptime", "timing=hptime+system", "timing=gettimeofday+usleep"}
     factors = {"estimator": "kite2", "timing": "hptime+system", "capacity_mbps": "300", "cross_mbps": "0"}
-    spec = result.suite("bandwidth").context.spec
-    name = spec.prefix + spec.cell_name(Cell("bandwidth", "estimate", tuple(factors.items())))
+    name = cell_name(Cell("bandwidth", "estimate", tuple(factors.items())))
     assert name == "Bandwidth: kite2, clock hptime, sleep system, 300 Mbit/s, no cross traffic"
 
 

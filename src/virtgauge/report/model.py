@@ -39,7 +39,7 @@ from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.formatting import confidence
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Section
-from virtgauge.specs.suites import contexts_of, facts_of, labelled
+from virtgauge.specs.suites import cell_name, contexts_of, facts_of, labelled
 
 CHANGED_HOST = "changed-host"  # The kind of the event that a run went on although its host had changed
 
@@ -117,7 +117,7 @@ def build(ledger: Ledger) -> Report:
     valid = table.trials.status == STATUSES.index(TrialStatus.VALID)
     tallies = Tallies.of(table.accounts())
     left_out = left_out_by_arm(manifest.arms, tallies)
-    names = {cell: _cell_name(suites, cell) for cell in table.trials.cells}
+    names = {cell: cell_name(cell) for cell in table.trials.cells}
     hosts = hosts_of(table, manifest, names)
     finished, blocks = has_finished(events), np.unique(table.trials.block[valid]).size
     return Report(
@@ -147,13 +147,6 @@ def build(ledger: Ledger) -> Report:
         replay=replay_of(manifest.plan_name, manifest.arms, suites),
         left_out=left_out,
     )
-
-
-def _cell_name(suites: Sequence[SuiteReport], cell: Cell) -> str:
-    """What a cell is called in the list of trials: ``Timer cost: rdtsc · idle``."""
-    spec = next((suite.context.spec for suite in suites if suite.suite == cell.suite), None)
-    levels = ", ".join(f"{factor} {level}" for factor, level in cell.levels)
-    return f"{spec.prefix}{spec.cell_name(cell)}" if spec else f"{cell.suite} {cell.probe}: {levels}"
 
 
 def _arm_summary(

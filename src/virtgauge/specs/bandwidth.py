@@ -244,5 +244,4 @@ BANDWIDTH = SuiteSpec(
         "Cannot pace": "The sender refused to report: the path carried all that it sends on time. The highest rate "
         "that was paced is the one that it kept within 1 %, with at most one of 100 bursts late.",
     },
-    prefix="Bandwidth: ",
 )

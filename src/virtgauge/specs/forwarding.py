@@ -160,5 +160,4 @@ FORWARDING = SuiteSpec(
         "Loss accounting": "Every lost frame is set against a counter that admits to have dropped it. A result "
         "whose account does not close is invalid.",
     },
-    prefix="Forwarding: ",
 )

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
-from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import change_phrase, count
 from virtgauge.results.measure import Better, Measure, Statistic, durations, field, measures
 from virtgauge.specs import headline
@@ -63,11 +62,6 @@ def _shown(context: Context) -> list[Measure]:
     ]
 
 
-def _levels(cell: Cell) -> str:
-    """``rw randread, bs 4k``."""
-    return ", ".join(f"{factor} {level}" for factor, level in cell.levels)
-
-
 def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     table = context.table
     own = [
@@ -86,7 +80,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         point, told = measure.quantity.text(table.estimate(measure, cell, arm.name).point), ""
         if against and change is not None and len(parts) < _MOST_FIGURES:
             told, name = f", {headline.compared(change, name)}", ""  # once is enough
-        parts.append(f"{measure.name} {point} ({_levels(cell)}{told})")
+        parts.append(f"{measure.name} {point} ({context.spec.cell_name(cell, ('probe',))}{told})")
         said = change_phrase(change, "higher", "lower") if change is not None else ""
         found.append(headline.figure(measure.name, point, change, said, better=measure.better))
     more = len(parts) - _MOST_FIGURES
@@ -104,7 +98,7 @@ def _figures(context: Context) -> Iterator[Block]:
             if any(context.table.has(measure, cell, arm) for arm in tried):
                 shown = (context.value(measure, cell, arm, compared=True) if tried[arm] else None for arm in tried)
                 rows.append(Row((f"{measure.name}\n{measure.meaning}",), "", tuple(shown)))
-        yield from table_of(f"{cell.probe}: {_levels(cell)}", ("Figure",), columns, rows)
+        yield from table_of(context.spec.full_name(cell), ("Figure",), columns, rows)
 
 
 def _origins(context: Context) -> Iterator[Block]:

@@ -257,5 +257,4 @@ ISOLATION = SuiteSpec(
         "Blind": "The guest was stopped for more than 3 % of the time, seen from outside, and its own kernel sees "
         "less than half of that. Its own counters show more of a core than it had.",
     },
-    prefix="Isolation: ",
 )

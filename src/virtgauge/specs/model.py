@@ -178,7 +178,6 @@ class SuiteSpec:
     # what else was not, by the first of these factors in words, and why
     absent: Callable[[Context], Iterable[tuple[str, str]]] = lambda context: ()
     glossary: Mapping[str, str] = dataclasses.field(default_factory=dict)  # terms and their explanations
-    prefix: str = ""  # that a cell's name begins with, in the list of trials
 
     def factor(self, name: str) -> Factor:
         """A factor by name; one that is not declared has its levels' own words."""
@@ -200,3 +199,8 @@ class SuiteSpec:
         said = [one.words(level) for one in named if (level := one.level(cell)) and level != one.usual]
         said += [f"{name} {level}" for name, level in cell.levels if name not in known and level]
         return ", ".join(word for word in said if word)
+
+    def full_name(self, cell: Cell) -> str:
+        """A cell beside those of other suites: ``Sleep lateness: usleep``, ``Storage: PostgreSQL, single writes``."""
+        probe = next((one.words(cell.probe) for one in self.factors if one.name == "probe"), self.name.capitalize())
+        return ": ".join(filter(None, (probe, self.cell_name(cell, ("probe",)))))

@@ -333,5 +333,4 @@ STORAGE = SuiteSpec(
         "Limit": "What a rate is the rate of, reckoned from what was counted: flushes near what the device completes; "
         "CPU time near what the server may use; one client waiting for each answer (round trip).",
     },
-    prefix="Storage: ",
 )

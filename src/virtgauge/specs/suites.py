@@ -61,12 +61,10 @@ def headline_measures() -> list[Measure]:
 
 
 def cell_name(cell: Cell) -> str:
-    """A cell by its probe, and its levels as the report names them: ``Sleep lateness: usleep, CPU load``."""
-    spec = next(one for one in SPECS if one.name == cell.suite)
-    probe, named = cell.probe.replace("_", " "), spec.factor("probe")
-    title = named.words(cell.probe) if named.levels else f"{cell.suite.capitalize()} {probe}"
-    levels = spec.cell_name(cell, without=("probe",))
-    return f"{title}: {levels}" if levels else title
+    """A cell as :meth:`SuiteSpec.full_name` has it, or, of a suite of another version, as its trials do."""
+    levels = ", ".join(f"{factor} {level}" for factor, level in cell.levels)
+    named = (spec.full_name(cell) for spec in SPECS if spec.name == cell.suite)
+    return next(named, f"{cell.suite} {cell.probe}: {levels}")
 
 
 def contexts_of(table: ResultTable, facts: Mapping[str, Mapping[str, Any]] = {}) -> Iterator[Context]:
