@@ -324,12 +324,16 @@ NOT_KNOWN = (
             {"level": "flushed", "elsewhere": "it has no address"},
             *(Verdict.UNTESTABLE, False, f"{NOT_KNOWN}which is not shown to be on that machine (it has no address)"),
         ),
+        ({"level": "flushed", "database": "new"}, Verdict.UNTESTABLE, False, NOT_KNOWN.partition(", but")[0]),
     ],
 )
 def test_a_server_that_was_there_already_stands_for_its_product(
     tmp_path: Path, told: dict[str, Any], writes: Verdict, reads: bool, said: str
 ) -> None:
-    """Its reads whatever its settings are, its writes at the level that these are known to amount to."""
+    """Its reads whatever its settings are, its writes at the level that these are known to amount to.
+
+    One of a product that only another version knows is told by its own name, and stands for none.
+    """
     arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
     single: dict[str, Any] = {"clients": (1,), "operations": ("single-write", "single-read")}
     of_host = Design(arm="host", levels=("flushed",), existing={"level": "flushed"}, **single)

@@ -9,6 +9,7 @@ from pwd import getpwuid, struct_passwd
 import pytest
 
 from virtgauge.errors import UsageError
+from virtgauge.provision.packages import NEEDS
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.databases import DATABASES, account, database
 from virtgauge.suites.storage.databases.base import (
@@ -130,6 +131,12 @@ def test_a_servers_commit_log_lies_where_it_was_told_in_a_folder_of_its_own(prod
             assert setup.pop(0) == make_empty(LOG, ACCOUNT)
         told = [*server.files.values(), *(word for argv in setup for word in argv)]
         assert any(str(LOG) in one for one in told) == (log == LOG)
+
+
+@pytest.mark.parametrize("product", DATABASES.values(), ids=lambda product: product.name)
+def test_a_database_is_set_up_by_the_title_that_reports_have(product: Database) -> None:
+    provided = product.product or NEEDS.get(product.name)
+    assert provided is None or provided.title == product.title
 
 
 def test_a_database_whose_commit_log_stays_with_its_data_says_why() -> None:

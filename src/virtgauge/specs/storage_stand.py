@@ -18,7 +18,6 @@ from virtgauge.claims.figures import AS_IS
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.reference import StorageFigure
 from virtgauge.results.columns import Cell
-from virtgauge.specs import storage_formatting as words
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import AS_CONFIGURED, LEVELS, PAPER_LEVELS, USUAL, WRITES
@@ -59,6 +58,7 @@ class Stand:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._title = context.spec.factor("database").words
         self._plain = context.where({**ON_ONE_DISK, "write_mode": ("default", "values")})
         self.arms = stands(context.all_arms, self._databases)
         counts = {insights.clients_of(context, cell) for cell in self._plain}
@@ -116,7 +116,7 @@ class Stand:
         own, at = self._context.words(cell, "database"), self._context.level(cell, "durability")
         if at == AS_CONFIGURED:
             told = self.existing(cell, arm)
-            own = "" if not told or told["elsewhere"] else words.DATABASES[told["database"]]
+            own = "" if not told or told["elsewhere"] else self._title(told["database"])
             at = told.get("level") or ""
         return own == database and level in ("", at)
 
@@ -129,7 +129,7 @@ class Stand:
         for cell in self._plain:
             if not (told := self.existing(cell, arm)):
                 continue
-            name, of, own = context.words(cell, "database"), words.DATABASES[told["database"]], told["level"]
+            name, of, own = context.words(cell, "database"), self._title(told["database"]), told["level"]
             doing = context.level(cell, "operation")
             if of not in (database or of) or doing not in (operation or doing):
                 continue

@@ -17,6 +17,7 @@ from virtgauge.folders import cache_root
 from virtgauge.host.process import output_of
 from virtgauge.provision.databases import Product
 from virtgauge.provision.packages import JAVA_VERSION, find_java
+from virtgauge.specs.storage_formatting import DATABASES
 
 DATABASE = "virtgauge"  # Of the user and of the database (keyspace) that a server started here has
 FIRST_PERIOD_MS = 100  # How often a level that flushes periodically does, where a plan does not say
@@ -167,7 +168,8 @@ class Database(abc.ABC):
 
     def __init_subclass__(cls) -> None:
         if cls.product is not None:
-            cls.name, cls.title, cls.parts = cls.product.name, cls.product.title, (cls.product.name,)
+            cls.name, cls.parts = cls.product.name, (cls.product.name,)
+        cls.title = DATABASES[cls.name]
 
     def find(self) -> Found | Missing:
         """Look for it on this machine, in the cache if not elsewhere; downloads and starts nothing."""

@@ -19,7 +19,6 @@ class SQLite(Database):
     """
 
     name = "sqlite"
-    title = "SQLite"
     driver = "sqlite"
     log_files = ("*-wal", "*-shm")
     allocation_unit = 4 << 10

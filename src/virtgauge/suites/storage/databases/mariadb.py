@@ -12,7 +12,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from virtgauge.host.process import find_program
-from virtgauge.provision.packages import NEEDS
 from virtgauge.suites.storage.databases.base import DATABASE, Database, Durability, Instance, Levels, Profile, Server
 
 _LONGEST_TIMEOUT_S = 2700  # The most that ``innodb_flush_log_at_timeout`` can be
@@ -24,7 +23,6 @@ class MariaDB(Database):
 
     name = "mariadb"
     parts = ("mariadb",)
-    title = NEEDS["mariadb"].title
     driver = "mariadb"
     log_stays = None
     data_files, log_files = ("ibdata1",), ("ib_logfile0",)

@@ -30,7 +30,6 @@ class PostgreSQL(Database):
 
     name = "postgresql"
     parts = ("postgresql",)
-    title = "PostgreSQL"
     driver = "postgres"
     log_stays = None
     data_files, log_files = ("base", "global"), ("pg_wal",)
