@@ -56,9 +56,9 @@ class Row(NamedTuple):
     error: str | None
     started_at: str
     elapsed_ns: int
-    value: float | None  # in ``unit``; None for a trial that does not count, and where one that does cannot say it
-    unit: str | None  # the base unit of the measure's quantity
-    better: str | None  # ``lower``, ``higher`` or ``neither``
+    value: float | None = None  # in ``unit``; None for a trial that does not count, or cannot say it
+    unit: str | None = None  # the base unit of the measure's quantity
+    better: str | None = None  # ``lower``, ``higher`` or ``neither``
 
 
 COLUMNS = Row._fields
@@ -123,10 +123,7 @@ def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None, hos
     for one in trials_of(table, chosen_of(table, measures)):
         cell, arm = table.trials.cells[one.cell], arms.get(one.arm)
         row = Row(
-            manifest.run_id,
-            manifest.created_at,
-            manifest.plan_name,
-            manifest.tool_version,
+            *(manifest.run_id, manifest.created_at, manifest.plan_name, manifest.tool_version),
             *(alone if one.host is None else hosts[one.host.name]),
             suite=cell.suite,
             probe=cell.probe,
@@ -145,14 +142,9 @@ def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None, hos
             error=one.ended.error,
             started_at=one.mark.started_at,
             elapsed_ns=one.mark.elapsed_ns,
-            value=None,
-            unit=None,
-            better=None,
         )
-        for measure, value in one.figures:
-            yield row._replace(
-                measure=measure.name, value=value, unit=measure.quantity.unit, better=measure.better.value
-            )
+        for of, value in one.figures:
+            yield row._replace(measure=of.name, value=value, unit=of.quantity.unit, better=of.better.value)
         if not one.figures and measures is None:
             yield row
 
