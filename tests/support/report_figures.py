@@ -247,15 +247,14 @@ def _compared_arms(run: Path, built: Report) -> Iterator[Figure]:
     for arm in (one.name for one in comparable):
         found = compare_runs([run], Wanted(headline_measures(), [f"{reference}={arm}"]))
         for change in found.changes:
-            cell, own = found.cells[change.cell], change.own
-            at = (cell_of(cell.probe, cell.factors), arm, f"arm={reference}")
-            suite, _, measure = change.measure.partition(".")
+            measure, own = change.measure, change.own
+            at = (cell_of(change.cell.probe, change.cell.factors), arm, f"arm={reference}")
             finding = own.finding.value
             for part, estimate in (("ratio", own.ratio), ("difference", own.difference)):
                 if estimate is not None and estimate.point is not None:
-                    yield Figure(suite, measure, *at, part, **_told(estimate), verdict=finding)
+                    yield Figure(measure.suite, measure.name, *at, part, **_told(estimate), verdict=finding)
             for part in ("band", "p", "p_adjusted", "needed"):
-                yield Figure(suite, measure, *at, part, estimate=getattr(own, part))
+                yield Figure(measure.suite, measure.name, *at, part, estimate=getattr(own, part))
 
 
 def _of_report(built: Report, trials: Sequence[TrialRecord]) -> Iterator[Figure]:

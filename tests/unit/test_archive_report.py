@@ -21,13 +21,14 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.errors import UsageError
 from virtgauge.exchange.archive import Archived, archive_run
-from virtgauge.exchange.archive_page import _groups, archive_document, archive_json, headline, told_step
-from virtgauge.exchange.archive_series import ArchiveSeries, Series, find_archive_series
-from virtgauge.exchange.archive_steps import Course, kept_steps
+from virtgauge.exchange.archive_page import archive_document, archive_json, headline
+from virtgauge.exchange.archive_series import ArchiveSeries, find_archive_series
+from virtgauge.exchange.archive_steps import Series, with_steps
 from virtgauge.exchange.entries import LEVELS_SCHEMA as SCHEMA
 from virtgauge.exchange.entries import Entry, read_entries
 from virtgauge.exchange.place import Place, open_place
 from virtgauge.ledger.store import Ledger
+from virtgauge.results.columns import Cell
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import find_measure
 
@@ -72,14 +73,19 @@ def series_of(found: ArchiveSeries, measure: str, arm: str) -> Series:
     return one
 
 
+def groups(found: ArchiveSeries) -> list[tuple[str, str]]:
+    """What the summary tells of each place: between which runs it is, and what happened."""
+    return [(one.heading, *one.paragraphs) for one in archive_document(found).summary if one.tone == "finding"]
+
+
 def test_a_step_is_found_where_it_was_with_its_size_and_what_else_changed(found: ArchiveSeries) -> None:
     changed = series_of(found, TIMER.full_name, "Guest")
     (step,) = changed.steps
-    assert (step.after, step.direction, step.beside) == (CHANGED_AT - 1, "worse", ("kernel 6.1.0 → 6.18.0",))
+    assert (step.after, step.finding, step.beside) == (CHANGED_AT - 1, "worse", ("kernel 6.1.0 → 6.18.0",))
     assert not step.is_of_few_days and not step.as_reference
     assert step.size.point == pytest.approx(1.3, rel=0.03)
     assert not step.size.excludes(1.3)
-    told = told_step(found, changed, step).text
+    told = changed.step_text(step, found.labels)
     assert told.startswith("worse between run-12 (2025-03-13) and run-13 (2025-03-14): 1.") and told.endswith(
         "; kernel 6.1.0 → 6.18.0"
     )
@@ -282,9 +288,7 @@ def test_what_changed_most_at_a_place_is_what_changed_most_there(levels: Callabl
     cells = {"factors": ['{"function": "rdtsc"}'] * 60 + ['{"function": "rdtscp"}'] * 60}
     archives = [f"run-{number:03}" for number in range(60)] * 2
     found = levels(values, cells | {"archive": archives})
-    (last,) = [
-        text for between, text in _groups(found) if between == "between run-39 (2025-01-01) and run-40 (2025-01-01)"
-    ]
+    last = dict(groups(found))["between run-39 (2025-01-01) and run-40 (2025-01-01)"]
     assert last.startswith("2 figures worse; most of all") and "rdtscp" in last and "2.0" in last
 
 
@@ -433,16 +437,20 @@ def test_too_few_runs_are_no_finding(levels: Callable[..., ArchiveSeries]) -> No
 def test_a_step_whose_interval_reaches_no_change_is_none(falls_to: float, kept: int) -> None:
     """Levels that rise and fall slowly have one that exceeds what neighbours differ by."""
     levels = np.array([*np.linspace(1.0, 1.5, 12), *np.linspace(1.53, falls_to, 12)])
-    course = Course(TIMER, "guest", levels, [str(day) for day in range(24)], [{}] * 24)
-    assert len(kept_steps(course, [11], 0.05)) == kept
+    one = Series(
+        **{"measure": TIMER, "cell": Cell("timing", "timer_cost", ()), "arm": "Guest", "runs": tuple(range(24))},
+        **{"levels": levels, "ends": (), "dates": [str(day) for day in range(24)], "facts": [{}] * 24},
+        **{"host": "", "of": {"arm": "guest"}, "emulated": False, "is_reference": False},
+    )
+    assert len(with_steps(one, [11], 0.05).steps) == kept
 
 
 def test_steps_of_few_days_are_marked_and_the_newest_come_first(levels: Callable[..., ArchiveSeries]) -> None:
     found = levels(noisy((20, 1.0), (20, 1.5), (20, 3.0), (20, 6.0)))
     (one,) = found.series
     assert [step.is_of_few_days for step in one.steps] == [True] * 3, "all runs are of one day"
-    assert "the runs on one side are of fewer than 4 days" in told_step(found, one, one.steps[0]).text
-    places = [int(between.split("run-")[1].split(" ")[0]) for between, _ in _groups(found)]
+    assert "the runs on one side are of fewer than 4 days" in one.step_text(one.steps[0], found.labels)
+    places = [int(between.split("run-")[1].split(" ")[0]) for between, _ in groups(found)]
     assert places == [59, 39, 19]
     assert len(one.drift) == 3
     (told,) = [text for text in archive_document(found).summary[-1].paragraphs if "a drift?" in text]
@@ -457,7 +465,7 @@ def test_what_the_reference_does_too_is_told(tmp_path: Path) -> None:
     found = find_archive_series(place, [TIMER], 0.05)
     guest, host = (series_of(found, TIMER.full_name, name) for name in ("Guest", "Host"))
     assert host.is_reference and [step.as_reference for step in (*guest.steps, *host.steps)] == [True, False]
-    assert "; as the reference does" in told_step(found, guest, guest.steps[0]).text
+    assert "; as the reference does" in guest.step_text(guest.steps[0], found.labels)
 
 
 def test_where_series_end_and_others_begin_is_told(tmp_path: Path) -> None:

@@ -29,14 +29,14 @@ def changes(*runs: ReadRun, measure: Measure = MEDIAN, arms: tuple[str, ...] = (
     return list(find_changes(runs, match(runs, [measure], arms), CRITERIA))
 
 
-def of(found: list[Change], arm: int) -> Change:
+def of(found: list[Change], arm: str) -> Change:
     (change,) = [change for change in found if change.arm == arm]
     return change
 
 
 def test_a_slower_guest_is_worse_by_itself_and_beside_the_host() -> None:
     found = changes(run_in_memory("a", 1, USUAL), run_in_memory("b", 2, scaled(1, 1.3)))
-    host, guest = of(found, 0), of(found, 1)
+    host, guest = of(found, "Host"), of(found, "Guest")
     assert found[0] is guest
     assert guest.own.finding is guest.relative.finding is Finding.WORSE
     assert guest.own.ratio.low <= 1.3 <= guest.own.ratio.high
@@ -47,8 +47,8 @@ def test_a_slower_guest_is_worse_by_itself_and_beside_the_host() -> None:
 
 def test_a_slower_host_makes_its_guests_slower_and_leaves_their_ratios_alone() -> None:
     found = changes(run_in_memory("a", 1, USUAL), run_in_memory("b", 2, scaled(1.3, 1.3)))
-    guest = of(found, 1)
-    assert of(found, 0).own.finding is guest.own.finding is Finding.WORSE
+    guest = of(found, "Guest")
+    assert of(found, "Host").own.finding is guest.own.finding is Finding.WORSE
     assert guest.relative.finding is Finding.EQUIVALENT
     assert guest.relative.ratio.point == pytest.approx(1, abs=0.02)
 
@@ -59,7 +59,7 @@ def test_the_relative_change_is_formed_within_blocks() -> None:
         run_in_memory(name, seed, scaled(host, host * guest), drift=0.5)
         for name, seed, host, guest in (("a", 1, 1.0, 1.0), ("b", 2, 1.4, 1.2))
     ]
-    guest = of(changes(*runs), 1)
+    guest = of(changes(*runs), "Guest")
     assert guest.own.finding is Finding.NOT_SHOWN
     assert guest.relative.finding is Finding.WORSE
     assert guest.relative.ratio.low <= 1.2 <= guest.relative.ratio.high
@@ -69,7 +69,7 @@ def test_where_neither_is_better_a_change_is_a_change() -> None:
     neither = dataclasses.replace(MEDIAN, better=Better.NEITHER)
     for factor in (1.3, 0.7):
         found = changes(run_in_memory("a", 1, USUAL), run_in_memory("b", 2, scaled(1, factor)), measure=neither)
-        assert of(found, 1).own.finding is Finding.CHANGED
+        assert of(found, "Guest").own.finding is Finding.CHANGED
 
 
 def test_more_is_better_where_the_measure_says_so() -> None:
@@ -78,7 +78,7 @@ def test_more_is_better_where_the_measure_says_so() -> None:
         run_in_memory("b", 2, scaled(1, 1.3), measure=THROUGHPUT),
         measure=THROUGHPUT,
     )
-    assert of(found, 1).own.finding is Finding.BETTER
+    assert of(found, "Guest").own.finding is Finding.BETTER
 
 
 @pytest.mark.parametrize("noisy", ["a", "b"])
@@ -86,7 +86,7 @@ def test_the_wider_of_the_two_aa_bands_guards(noisy: str) -> None:
     """Identical arms that differ by 50 % in either run leave 30 % unproven."""
     apart = {name: ({"host-aa": 30.0} if name == noisy else {}) for name in "ab"}
     found = changes(run_in_memory("a", 1, USUAL | apart["a"]), run_in_memory("b", 2, scaled(1, 1.3) | apart["b"]))
-    guest = of(found, 1)
+    guest = of(found, "Guest")
     assert guest.own.finding is Finding.NOT_SHOWN
     assert "identical arms" in guest.own.reason
     assert guest.own.band > 1.45
@@ -94,7 +94,7 @@ def test_the_wider_of_the_two_aa_bands_guards(noisy: str) -> None:
 
 def test_without_an_aa_arm_in_one_run_nothing_is_called_a_change() -> None:
     truth = {name: figure for name, figure in scaled(1, 2).items() if name != "host-aa"}
-    guest = of(changes(run_in_memory("a", 1, USUAL), run_in_memory("b", 2, truth, arms=(HOST, GUEST))), 1)
+    guest = of(changes(run_in_memory("a", 1, USUAL), run_in_memory("b", 2, truth, arms=(HOST, GUEST))), "Guest")
     assert (guest.own.finding, guest.own.band) == (Finding.NOT_SHOWN, None)
     assert "no A/A interval" in guest.own.reason
 
@@ -106,7 +106,7 @@ def test_errors_that_may_be_zero_are_compared_by_their_difference() -> None:
         run_in_memory("b", 2, usual | {"guest": 9.0}, measure=ERROR, spread=0.1),
         measure=ERROR,
     )
-    guest, host = of(found, 1), of(found, 0)
+    guest, host = of(found, "Guest"), of(found, "Host")
     assert guest.own.finding is Finding.WORSE
     assert guest.own.difference.low <= 7 <= guest.own.difference.high
     assert guest.relative is None  # of a host that errs by nothing
@@ -120,7 +120,7 @@ def test_a_ratio_that_was_zero_is_compared_by_its_difference_and_not_told_as_a_f
         run_in_memory("b", 2, kept | {"guest": 0.6}, measure=work),
         measure=work,
     )
-    guest, host = of(found, 1), of(found, 0)
+    guest, host = of(found, "Guest"), of(found, "Host")
     assert (guest.own.finding, guest.own.ratio.point) == (Finding.BETTER, None)
     assert guest.own.difference.point == pytest.approx(0.6, abs=0.02)
     assert re.fullmatch(r"\+0\.\d+ \(0\.\d+ to 0\.\d+\)", size_text(guest.own.difference, work.quantity))
@@ -130,8 +130,8 @@ def test_a_ratio_that_was_zero_is_compared_by_its_difference_and_not_told_as_a_f
 def test_every_other_run_is_compared_with_the_first() -> None:
     runs = [run_in_memory(str(n), n, scaled(1, factor)) for n, factor in enumerate((1, 1.3, 0.7))]
     found = {(change.run, change.arm): change.own.finding for change in changes(*runs)}
-    assert found[1, 1] is Finding.WORSE
-    assert found[2, 1] is Finding.BETTER
+    assert found[1, "Guest"] is Finding.WORSE
+    assert found[2, "Guest"] is Finding.BETTER
 
 
 def test_arms_of_different_names_are_matched() -> None:
@@ -170,7 +170,7 @@ def test_what_did_change_among_many_cells_is_found_and_nothing_else() -> None:
     other = run_in_memory("b", 2, scaled(1, 1.2), cells=30)
     found = changes(base, other)
     worse = {change.arm for change in found if change.own.finding is Finding.WORSE}
-    assert worse == {1}
+    assert worse == {"Guest"}
     assert sum(change.own.finding is Finding.WORSE for change in found) == 30
     assert [change.own.finding is Finding.WORSE for change in found[:30]] == [True] * 30  # the largest first
 
@@ -180,14 +180,14 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     for seed in range(15):
         pair = run_in_memory("a", 900 + seed, USUAL, cells=10), run_in_memory("b", seed, scaled(1, 1.1), cells=10)
         for change in changes(*pair):
-            held.append(not change.own.ratio.excludes(1.1 if change.arm else 1.0))
+            held.append(not change.own.ratio.excludes(1.1 if change.arm == "Guest" else 1.0))
     assert len(held) == 300
     assert np.mean(held) > 0.95 - 4 * np.sqrt(0.95 * 0.05 / 300)
 
 
 def test_few_repetitions_are_asked_for_more() -> None:
     pair = [run_in_memory(name, seed, scaled(1, seed), blocks=3) for seed, name in ((1, "a"), (2, "b"))]
-    guest = of(changes(*pair), 1)
+    guest = of(changes(*pair), "Guest")
     assert guest.own.finding is Finding.NOT_SHOWN
     assert guest.own.ratio.confidence == pytest.approx(0.9)
     assert guest.own.needed == 5  # the first of two comparisons to hold: 2 / C(10, 5) ≤ 0.05 / 2

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from compared_runs import MEDIAN, run_in_memory
 
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.compare import changes
 from virtgauge.compare.changes import Criteria, find_series
 from virtgauge.compare.matching import match
 from virtgauge.compare.model import Finding, Series
 from virtgauge.compare.runs import ReadRun
+from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
 from virtgauge.specs.suites import MEASURES
 
@@ -27,9 +29,11 @@ def made(guest: list[float], host: list[float] | None = None, seed: int = 0, **f
 
 
 def series(runs: list[ReadRun], measure: Measure = MEDIAN) -> dict[tuple[int, bool], Series]:
-    """By arm, and whether it is relative."""
-    found = find_series(runs, match(runs, [measure], ()), CRITERIA, 1, lambda what: None)
-    return {(one.arm, one.relative): one for one in found}
+    """By the place of the arm, and whether it is relative."""
+    matched = match(runs, [measure], ())
+    labels = [pair.label for pair in matched.arms]
+    found = find_series(runs, matched, CRITERIA, 1, lambda what: None)
+    return {(labels.index(one.arm), one.relative): one for one in found}
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
@@ -39,7 +43,7 @@ def test_a_step_is_found_within_one_run_with_its_size(after: int) -> None:
         found = series(made([1.0] * (after + 1) + [1.2] * (7 - after), seed=seed))
         steps = found[1, False].steps
         assert found[0, False].steps == ()
-        right.append(len(steps) == 1 and abs(steps[0].after - after) <= 1 and steps[0].finding is Finding.WORSE)
+        right.append(len(steps) == 1 and abs(steps[0].after - after) <= 1 and steps[0].finding == Finding.WORSE)
         if steps:
             assert steps[0].size.point == pytest.approx(1.2, rel=0.03)
     assert np.mean(right) >= 0.9
@@ -105,7 +109,8 @@ def test_runs_without_the_figure_are_left_out_and_few_are_not_examined() -> None
     runs = made([1.0] * 3 + [1.3] * 3)
     without = run_in_memory("none", 77, {"host": 20.0, "host-aa": 20.0})
     found = series([*runs[:3], without, *runs[3:]])[1, False]
-    assert [step.after for step in found.steps] == [2]
+    (step,) = found.steps
+    assert (step.after, found.between(step, "abcdefg")) == (2, "between c and e")
     assert found.levels[3].point is None
     found = series([runs[0], without, runs[1], runs[2]])[1, False]
     assert found.p is None
@@ -125,10 +130,13 @@ def test_one_series_that_changes_alone_among_hundreds_is_found() -> None:
     """As many permutations as the first p comes of have none below a ten-thousandth, and 0.05 of 600 is less."""
     random = np.random.default_rng(1)
 
+    missing = Estimate.missing("ns", "")
+
     def course(arm: int) -> changes._Course:
         values = random.normal(100, 1, (6, 4)) + (30 * (np.arange(6) >= 3)[:, None] if arm == 300 else 0)
-        runs = tuple(tuple(run) for run in values.tolist())
-        return changes._Course(MEDIAN, 0, arm, False, tuple(range(6)), runs, True, 0.0)
+        cell = Cell("timing", "timer_cost", ())
+        one = Series(measure=MEDIAN, cell=cell, arm=str(arm), runs=tuple(range(6)), levels=(missing,) * 6)
+        return changes._Course(one, True, list(np.log(values)), 0.0)
 
-    found = changes._examined([course(arm) for arm in range(600)], 6, CRITERIA, 1)
-    assert [one.arm for one in found if one.steps] == [300]
+    found = changes._examined([course(arm) for arm in range(600)], CRITERIA, 1)
+    assert [one.arm for one in found if one.steps] == ["300"]

@@ -111,7 +111,7 @@ def test_a_new_measure_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     assert [one.outcome for one in built.decisions.verdicts] == [Outcome.PASS, Outcome.FAIL]
     (change,) = compare_runs([tmp_path / "run"], Wanted([find_measure("timing", new.name)], ["host=guest"])).changes
-    assert change.measure == new.full_name and change.own.ratio.point == pytest.approx(63.5 / 33.5, rel=0.01)
+    assert change.measure.full_name == new.full_name and change.own.ratio.point == pytest.approx(63.5 / 33.5, rel=0.01)
 
     with exported(tmp_path / "run", Format.CSV, tmp_path / "csv").open(newline="") as text:
         values = [float(row["value"]) for row in csv.DictReader(text) if row["measure"] == new.name]

@@ -28,7 +28,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from virtgauge.analysis.estimate import Estimate, Values, Whole
+from virtgauge.analysis.estimate import Values, Whole
 from virtgauge.analysis.ranks import ranked
 
 PERMUTATIONS = 9999
@@ -42,27 +42,7 @@ stretch is tried, and where days vary normally the largest difference exceeds 4.
 50 runs that do not change."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A change of level within a series."""
-
-    after: int  # place of the last one before it
-    size: Estimate  # later / earlier, between the parts beside it; the difference where values may be 0
-
-    @property
-    def grows(self) -> bool:
-        """Whether values are larger after it."""
-        return (self.size.point or 0.0) > (1.0 if self.size.unit == "ratio" else 0.0)
-
-    @property
-    def largeness(self) -> tuple[bool, float]:
-        """For comparing, whichever way it goes: a ratio by its logarithm, and any before a difference."""
-        point = self.size.point or 0.0
-        by_ratio = self.size.unit == "ratio" and point > 0
-        return by_ratio, abs(math.log(point)) if by_ratio else abs(point)
-
-
-AStep = TypeVar("AStep", bound=Step)
+AStep = TypeVar("AStep")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from virtgauge.analysis.change_points import PERMUTATIONS, candidate, exceeding, segments, step_limit
-from virtgauge.analysis.estimate import Estimate, median_estimate
+from virtgauge.analysis.estimate import Estimate, Values, median_estimate
 from virtgauge.analysis.shift import (
     POINTS,
     Bounds,
@@ -24,13 +24,14 @@ from virtgauge.analysis.shift import (
     benjamini_hochberg,
     judge,
     paired_shifted,
-    shift_estimate,
     shifted,
     threshold,
 )
 from virtgauge.compare.matching import Matched
-from virtgauge.compare.model import Change, Effect, Finding, Series, Step
+from virtgauge.compare.model import ArmPair, Change, Effect, Finding, Series
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, Side
+from virtgauge.report.series import Step, step_between
+from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure
 
 
@@ -59,20 +60,19 @@ def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) 
     """Every change from the first run to the others, the largest first; of a single run, from one arm to another."""
     nominal, places, own, relative = criteria.nominal, [], [], []
     for number in range(1, len(runs)) or [0]:
-        for measure, cell, arm in matched.places:
-            key, pair = matched.cells[cell], matched.arms[arm]
-            base, other = Side(runs[0], measure, key, pair.base), Side(runs[number], measure, key, pair.other)
+        for measure, cell, pair in matched.places:
+            base, other = Side(runs[0], measure, cell, pair.base), Side(runs[number], measure, cell, pair.other)
             if base.blocks and other.blocks:
-                places.append((number, cell, arm, base, other))
+                places.append((number, pair.label, base, other))
                 own.append(_own(base, other, nominal))
                 relative.append(_relative(base, other, nominal))
     changes = []
     beside_reference = _judged([one for one in relative if one is not None], criteria)
-    for (number, cell, arm, base, other), effect, one in zip(places, _judged(own, criteria), relative, strict=True):
+    for (number, label, base, other), effect, one in zip(places, _judged(own, criteria), relative, strict=True):
         beside = None if one is None else next(beside_reference)
-        name, unit, better = base.measure.full_name, base.measure.quantity.unit, base.measure.better.value
+        unit = base.measure.quantity.unit
         before, after = (median_estimate([*side.blocks.values()], unit, nominal) for side in (base, other))
-        changes.append(Change(number, cell, arm, name, unit, better, before, after, effect, beside))
+        changes.append(Change(number, base.measure, base.cell, label, before, after, effect, beside))
     return tuple(sorted(changes, key=_rank))
 
 
@@ -82,8 +82,7 @@ def _own(base: Side, other: Side, nominal: float) -> _Found:
         change = paired_shifted(before, after, unit, nominal)
     else:
         change = shifted([*before.values()], [*after.values()], unit, nominal)
-    band = widest([side.band(change.by_ratio, nominal) for side in (base, other)])
-    by_difference = widest([side.band(False, nominal) for side in (base, other)])
+    band, by_difference = (_band((base, other), by_ratio, nominal) for by_ratio in (change.by_ratio, False))
     if change.by_ratio and band is None and by_difference is not None:
         # The reference errs by nothing, say: identical arms have no ratio, so nothing could be held against it.
         ratio = Estimate.missing("ratio", "identical arms (A/A) have no ratio; see the difference", min(change.sizes))
@@ -97,14 +96,13 @@ def _relative(base: Side, other: Side, nominal: float) -> _Found | None:
     if other.run is base.run or not before or not after:
         return None
     change = shifted([*before.values()], [*after.values()], "ratio", nominal)
-    band = widest([side.band(True, nominal) for side in (base, other)])
-    return _Found(base.measure.better, change, statistics.median(before.values()), band)
+    return _Found(base.measure.better, change, statistics.median(before.values()), _band((base, other), True, nominal))
 
 
-def widest(bands: Sequence[float | None]) -> float | None:
-    """The widest of bands; None unless each is known."""
-    known = [one for one in bands if one is not None]
-    return max(known) if known and len(known) == len(bands) else None
+def _band(sides: tuple[Side, Side], by_ratio: bool, nominal: float) -> float | None:
+    """What identical arms differ by in the run where they differ more; None unless it is known of both."""
+    known = [band for side in sides if (band := side.band(by_ratio, nominal)) is not None]
+    return max(known) if len(known) == len(sides) else None
 
 
 def _judged(found: Sequence[_Found], criteria: Criteria) -> Iterator[Effect]:
@@ -144,27 +142,13 @@ def size_of(effect: Effect) -> float:
     return math.inf if effect.difference is not None and effect.difference.point else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class _Course:
-    """One figure over the runs that have it."""
+class _Course(NamedTuple):
+    """A series and what it is examined by, on a scale on which a change is a difference."""
 
-    measure: Measure
-    cell: int
-    arm: int
-    relative: bool
-    runs: tuple[int, ...]  # their places in the series
-    values: tuple[tuple[float, ...], ...]  # of each, one a repetition
-    by_ratio: bool  # whether all are positive; their logarithms are analysed then
-    band: float  # the widest that identical arms differ by, in the terms of :meth:`scaled`; 0 when not known
-
-    @property
-    def scaled(self) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
-        """The values on a scale on which a change is a difference."""
-        return [np.log(each) if self.by_ratio else np.asarray(each, dtype=np.float64) for each in self.values]
-
-    @property
-    def levels(self) -> list[float]:
-        return [float(np.median(each)) for each in self.scaled]
+    series: Series
+    by_ratio: bool  # whether all figures are positive; then the scale is that of their logarithms
+    values: list[Values]  # of each run that has the figure, one a repetition
+    band: float  # the widest that identical arms differ by; 0 when not known
 
 
 def find_series(
@@ -177,97 +161,73 @@ def find_series(
     """
     found: list[Series] = []
     for relative in (False, True):
-        courses = [
-            course
-            for measure, cell, arm in matched.places
-            if (course := _course(runs, matched, measure, cell, arm, relative, criteria)) is not None
-        ]
+        all_courses = (_course(runs, *place, relative, criteria) for place in matched.places)
+        courses = [course for course in all_courses if course is not None]
         what = "ratios to the reference" if relative else "figures"
         progress(f"looking for changes in {len(courses)} {what} over {len(runs)} runs")
-        found += _examined(courses, len(runs), criteria, seed)
-    return tuple(sorted(found, key=_rank_of_series, reverse=True))
+        found += _examined(courses, criteria, seed)
+    return tuple(sorted(found, key=lambda one: one.largest, reverse=True))
 
 
 def _course(
-    runs: Sequence[ReadRun], matched: Matched, measure: Measure, cell: int, arm: int, relative: bool, criteria: Criteria
+    runs: Sequence[ReadRun], measure: Measure, cell: Cell, pair: ArmPair, relative: bool, criteria: Criteria
 ) -> _Course | None:
-    key, pair = matched.cells[cell], matched.arms[arm]
-    sides = [Side(run, measure, key, pair.other if place else pair.base) for place, run in enumerate(runs)]
-    all_values = ((place, side.ratios if relative else side.blocks) for place, side in enumerate(sides))
-    values = {place: tuple(found.values()) for place, found in all_values if found}
-    if not values or (relative and len(values) < LEAST_SERIES):
+    sides = [Side(run, measure, cell, pair.other if place else pair.base) for place, run in enumerate(runs)]
+    repetitions = [[*(side.ratios if relative else side.blocks).values()] for side in sides]
+    having = tuple(place for place, values in enumerate(repetitions) if values)
+    if not having or (relative and len(having) < LEAST_SERIES):
         return None
-    by_ratio = min(map(min, values.values())) > 0
-    bands = [sides[place].band(by_ratio, criteria.nominal) for place in values]
-    known = max((band for band in bands if band is not None), default=None)
-    scaled = 0.0 if known is None else math.log(known) if by_ratio else known
-    return _Course(measure, cell, arm, relative, tuple(values), tuple(values.values()), by_ratio, scaled)
+    by_ratio = min(min(repetitions[place]) for place in having) > 0
+    bands = (sides[place].band(by_ratio, criteria.nominal) for place in having)
+    widest_band = max((band for band in bands if band is not None), default=1.0 if by_ratio else 0.0)
+    unit = "ratio" if relative else measure.quantity.unit
+    levels = tuple(
+        median_estimate(values, unit, criteria.nominal)
+        if values
+        else Estimate.missing(unit, "this run has no such figure")
+        for values in repetitions
+    )
+    series = Series(measure=measure, cell=cell, arm=pair.label, runs=having, relative=relative, levels=levels)
+    values = [np.log(each) if by_ratio else np.asarray(each, dtype=np.float64) for each in repetitions if each]
+    return _Course(series, by_ratio, values, math.log(widest_band) if by_ratio else widest_band)
 
 
-def _examined(courses: Sequence[_Course], runs: int, criteria: Criteria, seed: int) -> list[Series]:
-    long = [course for course in courses if len(course.runs) >= LEAST_SERIES]
+def _examined(courses: Sequence[_Course], criteria: Criteria, seed: int) -> list[Series]:
+    long = [course for course in courses if len(course.values) >= LEAST_SERIES]
     # One that changes alone among many has to have a p of less than the level over their number.
     most = max(PERMUTATIONS, math.ceil(2 * len(long) / criteria.level))
 
     def tried(course: _Course) -> tuple[float, int]:
-        p = candidate(course.scaled, seed).p
+        p = candidate(course.values, seed).p
         least = most > PERMUTATIONS and p * (1 + PERMUTATIONS) <= 1
-        return (candidate(course.scaled, seed, most).p, most) if least else (p, PERMUTATIONS)
+        return (candidate(course.values, seed, most).p, most) if least else (p, PERMUTATIONS)
 
     tries = [tried(course) for course in long]
     p_values = [p for p, _ in tries]
-    adjusted = benjamini_hochberg(p_values)
     level = threshold(p_values, criteria.level)
     found = [
-        _series(course, runs, criteria, p, p_adjusted, segments(course.scaled, level, seed, times) if level else ())
-        for course, (p, times), p_adjusted in zip(long, tries, adjusted, strict=True)
+        _with_steps(course, criteria, p, p_adjusted, segments(course.values, level, seed, times) if level else ())
+        for course, (p, times), p_adjusted in zip(long, tries, benjamini_hochberg(p_values), strict=True)
     ]
-    short = [course for course in courses if len(course.runs) < LEAST_SERIES]
-    return found + [_series(course, runs, criteria, None, None, ()) for course in short]
+    few = f"runs have this figure; a series takes {LEAST_SERIES}"
+    short = [course.series for course in courses if len(course.values) < LEAST_SERIES]
+    return found + [dataclasses.replace(one, reason=f"only {len(one.runs)} {few}") for one in short]
 
 
-def _series(
-    course: _Course, runs: int, criteria: Criteria, p: float | None, p_adjusted: float | None, cuts: tuple[int, ...]
-) -> Series:
-    unit = "ratio" if course.relative else course.measure.quantity.unit
-    of_run = dict(zip(course.runs, course.values, strict=True))
-    levels = tuple(
-        median_estimate(of_run[place], unit, criteria.nominal)
-        if place in of_run
-        else Estimate.missing(unit, "this run has no such figure")
-        for place in range(runs)
-    )
-    steps = exceeding(cuts, len(course.runs), functools.partial(_step, course, criteria))
-    if p is None:
-        reason = f"only {len(course.runs)} runs have this figure; a series takes {LEAST_SERIES}"
-    elif steps:
+def _with_steps(course: _Course, criteria: Criteria, p: float, p_adjusted: float, cuts: tuple[int, ...]) -> Series:
+    steps = tuple(exceeding(cuts, len(course.values), functools.partial(_step, course, criteria)))
+    reason = "no change shown"
+    if steps:
         reason = "ranks before and after differ by more than chance explains, and by more than runs do anyway"
     elif cuts:
         reason = "ranks differ by more than chance explains, and by no more than runs or identical arms differ anyway"
-    else:
-        reason = "no change shown"
-    return Series(
-        *(course.cell, course.arm, course.measure.full_name, unit, course.measure.better.value, course.relative),
-        *(levels, p, p_adjusted, tuple(steps), len(cuts) - len(steps), reason),
-    )
+    doubtful = len(cuts) - len(steps)
+    return dataclasses.replace(course.series, p=p, p_adjusted=p_adjusted, steps=steps, doubtful=doubtful, reason=reason)
 
 
 def _step(course: _Course, criteria: Criteria, start: int, place: int, stop: int) -> tuple[Step, float]:
     """The step before a run, between the parts on its two sides, and how many times its limit it is."""
-    scaled = course.scaled
-    first, second = (np.concatenate(part).tolist() for part in (scaled[start:place], scaled[place:stop]))
-    shift = shift_estimate(first, second, course.measure.quantity.unit, criteria.nominal)
-    day = step_limit(course.levels, place - start, stop - place)
-    if course.by_ratio:
-        small = math.log1p(criteria.equivalent)
-        size, limit = shift.mapped(math.exp, "ratio"), math.exp(max(day, course.band, small))
-    else:
-        level = statistics.median(first)
-        size, limit = shift, max(day, course.band, criteria.equivalent * abs(level))
-    step = Step(course.runs[place - 1], size, limit, Finding(course.measure.better.says((shift.point or 0) > 0)))
-    return step, step.largeness[1] / max(math.log(limit) if course.by_ratio else limit, 1e-12)
-
-
-def _rank_of_series(series: Series) -> tuple[bool, float]:
-    """By its largest step; without one it is below all others."""
-    return max((step.largeness for step in series.steps), default=(False, -1.0))
+    before, after = (np.concatenate(part).tolist() for part in (course.values[start:place], course.values[place:stop]))
+    day = step_limit([float(np.median(each)) for each in course.values], place - start, stop - place)
+    judged_by = max(day, course.band), criteria.equivalent, criteria.nominal
+    return step_between(course.series.measure, place, (before, after), course.by_ratio, *judged_by)

@@ -10,7 +10,7 @@ from typing import Any
 
 from virtgauge.compare.changes import Criteria, find_changes, find_series
 from virtgauge.compare.matching import Matched, match
-from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, EnvironmentLine, RunLine, SeriesComparison
+from virtgauge.compare.model import Change, Compared, Comparison, EnvironmentLine, RunLine, Series, SeriesComparison
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import run_labels, unfinished_words
@@ -19,6 +19,8 @@ from virtgauge.report.settings import OF_EVERY_RUN, recorded_facts
 from virtgauge.results.measure import Measure
 from virtgauge.specs.suites import cell_name
 from virtgauge.suites.cell_settings import plan_of
+
+SCHEMA_VERSION = 1  # Of the JSON form; raised when a field changes its meaning or goes away
 
 
 def differing_environment(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
@@ -119,14 +121,13 @@ def _common(
         for label, run in zip(labels, runs, strict=True)
     )
     common = {
-        "schema_version": SCHEMA_VERSION,
         "runs": tuple(lines),
         "confidence": criteria.nominal,
         "equivalent": criteria.equivalent,
         "environment": tuple(differing_environment(runs)),
         "caveats": tuple(caveats(runs, wanted.across_versions, series=series)),
         "set_aside": matched.set_aside,
-        "cells": tuple(CellLine(cell.suite, cell.probe, cell.factors, cell_name(cell)) for cell in matched.cells),
+        "cells": matched.cells,
         "arms": matched.arms,
     }
     return matched, criteria, common
@@ -135,8 +136,30 @@ def _common(
 def render_json(found: Comparison | SeriesComparison) -> str:
     """The whole comparison in base units; a missing figure is null, and the estimate's ``method`` says why."""
     kind = "series" if isinstance(found, SeriesComparison) else "comparison"
-    document = {"kind": kind} | dataclasses.asdict(found)
-    return json.dumps(document, allow_nan=False, separators=(",", ":"))
+    cells, arms = list(found.cells), [arm.label for arm in found.arms]
+
+    def fields(one: Any) -> dict[str, Any]:
+        """What a record has, but for what the form has otherwise: cells and arms by their places, steps by runs."""
+        told = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+        match one:
+            case Compared():
+                told["cells"] = [
+                    {"suite": cell.suite, "probe": cell.probe, "factors": cell.factors, "name": cell_name(cell)}
+                    for cell in cells
+                ]
+            case Change() | Series():
+                told |= {"cell": cells.index(one.cell), "arm": arms.index(one.arm), "unit": one.measure.quantity.unit}
+                told |= {"measure": one.measure.full_name, "better": one.measure.better.value}
+        if isinstance(one, Series):
+            told["unit"], runs = one.quantity.unit, told.pop("runs")
+            told["steps"] = [
+                {"after": runs[step.after], "size": step.size, "limit": step.limit, "finding": step.finding}
+                for step in one.steps
+            ]
+        return told
+
+    document = {"kind": kind, "schema_version": SCHEMA_VERSION} | fields(found)
+    return json.dumps(document, default=fields, allow_nan=False, separators=(",", ":"))
 
 
 def _read(folders: Sequence[Path], wanted: Wanted) -> list[ReadRun]:

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from virtgauge.analysis.estimate import Estimate
-from virtgauge.compare.model import (
-    CALLED,
-    Change,
-    Compared,
-    Comparison,
-    Effect,
-    Finding,
-    Series,
-    SeriesComparison,
-    Step,
-)
+from virtgauge.compare.model import CALLED, Change, Compared, Comparison, Effect, Finding, Series, SeriesComparison
 from virtgauge.ledger.records import ArmRecord, moment
-from virtgauge.report.document import Document, RunLevel, ToldStep, level_rows, levels_chart, steps_headline, steps_text
+from virtgauge.report.document import Document
+from virtgauge.report.series import series_chart, series_headline, step_groups
 from virtgauge.results import formatting
 from virtgauge.results.formatting import ratio, ratio_interval, size_text
 from virtgauge.results.measure import Measure
-from virtgauge.results.quantities import RATIO, Quantity
+from virtgauge.results.quantities import RATIO
 from virtgauge.specs.blocks import (
     Axis,
     Block,
@@ -36,10 +27,9 @@ from virtgauge.specs.blocks import (
     Text,
     Value,
     chart_of,
-    panels_of,
     table_of,
 )
-from virtgauge.specs.suites import find_measure
+from virtgauge.specs.suites import cell_name
 
 _MOST_COURSES = 60  # Series that are drawn; those with steps come first, and the table holds all
 _CLOSEST = 5  # Of changes that are not called one, those that come closest are told in full
@@ -74,8 +64,8 @@ def document(found: Comparison | SeriesComparison) -> Document:
         charts, figures = tuple(_forests(found)), tuple(_changes(found))
     else:
         title, reading = "What changed over a series of runs", _READING_SERIES
-        groups = [Text((words,), between, "finding") for between, words in _groups(found)]
-        summary = [Text((f"{steps_headline([len(one.steps) for one in found.series], len(found.runs))}.",)), *groups]
+        headlined = Text((f"{series_headline(found.series, len(found.runs))}.",))
+        summary = [headlined, *step_groups(found.series, found.labels)]
         charts, figures = tuple(_courses(found)), tuple(_series(found))
     notes = [multiplicity(found), *_unexamined(found)]
     if not found.environment and len(found.runs) > 1:
@@ -113,16 +103,17 @@ def _change_table(found: Comparison, title: str, changes: Iterable[Change], *, f
     columns = ("base", "other", "change", Column("beside the reference", text=True), Column("why", text=True), "A/A")
     rows = []
     for change in changes:
-        own, measure = change.own, _measure(change.measure)
-        names = f"{found.cells[change.cell].name}\n{measure.full_name}", found.runs[change.run].label
-        values = (_value(found, change, measure, one) for one in (change.base, change.other))
+        own, measure = change.own, change.measure
+        names = f"{cell_name(change.cell)}\n{measure.full_name}", found.runs[change.run].label
+        place = Place(measure.suite, change.cell.text, change.arm)
+        values = (Value(measure.name, place, one, measure.quantity) for one in (change.base, change.other))
         beside = change_text(change.relative, measure) if change.relative else ""
         told = "; ".join(filter(None, (beside, beside_reference(change)))) or None
         needed = own.needed if own.finding is Finding.NOT_SHOWN else None
         need = "" if needed is None else f"about {needed:,} repetitions of each run would decide"
         why = "; ".join(filter(None, (own.reason, need)))
         shown = (*values, change_text(own, measure), told, why, _band(own, measure))
-        rows.append(Row(names[: len(heads)], found.arms[change.arm].label, shown))
+        rows.append(Row(names[: len(heads)], change.arm, shown))
     return table_of(title, heads, columns, rows, folded=folded)
 
 
@@ -132,24 +123,15 @@ def _band(effect: Effect, measure: Measure) -> Shown:
     return formatting.factor(effect.band) if effect.ratio.point else measure.quantity.text(effect.band)
 
 
-def _value(found: Compared, of: Change | Series, measure: Measure, estimate: Estimate) -> Value:
-    cell = found.cells[of.cell]
-    levels = ";".join([cell.probe, *(f"{factor}={level}" for factor, level in sorted(cell.factors.items()))])
-    place = Place(cell.suite, levels, found.arms[of.arm].label)
-    return Value(measure.name, place, estimate, RATIO if estimate.unit == "ratio" else measure.quantity)
-
-
 def _series(found: SeriesComparison) -> Iterator[Block]:
-    columns = (Column("found", text=True), *(Column(str(n), hint=run.label) for n, run in enumerate(found.runs, 1)))
+    columns = (Column("found", text=True), *(Column(str(n), hint=label) for n, label in enumerate(found.labels, 1)))
 
     def rows(changing: bool) -> Iterator[Row]:
         for one in found.series:
             if bool(one.steps) is changing:
-                measure = _measure(one.measure)
-                cell = f"{found.cells[one.cell].name}\n{_named(one)}"
-                steps = "; ".join(_told(found, one, step).text for step in one.steps)
-                levels = [_value(found, one, measure, level) for level in one.levels]
-                yield Row((cell,), found.arms[one.arm].label, (steps or one.reason, *levels))
+                steps = "; ".join(one.step_text(step, found.labels) for step in one.steps)
+                heads = (f"{cell_name(one.cell)}\n{one.title}",)
+                yield Row(heads, one.arm, (steps or one.reason, *map(one.value, one.levels)))
 
     yield from table_of("With steps", ("Measured",), columns, rows(True))
     yield from table_of("Without a step", ("Measured",), columns, rows(False), folded=True)
@@ -166,11 +148,11 @@ def _differs(found: Compared) -> Iterator[Block]:
 
 def _forests(found: Comparison) -> Iterator[Chart]:
     """For each other run and probe the change of every cell on every arm, in per cent; a panel for each measure."""
-    order = sorted(found.changes, key=lambda change: change.cell)
+    order = sorted(found.changes, key=lambda change: found.cells.index(change.cell))
     charts: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for change in order:
         if change.own.ratio.point is not None:
-            measure, name = _measure(change.measure), found.cells[change.cell].name
+            measure, name = change.measure, cell_name(change.cell)
             panels = charts.setdefault(f"{found.title(change.run)}: {name.partition(': ')[0]}", {})
             clause = f" ({measure.better.clause})" if measure.better.clause else ""
             panels.setdefault(f"{measure.name}{clause}", []).append(_change_row(found, change))
@@ -180,50 +162,24 @@ def _forests(found: Comparison) -> Iterator[Chart]:
 
 
 def _change_row(found: Comparison, change: Change) -> dict[str, Any]:
-    effect, cell = change.own, found.cells[change.cell].name
+    effect, cell = change.own, cell_name(change.cell)
     at = cell.partition(": ")[2] or cell
-    label, percent = found.arms[change.arm].label, effect.ratio.mapped(lambda value: 100 * (value - 1), "%")
-    place = {"category": at, "at": at, "place": change.cell, "x": percent.point}
+    percent = effect.ratio.mapped(lambda value: 100 * (value - 1), "%")
+    place = {"category": at, "at": at, "place": found.cells.index(change.cell), "x": percent.point}
     ends = {"low": percent.low, "high": percent.high, "hollow": effect.finding not in CALLED}
     texts = {"t": f"{ratio(effect.ratio)}, {finding_text(found, effect.finding)}"}
     texts |= {"interval": ratio_interval(effect.ratio)}
-    return {"kind": "ours", "arm": label, "label": label} | place | ends | texts
+    return {"kind": "ours", "arm": change.arm, "label": change.arm} | place | ends | texts
 
 
 def _courses(found: SeriesComparison) -> Iterator[Chart]:
     """The course of every figure over the runs: a panel for each cell, and in it a line for each arm."""
-    drawn = found.series[:_MOST_COURSES]
-    for name, by_ratio in dict.fromkeys((_named(one), _by_ratio(one)) for one in drawn):
-        own = [one for one in drawn if (_named(one), _by_ratio(one)) == (name, by_ratio)]
-        panels = panels_of((found.cells[one.cell].name, _course(found, one, by_ratio)) for one in own)
-        quantity: Quantity = RATIO if by_ratio else _measure(own[0].measure).quantity
-        more = " In the figure of the first run." if by_ratio else ""
-        yield from levels_chart(name, more, quantity, panels, {n: run.label for n, run in enumerate(found.runs, 1)})
-
-
-def _by_ratio(series: Series) -> bool:
-    return all(level.point is None or level.point > 0 for level in series.levels)
-
-
-def _course(found: SeriesComparison, series: Series, by_ratio: bool) -> Iterator[dict[str, Any]]:
-    levels = [
-        RunLevel(place + 1, found.runs[place].label, level)
-        for place, level in enumerate(series.levels)
-        if level.point is not None
-    ]
-    steps = [(step.after + 2, _told(found, series, step).text) for step in series.steps]
-    unit = (levels[0].level.point or 1.0) if by_ratio else 1.0
-    quantity = RATIO if series.unit == "ratio" else _measure(series.measure).quantity
-    return level_rows(found.arms[series.arm].label, levels, steps, quantity, unit)
-
-
-def _measure(full_name: str) -> Measure:
-    suite, _, name = full_name.partition(".")
-    return find_measure(suite, name)
-
-
-def _named(series: Series) -> str:
-    return f"{series.measure} as a ratio to the reference" if series.relative else series.measure
+    charts: dict[tuple[str, bool], dict[str, list[Series]]] = {}
+    for one in found.series[:_MOST_COURSES]:
+        positive = all(level.point is None or level.point > 0 for level in one.levels)
+        charts.setdefault((one.title, positive), {}).setdefault(cell_name(one.cell), []).append(one)
+    for (title, positive), panels in charts.items():
+        yield from series_chart(title, "", panels, found.labels, found.labels, of_first=positive)
 
 
 def change_text(effect: Effect, measure: Measure) -> str:
@@ -242,8 +198,9 @@ def finding_text(found: Comparison, finding: Finding) -> str:
 
 def headline(found: Comparison, run: int) -> str:
     """One other run in a sentence: ``3 worse, 1 better, 20 no difference (within ±5 %), 12 no difference shown``."""
-    counts = [(found.count(finding, run), finding_text(found, finding)) for finding in Finding]
-    return ", ".join(f"{number} {words}" for number, words in counts if number) or "nothing to compare"
+    counts = Counter(change.own.finding for change in found.changes if change.run == run)
+    told = [f"{counts[finding]} {finding_text(found, finding)}" for finding in Finding if counts[finding]]
+    return ", ".join(told) or "nothing to compare"
 
 
 def beside_reference(change: Change) -> str:
@@ -288,21 +245,3 @@ def _unexamined(found: Comparison | SeriesComparison) -> Iterator[str]:
         yield f"{doubtful} series also differ somewhere, by no more than runs or identical arms differ anyway."
     if short := sum(one.p is None for one in series):
         yield f"{short} series have figures of too few runs to be examined."
-
-
-def _told(found: SeriesComparison, series: Series, step: Step) -> ToldStep:
-    before, after = (found.runs[place].label for place in (step.after, step.after + 1))
-    measure = _measure(series.measure)
-    figure = f"{found.arms[series.arm].label}, {found.cells[series.cell].name}, {measure.name}"
-    return ToldStep(step.finding.value, f"between {before} and {after}", figure, step, measure.quantity)
-
-
-def _groups(found: SeriesComparison) -> Iterator[tuple[str, str]]:
-    """Between which runs what happened, most figures first, as a host moves many at once; each names the largest."""
-    groups: dict[tuple[int, Finding, bool], list[ToldStep]] = {}
-    for series in found.series:
-        for step in series.steps:
-            groups.setdefault((step.after, step.finding, series.relative), []).append(_told(found, series, step))
-    for (*_, relative), steps in sorted(groups.items(), key=lambda group: -len(group[1])):
-        kinds = ("ratio to the reference", "ratios to the reference") if relative else ("figure", "figures")
-        yield steps[0].between, steps_text(steps, *kinds)

@@ -26,7 +26,7 @@ class Matched:
 
     arms: tuple[ArmPair, ...]  # of the base run with those of all others
     cells: tuple[Cell, ...]  # in which anything is compared, in the order of the base run
-    places: tuple[tuple[Measure, int, int], ...]  # what is compared: measure, cell and arm by their places
+    places: tuple[tuple[Measure, Cell, ArmPair], ...]  # what is compared
     set_aside: tuple[SetAside, ...]  # what is not, and why
 
 
@@ -56,8 +56,7 @@ def match(runs: Sequence[ReadRun], measures: Sequence[Measure], wanted: Sequence
     # Without the cells and arms in which nothing is compared.
     cells = [key for key in cells if any(key == one for _, one, _ in found)]
     arms = [pair for pair in arms if any(pair is one for *_, one in found)]
-    places = tuple((measure, cells.index(key), arms.index(pair)) for measure, key, pair in found)
-    return Matched(tuple(arms), tuple(cells), places, tuple(set_aside))
+    return Matched(tuple(arms), tuple(cells), tuple(found), tuple(set_aside))
 
 
 def _named_arms(runs: Sequence[ReadRun], wanted: Sequence[str]) -> list[ArmPair]:

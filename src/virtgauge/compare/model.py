@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from virtgauge.analysis import change_points
 from virtgauge.analysis.estimate import Estimate
-
-SCHEMA_VERSION = 1  # Of the JSON form; raised when a field changes its meaning or goes away
+from virtgauge.report import series
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
 
 
 class Finding(enum.StrEnum):
@@ -38,16 +38,6 @@ class RunLine:
     tool_version: str
     repetitions: int  # blocks with a valid trial
     finished: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class CellLine:
-    """A cell that was compared, and what to call it."""
-
-    suite: str
-    probe: str
-    factors: dict[str, str]
-    name: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,11 +88,9 @@ class Change:
     """One measure of one arm in one cell, in the base and in one other run."""
 
     run: int  # place of the other run in :attr:`Comparison.runs`
-    cell: int  # place in :attr:`Comparison.cells`
-    arm: int  # place in :attr:`Comparison.arms`
-    measure: str  # its full name
-    unit: str  # the measure's base unit
-    better: str  # ``lower``, ``higher`` or ``neither``
+    measure: Measure
+    cell: Cell
+    arm: str  # the label of its pair in :attr:`Comparison.arms`
     # base, other: the figures, each the median over its repetitions
     base: Estimate
     other: Estimate
@@ -116,14 +104,13 @@ class Change:
 class Compared:
     """What every comparison of runs has."""
 
-    schema_version: int
     runs: tuple[RunLine, ...]
     confidence: float  # of the intervals, nominal
     equivalent: float  # the largest change that does not matter, as a share
     environment: tuple[EnvironmentLine, ...]  # what differs between the runs
     caveats: tuple[str, ...]
     set_aside: tuple[SetAside, ...]
-    cells: tuple[CellLine, ...]
+    cells: tuple[Cell, ...]  # that were compared
     arms: tuple[ArmPair, ...]
 
 
@@ -145,44 +132,24 @@ class Comparison(Compared):
             return f"{self.runs[run].label} against {base}"
         return "; ".join(arm.label for arm in self.arms) + f", within {base}"
 
-    def count(self, finding: Finding, run: int | None = None) -> int:
-        """How many figures have this finding, of one other run or of all."""
-        return sum(change.own.finding == finding and run in (None, change.run) for change in self.changes)
-
     def is_worse(self, *, beside_reference: bool) -> bool:
         """Whether a figure is worse, or with ``beside_reference``, whether its ratio to the reference is."""
         effects = ((change.relative if beside_reference else change.own) for change in self.changes)
         return any(effect is not None and effect.finding is Finding.WORSE for effect in effects)
 
 
-@dataclasses.dataclass(frozen=True)
-class Step(change_points.Step):
-    """A change of level within a series; its place is that in :attr:`SeriesComparison.runs`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Series(series.Series):
+    """One figure over all runs, with the steps between them."""
 
-    # what parts of this length may lie apart when nothing changed but the day, or identical arms do, in the same
-    # terms; a factor or in the measure's unit
-    limit: float
-    finding: Finding  # ``WORSE`` or ``BETTER``
-
-
-@dataclasses.dataclass(frozen=True)
-class Series:
-    """One measure of one arm in one cell over all runs."""
-
-    # cell, arm: places in :attr:`SeriesComparison.cells` and ``arms``
-    cell: int
-    arm: int
-    measure: str
-    unit: str
-    better: str
-    relative: bool  # whether it is of the ratios to the reference, else of the figures themselves
     levels: tuple[Estimate, ...]  # the median of each run; missing where it has none
-    # p, p_adjusted: that the series has no change, by itself and among all series of its kind
-    p: float | None
-    p_adjusted: float | None
-    steps: tuple[Step, ...]  # changes, in order
-    doubtful: int  # how many more were found that are no larger than runs differ by without a change
-    reason: str  # why there is no step, or why the series could not be examined
+    # p, p_adjusted: that the series has no change, by itself and among all series of its kind; None if not examined
+    p: float | None = None
+    p_adjusted: float | None = None
+    reason: str = ""  # why there is a step or none, or why the series could not be examined
+
+    def level(self, place: int) -> Estimate:
+        return self.levels[self.runs[place]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +159,12 @@ class SeriesComparison(Compared):
     seed: int  # of the permutations
     series: tuple[Series, ...]  # those with the largest steps first
 
+    @property
+    def labels(self) -> list[str]:
+        """What the runs are called."""
+        return [run.label for run in self.runs]
+
     def is_worse(self, *, beside_reference: bool) -> bool:
         """Whether the latest step of a figure is for the worse, or with ``beside_reference``, of its ratio to it."""
         latest = (one.steps[-1] for one in self.series if one.steps and one.relative is beside_reference)
-        return any(step.finding is Finding.WORSE for step in latest)
+        return any(step.finding == "worse" for step in latest)

@@ -129,7 +129,7 @@ def report_archive(
     A step is told where the runs before and after it differ by more than chance explains and than single runs do; with
     it, what of host, virtgauge, plan and platform changed there.
     """
-    from virtgauge.exchange.archive_page import archive_document, archive_json, series_text, told_step
+    from virtgauge.exchange.archive_page import archive_document, archive_json
     from virtgauge.exchange.archive_series import find_archive_series
     from virtgauge.exchange.place import open_place
     from virtgauge.specs.suites import headline_measures, named_measures
@@ -149,7 +149,7 @@ def report_archive(
         print(f"report: {out}")
     failing = found.failing(since.strftime("%Y-%m-%d") if since else "") if fail_on is FailOnStep.WORSE else []
     for one in failing:
-        text = f"virtgauge: {series_text(one)}: {told_step(found, one, one.steps[-1]).text}"
+        text = f"virtgauge: {one.text}: {one.step_text(one.steps[-1], found.labels)}"
         print(printable(text), file=sys.stderr)
     if failing:
         raise typer.Exit(ExitCode.FAILED)

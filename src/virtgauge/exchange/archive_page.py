@@ -12,14 +12,14 @@ import numpy as np
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.running_steps import LEAST, WINDOW
-from virtgauge.exchange.archive_series import ArchiveSeries, Series, Shown, Turn
-from virtgauge.exchange.archive_steps import CONFIDENCE, Step
+from virtgauge.exchange.archive_series import ArchiveSeries, Shown, Turn
+from virtgauge.exchange.archive_steps import CONFIDENCE, Series
 from virtgauge.ledger.records import ArmRecord, unfinished_words
-from virtgauge.report.document import Document, RunLevel, ToldStep, level_rows, levels_chart, steps_headline, steps_text
+from virtgauge.report.document import Document
+from virtgauge.report.series import Step, series_chart, series_headline, step_groups
 from virtgauge.results import formatting
 from virtgauge.results.formatting import count, first_of
-from virtgauge.results.quantities import RATIO, Quantity
-from virtgauge.specs.blocks import Block, Column, Place, Row, Section, Table, Text, Value, table_of
+from virtgauge.specs.blocks import Block, Column, Row, Section, Table, Text, table_of
 from virtgauge.specs.suites import cell_name
 
 SCHEMA_VERSION = 1  # Of the JSON form; raised when a field changes its meaning or goes away
@@ -48,7 +48,7 @@ _READING = {
 def archive_document(found: ArchiveSeries) -> Document:
     """All that an archive's series say."""
     arms = {(one.arm, one.emulated): None for one in found.series}
-    groups = [Text((words,), between, "finding") for between, words in _groups(found)]
+    groups = step_groups(found.series, found.labels, newest_first=True)
     drawn, apart = _drawn(found), _told_apart(found)
     panels = _panels(found, drawn, apart)
     sections = (
@@ -70,23 +70,17 @@ def archive_document(found: ArchiveSeries) -> Document:
 
 def archive_json(found: ArchiveSeries) -> str:
     """The series in base units; what the fields are stands in docs/exchange.md."""
+    of_series = ("host", "arm", "is_reference", "emulated", "of", "doubtful", "alike", "ended")
     names = ("low", "high", "confidence", "repetitions")
     series = [
-        {
+        {name: getattr(one, name) for name in of_series}
+        | {
             "measure": one.measure.full_name,
             "unit": one.measure.quantity.unit,
             "better": one.measure.better.value,
             "cell": {"suite": one.cell.suite, "probe": one.cell.probe, "factors": one.cell.factors},
-            "host": one.host,
-            "arm": one.arm,
-            "is_reference": one.is_reference,
-            "emulated": one.emulated,
-            "of": one.of,
             "finding": found.shown(one),
             "steps": [_step_json(found, one, step) for step in one.steps],
-            "doubtful": one.doubtful,
-            "alike": one.alike,
-            "ended": one.ended,
             "levels": {"run": one.runs, "level": one.levels.tolist()}
             | dict(zip(names, zip(*one.ends, strict=True), strict=True)),
         }
@@ -102,9 +96,12 @@ def archive_json(found: ArchiveSeries) -> str:
 
 def _step_json(found: ArchiveSeries, one: Series, step: Step) -> dict[str, Any]:
     before, after = (one.runs[place] for place in (step.after, step.after + 1))
-    places = {"before": before, "after": after, "run_before": found.runs[before].label}
-    named = {"run_after": found.runs[after].label, "date": found.runs[after].date, "few_days": step.is_of_few_days}
-    return dataclasses.asdict(step) | places | named
+    return {
+        **{"before": before, "run_before": found.runs[before].label, "after": after},
+        **{"run_after": found.runs[after].label, "date": found.runs[after].date},
+        **{"size": dataclasses.asdict(step.size), "direction": step.finding, "beside": step.beside, "days": step.days},
+        **{"few_days": step.is_of_few_days, "as_reference": step.as_reference},
+    }
 
 
 def headline(found: ArchiveSeries) -> str:
@@ -115,31 +112,7 @@ def headline(found: ArchiveSeries) -> str:
             return f"nothing told: {number} are too many to tell a change in one alone; `--measure` picks some"
         if longest < found.needed:
             return f"too few runs to tell a change: {longest} of the {found.needed} that it takes with {number}"
-    return steps_headline([len(one.steps) for one in found.series], len(found.runs))
-
-
-def told_step(found: ArchiveSeries, one: Series, step: Step) -> ToldStep:
-    """``worse between run-3 (2025-03-04) and run-4 (2025-03-05): 1.31× (1.28–1.35×); kernel 6.1.0 → 6.18.0``."""
-    before, after = (found.runs[one.runs[place]].dated for place in (step.after, step.after + 1))
-    between = f"between {before} and {after}"
-    return ToldStep(step.direction, between, series_text(one), step, one.measure.quantity, step.remarks)
-
-
-def series_text(one: Series) -> str:
-    """``Guest on Xeon, Timer cost: rdtscp, timer_cost.p50``."""
-    mark = " (emulated)" if one.emulated and "emulated" not in one.arm.lower() else ""
-    return f"{one.arm}{mark} on {one.host}, {cell_name(one.cell)}, {one.measure.name}"
-
-
-def _groups(found: ArchiveSeries) -> list[tuple[str, str]]:
-    """Between which runs what happened, the newest first; each names the largest."""
-    groups = dict[tuple[int, int, str], list[ToldStep]]()
-    for one in found.series:
-        for step in one.steps:
-            at = one.runs[step.after + 1], one.runs[step.after], step.direction
-            groups.setdefault(at, []).append(told_step(found, one, step))
-    ordered = sorted(groups.items(), key=lambda group: group[0][:2], reverse=True)
-    return [(steps[0].between, steps_text(steps)) for _, steps in ordered]
+    return series_headline(found.series, len(found.runs))
 
 
 def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
@@ -151,7 +124,7 @@ def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
         yield f"Series end or begin at {count(len(found.turns) - _MOST_TURNS, 'older place')}, too."
     drifts = [one for one in found.series if one.drift]
     for one in drifts[:_MOST_NAMED]:
-        yield f"{series_text(one)}: {_drift_text(one)}"
+        yield f"{one.text}: {_drift_text(one)}"
     if len(drifts) > _MOST_NAMED:
         yield f"{count(len(drifts) - _MOST_NAMED, 'more series', 'more series')} in steps of the same direction."
     if found.steps:
@@ -160,7 +133,7 @@ def _notes(found: ArchiveSeries, groups: int) -> Iterator[str]:
             f"About 1 in {chance} of these may be chance; changes under {small} are not shown, nor those that last "
             f"fewer than {LEAST} runs."
         )
-    if alike := [series_text(one) for one in found.series if one.alike and not one.drift]:
+    if alike := [one.text for one in found.series if one.alike and not one.drift]:
         named = first_of(alike, _MOST_NAMED)
         yield f"Neighbouring runs are alike, as in a drift, so that steps may be slower changes: {named}."
     if doubtful := sum(found.shown(one) is Shown.DOUBTFUL for one in found.series):
@@ -189,10 +162,9 @@ def _turn_text(found: ArchiveSeries, turn: Turn, number: int) -> str:
 
 def _drift_text(one: Series) -> str:
     """That a series may drift, and by how much it is apart before and after."""
-    places = [step.after + 1 for step in one.steps]
-    at = [one.steps.index(one.drift[end]) for end in (0, -1)]
-    starts, stops = [0, *places], [*places, len(one.runs)]
-    before, after = (float(np.median(one.levels[starts[k] : stops[k]])) for k in (at[0], at[1] + 1))
+    parts = np.split(one.levels, [step.after + 1 for step in one.steps])
+    first, last = (one.steps.index(one.drift[end]) for end in (0, -1))
+    before, after = float(np.median(parts[first])), float(np.median(parts[last + 1]))
     size = f"{'+' if after > before else ''}{one.measure.quantity.text(after - before)}"
     if before > 0 and after > 0:
         size = formatting.ratio(Estimate.bare(after / before, "ratio", ""))
@@ -236,24 +208,23 @@ def _tables(found: ArchiveSeries, apart: Mapping[int, str]) -> Iterator[Table]:
 def _rows(found: ArchiveSeries, apart: Mapping[int, str], series: Sequence[Series]) -> Iterator[Row]:
     for one in series:
         first, latest, least, largest = (
-            _value(one, one.level(place)) for place in (0, -1, int(one.levels.argmin()), int(one.levels.argmax()))
+            one.value(one.level(place)) for place in (0, -1, int(one.levels.argmin()), int(one.levels.argmax()))
         )
         if one.runs[-1] != len(found.runs) - 1:
             latest = dataclasses.replace(latest, note=f"on {found.runs[one.runs[-1]].date}")
         change = Estimate.missing("ratio", "")
         if one.levels[0] > 0 and one.levels[-1] > 0:
             change = Estimate.bare(float(one.levels[-1] / one.levels[0]), "ratio", "of single runs: no interval")
-        changed = _value(one, change, RATIO)
         heads = f"{cell_name(one.cell)}{apart[id(one)]}\n{one.measure.full_name}", one.host
         said = _said(found, one)
-        yield Row(heads, one.arm, (said, first, latest, changed, f"{len(one.runs):,}", least, largest))
+        yield Row(heads, one.arm, (said, first, latest, one.value(change), f"{len(one.runs):,}", least, largest))
 
 
 def _said(found: ArchiveSeries, one: Series) -> str:
     match found.shown(one):
         case Shown.STEPS:
             drift = [_drift_text(one)] if one.drift else []
-            return "; ".join([*(told_step(found, one, step).text for step in reversed(one.steps)), *drift])
+            return "; ".join([*(one.step_text(step, found.labels) for step in reversed(one.steps)), *drift])
         case Shown.DOUBTFUL:
             return "differs somewhere, by no more than single runs do, or than what does not matter"
         case Shown.TOO_FEW:
@@ -277,18 +248,13 @@ def _told_apart(found: ArchiveSeries) -> dict[int, str]:
         alike.setdefault((*one.figure, one.host, one.arm), []).append(one)
     told = dict[int, str]()
     for group in alike.values():
-        names = [name for name in dict.fromkeys(name for one in group for name in one.of)]
+        names = dict.fromkeys(name for one in group for name in one.of)
         differ = [name for name in names if len({str(one.of.get(name)) for one in group}) > 1]
         for one in group:
             own = [f"{name} {one.of[name]}".strip() for name in differ if name in one.of]
             own += ["emulated"] if one.emulated and len({other.emulated for other in group}) > 1 else []
             told[id(one)] = f" ({', '.join(own)})" if own else ""
     return told
-
-
-def _value(one: Series, level: Estimate, quantity: Quantity | None = None) -> Value:
-    place = Place(one.cell.suite, one.cell.text, one.arm)
-    return Value(one.measure.name, place, level, quantity or one.measure.quantity)
 
 
 def _drawn(found: ArchiveSeries) -> list[Series]:
@@ -314,24 +280,14 @@ def _panels(found: ArchiveSeries, drawn: Sequence[Series], apart: Mapping[int, s
 
 def _charts(found: ArchiveSeries, drawn: int, all_panels: _Panels) -> Iterator[Block]:
     begin = max(len(found.runs) - _MOST_RUNS, 0)
-    dates = {number + 1: run.date for number, run in enumerate(found.runs) if number >= begin}
+    dates = [run.date for run in found.runs]
     which = "those that change, with" if found.steps else "the first, with"
     if drawn:
         yield Text((f"Drawn: {drawn:,} of {len(found.series):,} series: {which} all platforms beside them.",))
     more = f" The latest {_MOST_RUNS} runs." if begin else ""
     for name, panels in all_panels.items():
-        rows = {panel: [row for one in own for row in _course(found, one, begin)] for panel, own in panels.items()}
-        first = next(iter(panels.values()))[0]
         told = f" {_confidences(one for own in panels.values() for one in own)}{more}"
-        yield from levels_chart(name, told, first.measure.quantity, rows.items(), dates)
-
-
-def _course(found: ArchiveSeries, one: Series, begin: int) -> Iterator[Mapping[str, Any]]:
-    levels = [
-        RunLevel(run + 1, found.runs[run].dated, one.level(place)) for place, run in enumerate(one.runs) if run >= begin
-    ]
-    steps = [(one.runs[step.after + 1] + 1, told_step(found, one, step).text) for step in one.steps]
-    return level_rows(one.arm, levels, [step for step in steps if step[0] > begin], one.measure.quantity)
+        yield from series_chart(name, told, panels, found.labels, dates, begin=begin)
 
 
 def _by_run(found: ArchiveSeries, all_panels: _Panels) -> Iterator[Table]:
@@ -343,7 +299,7 @@ def _by_run(found: ArchiveSeries, all_panels: _Panels) -> Iterator[Table]:
             for run in sorted({run for by_run in at for run in by_run}):
                 levels = [by_run.get(run) for by_run in at]
                 known = dict.fromkeys(formatting.confidence(one.confidence) for one in levels if one is not None)
-                cells = (None if level is None else _value(one, level) for one, level in zip(own, levels, strict=True))
+                cells = (None if level is None else one.value(level) for one, level in zip(own, levels, strict=True))
                 heads = found.runs[run].label, found.runs[run].date
                 rows.append(Row(heads, "", (*cells, ", ".join(known))))
             columns = (*(one.arm for one in own), "confidence")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,19 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.running_steps import LEAST, running_steps, runs_needed
 from virtgauge.errors import UsageError
-from virtgauge.exchange.archive_steps import (
-    CONFIDENCE,
-    NEAR,
-    Course,
-    Facts,
-    Step,
-    alternating,
-    are_alike,
-    kept_steps,
-)
+from virtgauge.exchange.archive_steps import CONFIDENCE, NEAR, Facts, Series, alternating, with_steps
 from virtgauge.exchange.entries import Entry, read_entries, read_levels
 from virtgauge.exchange.place import Place
 from virtgauge.ledger.records import run_labels
@@ -40,7 +30,6 @@ from virtgauge.results.measure import Measure
 
 _KEY = ("measure", "probe", "factors", "settings", "host", "cpu", "arm", "platform", "emulated")
 _OF_RUNS = ("run", "kernel", "version", "label", "level", "low", "high", "confidence", "repetitions")
-_DRIFT = 3  # Steps one after the other the same way, which may be a slow change
 
 
 class Shown(enum.StrEnum):
@@ -50,53 +39,6 @@ class Shown(enum.StrEnum):
     DOUBTFUL = "doubtful"  # differs somewhere, by no more than single runs do or than does not matter
     TOO_FEW = "too few runs"  # than it takes to tell a change of this series alone
     NONE = "none shown"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Series(Course):
-    """One figure over the runs that have it."""
-
-    cell: Cell
-    host: str  # its name, else its processor
-    arm: str  # the latest label of the platform
-    of: Mapping[str, Any]  # what else it is one series by: the cell's settings, platform, processor
-    emulated: bool
-    is_reference: bool  # whether others are compared with it
-    runs: tuple[int, ...]  # their places in :attr:`ArchiveSeries.runs`
-    ends: tuple[tuple[float | None, float | None, float | None, int], ...]  # low, high, confidence and repetitions
-    steps: tuple[Step, ...] = ()
-    doubtful: int = 0  # more that were found, no larger than single runs differ by or than what does not matter
-    alike: bool = False  # whether neighbouring runs differ less than others do
-    ended: bool = False  # whether the newest runs have none of it
-
-    def level(self, place: int) -> Estimate:
-        """The level of one run, by its place in the series."""
-        low, high, confidence, number = self.ends[place]
-        unit, how = self.measure.quantity.unit, "median of the repetitions"
-        return Estimate(float(self.levels[place]), low, high, confidence, number, unit, how)
-
-    @property
-    def drift(self) -> tuple[Step, ...]:
-        """Three steps or more, one after the other, that go the same way; none where there are fewer."""
-        ways = (tuple(own) for _, own in itertools.groupby(self.steps, key=lambda step: step.grows))
-        longest = max(ways, key=len, default=())
-        return longest if len(longest) >= _DRIFT else ()
-
-    @property
-    def figure(self) -> tuple[str, Cell]:
-        """What it is of, on whatever host and platform."""
-        return self.measure.full_name, self.cell
-
-    @property
-    def apart(self) -> dict[str, str]:
-        """What it is one series by beside that, in words."""
-        emulated = "yes" if self.emulated else "no"
-        return {"host": self.host, **{name: str(value) for name, value in self.of.items()}, "emulated": emulated}
-
-    @property
-    def pause(self) -> int:
-        """So many runs of the archive without it say that it has ended."""
-        return max(LEAST, 2 * max((later - one for one, later in itertools.pairwise(self.runs)), default=1))
 
 
 class Turn(NamedTuple):
@@ -140,6 +82,11 @@ class ArchiveSeries:
     alternating: Mapping[str, tuple[str, ...]]  # by host what says that its runs are of several machines
     equivalent: float  # the largest change that does not matter, as a share
 
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """What the runs are called, each with its date."""
+        return tuple(run.dated for run in self.runs)
+
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts, in the order in which they come."""
@@ -168,7 +115,7 @@ class ArchiveSeries:
     def failing(self, since: str = "") -> list[Series]:
         """Those that go on, and whose latest step is for the worse, since a date; emulated ones only without others."""
         measured = [one for one in self.series if not one.emulated] or self.series
-        worse = [one for one in measured if one.steps and one.steps[-1].direction == "worse" and not one.ended]
+        worse = [one for one in measured if one.steps and one.steps[-1].finding == "worse" and not one.ended]
         return [one for one in worse if self.runs[one.runs[one.steps[-1].after + 1]].date >= since]
 
 
@@ -201,7 +148,7 @@ def find_archive_series(place: Place, measures: Sequence[Measure], equivalent: f
     for one in found:
         for run, facts in zip(one.runs, one.facts, strict=True):
             hosts[run][one.host] = {name: facts[name] for name in ("kernel", "virtgauge")}
-    with_ends, turns = _ended([_with_steps(*each, equivalent) for each in zip(found, places, strict=True)])
+    with_ends, turns = _ended([with_steps(*each, equivalent) for each in zip(found, places, strict=True)])
     return ArchiveSeries(
         place=place.name,
         runs=tuple(
@@ -235,19 +182,18 @@ def _series(row: Mapping[str, Any], measure: Measure, entries: Sequence[Entry]) 
         kept.pop("kernel release", None)  # the levels say it themselves
         facts.append({"kernel": kernel, "virtgauge": version} | kept)
     return Series(
-        measure,
-        row["arm"],
-        np.asarray(row["level_list"], dtype=np.float64),
-        [entries[run].created_at[:10] for run in runs],
-        facts,
-        Cell(measure.suite, row["probe"], tuple((factor, str(level)) for factor, level in factors.items())),
-        host=_called(row),
+        measure=measure,
+        cell=Cell(measure.suite, row["probe"], tuple((factor, str(level)) for factor, level in factors.items())),
         arm=row["label_list"][-1],
+        runs=tuple(runs),
+        levels=np.asarray(row["level_list"], dtype=np.float64),
+        ends=tuple(zip(*(row[f"{name}_list"] for name in ("low", "high", "confidence", "repetitions")), strict=True)),
+        dates=[entries[run].created_at[:10] for run in runs],
+        facts=facts,
+        host=_called(row),
         of=settings | {"platform": row["platform"], "processor": row["cpu"], "arm": row["arm"]},
         emulated=row["emulated"],
         is_reference=entries[runs[-1]].reference == row["arm"],
-        runs=tuple(runs),
-        ends=tuple(zip(*(row[f"{name}_list"] for name in ("low", "high", "confidence", "repetitions")), strict=True)),
     )
 
 
@@ -262,12 +208,6 @@ def _parsed(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {"": text}
-
-
-def _with_steps(one: Series, found: Sequence[int], equivalent: float) -> Series:
-    steps = kept_steps(one, found, equivalent)
-    alike = bool(steps) and are_alike(one.scaled, [step.after for step in steps])
-    return dataclasses.replace(one, steps=steps, doubtful=len(found) - len(steps), alike=alike)
 
 
 def _as_references(series: Sequence[Series]) -> Iterator[Series]:
@@ -344,5 +284,4 @@ def _alternating(rows: Iterable[Mapping[str, Any]], entries: Sequence[Entry]) ->
 
 def _rank(one: Series) -> tuple[int, tuple[bool, float]]:
     """Those with the newest steps, and of them the largest ratio."""
-    newest = one.runs[one.steps[-1].after] if one.steps else -1
-    return newest, max((step.largeness for step in one.steps), default=(False, 0.0))
+    return one.runs[one.steps[-1].after] if one.steps else -1, one.largest

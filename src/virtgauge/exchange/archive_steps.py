@@ -1,30 +1,30 @@
-"""Where a figure changes over the runs of an archive, by how much, and what was recorded that changed with it."""
+"""A figure over the runs of an archive: where it changes, by how much, and what was recorded that changed with it."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from virtgauge.analysis import change_points
 from virtgauge.analysis.change_points import exceeding, step_limit
-from virtgauge.analysis.running_steps import window_beside
-from virtgauge.analysis.shift import shift_estimate
+from virtgauge.analysis.estimate import Estimate, Values
+from virtgauge.analysis.running_steps import LEAST, window_beside
+from virtgauge.report import series
+from virtgauge.report.series import Step, step_between
 from virtgauge.report.settings import OF_EVERY_RUN
-from virtgauge.results.measure import Measure
+from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import SIZE
+from virtgauge.specs.suites import cell_name
 
-Values = npt.NDArray[np.float64]
 Facts = Mapping[str, str]  # What was recorded of a run beside its figures, by name
 
 CONFIDENCE = 0.95  # Of a step's interval, and that one which is told is none of chance
 NEAR = 2  # Runs from a step, within which what changed with it did
-LEAST_DAYS = 4  # On which the runs of one side of a step are to be made, lest it be one of days
+_DRIFT = 3  # Steps one after the other the same way, which may be a slow change
 _IMPLIED = {"kernel version": "kernel", "agent (SHA-256)": "virtgauge"}  # What is no news beside what else changed
 _NO_HOST = frozenset({"plan", "virtgauge", "agent (SHA-256)", "hypervisor steal ticks"})  # What no machine is told by
 _RETURNS = 3  # So often a fact is again what it was before, until a host's runs are said to alternate
@@ -32,45 +32,20 @@ _LONGEST = 40  # Characters of a fact, beyond which only the words of it are tol
 _ALIKE, _LEAST_ALIKE = 0.3, 20  # Correlation of neighbouring runs that is told, in series of so many
 
 
-@dataclasses.dataclass(frozen=True)
-class Step(change_points.Step):
-    """A change of level, and what else changed there."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Series(series.Series):
+    """One figure over the runs of an archive that have it."""
 
-    direction: str  # see :meth:`virtgauge.results.measure.Better.says`
-    beside: tuple[str, ...]  # what else changed there: ``kernel 6.1.0 → 6.18.0``
-    days: int  # on which the runs of that side were made that has fewer of them
-    as_reference: bool = False  # whether the reference changes there too, by a factor that may be the same
-
-    @property
-    def is_of_few_days(self) -> bool:
-        """Whether it may be of days rather than of what was changed between them."""
-        return self.days < LEAST_DAYS
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What there is to say of it beside its size."""
-        reference = ("as the reference does",) if self.as_reference else ()
-        days = (f"the runs on one side are of fewer than {LEAST_DAYS} days",) if self.is_of_few_days else ()
-        return *reference, *days, *self.beside
-
-    def is_of(self, other: Step) -> bool:
-        """Whether another step may be of the same size: they go the same way, and their intervals meet."""
-        ends = (self.size.low, self.size.high, other.size.low, other.size.high)
-        if self.size.unit != other.size.unit or self.grows != other.grows or None in ends:
-            return False
-        low, high, others_low, others_high = (float(end or 0.0) for end in ends)
-        return low <= others_high and others_low <= high
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Course:
-    """The runs that have a figure."""
-
-    measure: Measure
-    in_plan: str  # what the plan calls the platform
     levels: Values  # of each run, in the measure's base unit
-    dates: Sequence[str]  # of them
+    ends: Sequence[tuple[float | None, float | None, float | None, int]]  # low, high, confidence and repetitions
+    dates: Sequence[str]  # of the runs
     facts: Sequence[Facts]  # of their host; empty where none were kept
+    host: str  # its name, else its processor
+    of: Mapping[str, Any]  # what else it is one series by: the cell's settings, platform, processor, arm in the plan
+    emulated: bool
+    is_reference: bool  # whether others are compared with it
+    alike: bool = False  # whether neighbouring runs differ less than others do
+    ended: bool = False  # whether the newest runs have none of it
 
     @property
     def by_ratio(self) -> bool:
@@ -82,35 +57,71 @@ class Course:
         """The levels on a scale on which a change is a difference."""
         return np.log(self.levels) if self.by_ratio else self.levels
 
+    def level(self, place: int) -> Estimate:
+        low, high, confidence, number = self.ends[place]
+        unit, how = self.measure.quantity.unit, "median of the repetitions"
+        return Estimate(float(self.levels[place]), low, high, confidence, number, unit, how)
 
-def kept_steps(of: Course, found: Sequence[int], equivalent: float) -> tuple[Step, ...]:
-    """The steps that exceed what runs differ by anyway and what does not matter, and whose intervals exclude none.
+    @property
+    def drift(self) -> tuple[Step, ...]:
+        """Three steps or more, one after the other, that go the same way; none where there are fewer."""
+        ways = (tuple(own) for _, own in itertools.groupby(self.steps, key=lambda step: step.grows))
+        longest = max(ways, key=len, default=())
+        return longest if len(longest) >= _DRIFT else ()
+
+    @property
+    def text(self) -> str:
+        """``Guest on Xeon, Timer cost: rdtscp, timer_cost.p50``."""
+        mark = " (emulated)" if self.emulated and "emulated" not in self.arm.lower() else ""
+        return f"{self.arm}{mark} on {self.host}, {cell_name(self.cell)}, {self.measure.name}"
+
+    @property
+    def figure(self) -> tuple[str, Cell]:
+        """What it is of, on whatever host and platform."""
+        return self.measure.full_name, self.cell
+
+    @property
+    def apart(self) -> dict[str, str]:
+        """What it is one series by beside that, in words."""
+        emulated = "yes" if self.emulated else "no"
+        return {"host": self.host, **{name: str(value) for name, value in self.of.items()}, "emulated": emulated}
+
+    @property
+    def pause(self) -> int:
+        """So many runs of the archive without it say that it has ended."""
+        return max(LEAST, 2 * max((later - one for one, later in itertools.pairwise(self.runs)), default=1))
+
+
+def with_steps(one: Series, found: Sequence[int], equivalent: float) -> Series:
+    """The series with those steps that exceed what runs differ by and what does not matter, and exclude no change.
 
     ``found`` are the places of the last runs before each; ``equivalent`` is the largest share that does not matter.
     """
-    levels, by_ratio = of.scaled, of.by_ratio
+    levels, by_ratio = one.scaled, one.by_ratio
 
     def step(start: int, place: int, stop: int) -> tuple[Step, float]:
         parts = window_beside(place, start, stop)
         before, after = (levels[part].tolist() for part in parts)
-        size = shift_estimate(before, after, of.measure.quantity.unit, CONFIDENCE)
-        small = math.log1p(equivalent) if by_ratio else equivalent * abs(float(np.median(before)))
-        limit = max(step_limit([*before, *after], len(before), len(after)), small, 1e-12)
-        shown = size.mapped(math.exp, "ratio") if by_ratio else size
-        days = min(len(set(of.dates[part])) for part in parts)
-        made = Step(place - 1, shown, of.measure.better.says((size.point or 0.0) > 0), (), days)
-        return made, abs(size.point or 0.0) / limit if size.excludes(0.0) else 0.0
+        noise = step_limit([*before, *after], len(before), len(after))
+        made, excess = step_between(one.measure, place, (before, after), by_ratio, noise, equivalent, CONFIDENCE)
+        days = min(len(set(one.dates[part])) for part in parts)
+        return dataclasses.replace(made, days=days), excess if made.size.excludes(1.0 if by_ratio else 0.0) else 0.0
 
     kept = exceeding(found, levels.size, step)
-    return tuple(dataclasses.replace(one, beside=tuple(_beside(of, one.after))) for one in kept)
+    return dataclasses.replace(
+        one,
+        steps=tuple(dataclasses.replace(step, beside=tuple(_beside(one, step.after))) for step in kept),
+        doubtful=len(found) - len(kept),
+        alike=bool(kept) and _are_alike(levels, [step.after for step in kept]),
+    )
 
 
-def _beside(of: Course, cut: int) -> Iterator[str]:
+def _beside(of: Series, cut: int) -> Iterator[str]:
     """What was of one kind before a step and is of another after it, and changed at that place or next to it."""
     near = of.facts[max(cut - NEAR, 0) : cut + NEAR + 2]
     told = set[str]()
     for name in dict.fromkeys(name for facts in near for name in facts):
-        others = ": " in name and not name.startswith(f"{of.in_plan}: ")
+        others = ": " in name and not name.startswith(f"{of.of['arm']}: ")
         if others or name in OF_EVERY_RUN or _IMPLIED.get(name) in told or len({one.get(name) for one in near}) < 2:
             continue
         windows = (of.facts[part] for part in window_beside(cut + 1, 0, len(of.facts)))
@@ -152,7 +163,7 @@ def alternating(facts: Sequence[Facts]) -> Iterator[str]:
             yield f"{name} ({', '.join(value[:_LONGEST] for value in [*seen][:3])}{', …' if len(seen) > 3 else ''})"
 
 
-def are_alike(levels: Values, cuts: Sequence[int]) -> bool:
+def _are_alike(levels: Values, cuts: Sequence[int]) -> bool:
     """Whether neighbours are, beside the levels between the steps, as runs of a drift are."""
     parts = np.split(levels, [cut + 1 for cut in cuts])
     left = np.concatenate([part - np.median(part) for part in parts])
