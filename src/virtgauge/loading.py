@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from virtgauge.decisions.decisions import decisions_of
 from virtgauge.errors import UsageError, nearest, printable
 from virtgauge.exchange import tidy
 from virtgauge.exchange.figures import chosen_of
-from virtgauge.report.requirements import decisions_of
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import MEASURES

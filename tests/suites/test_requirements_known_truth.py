@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from virtgauge import report
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.cli import app
+from virtgauge.decisions.decisions import Decisions
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.errors import ExitCode
 from virtgauge.execution.progress import Notice
@@ -23,7 +24,6 @@ from virtgauge.execution.run import resume_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
-from virtgauge.report.requirements import Decisions
 
 pytestmark = pytest.mark.slow
 

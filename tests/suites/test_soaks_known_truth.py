@@ -10,12 +10,13 @@ import pytest
 from suites.simulated_runs import Recorder, execute, plan_of, report_of, simulated
 
 from virtgauge.analysis.bounds import Outcome
+from virtgauge.decisions.decisions import Decisions
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.execution.progress import ProgressEvent, TrialEnded
 from virtgauge.execution.run import resume_run, start_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan
-from virtgauge.report.requirements import Decisions, more_text
+from virtgauge.report.requirements import more_text
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ from virtgauge import report
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.analysis.comparison import Agreement, Comparison, Judgement, Resolution
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.decisions.decisions import ReportedRequirement
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.report.answers import Answer, IdenticalArms, answers, identical_arms
-from virtgauge.report.requirements import ReportedRequirement
 from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
 from virtgauge.specs.headline import figure as headline_figure
 

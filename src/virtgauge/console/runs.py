@@ -32,10 +32,10 @@ from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.provision.progress import Outcome, SetUpDisplay, State
 
 if TYPE_CHECKING:
+    from virtgauge.decisions.decisions import Decisions
     from virtgauge.execution.prepare import Design
     from virtgauge.plan.model import Plan
     from virtgauge.provision.parts import Part
-    from virtgauge.report.requirements import Decisions
     from virtgauge.results.table import ResultTable
 
 app = typer.Typer()
@@ -260,8 +260,8 @@ def verdict(folder: RunFolder, junit: JUnit = None, as_json: AsJson = False) -> 
 
     0: all are met; 4: one is not; 5: none failed, and one is undecided.
     """
+    from virtgauge.decisions.decisions import decisions_of
     from virtgauge.ledger.read_only import ReadOnlyLedger
-    from virtgauge.report.requirements import decisions_of, print_decisions
     from virtgauge.results.table import ResultTable
     from virtgauge.specs.suites import row_labels
 
@@ -278,6 +278,8 @@ def verdict(folder: RunFolder, junit: JUnit = None, as_json: AsJson = False) -> 
     if as_json:
         print(json.dumps(decisions, default=vars))
     else:
+        from virtgauge.report.requirements import print_decisions  # which takes what draws pages with it
+
         print_decisions(decisions, row_labels(table.arms), output())
     _end_by(decisions)
 

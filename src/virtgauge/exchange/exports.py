@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from virtgauge.decisions.decisions import decisions_of
 from virtgauge.errors import UsageError
 from virtgauge.exchange import Format, tidy
 from virtgauge.exchange.figures import bencher, openmetrics, read_figures
 from virtgauge.exchange.trials import read_rows, write_csv, write_hdr_log, write_parquet
 from virtgauge.exchange.xml import junit, phoronix, trial_cases, verdict_cases
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.requirements import decisions_of
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import headline_measures, named_measures
 

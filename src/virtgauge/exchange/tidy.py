@@ -14,9 +14,9 @@ from typing import IO, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from virtgauge.decisions.decisions import Decisions, decisions_of
 from virtgauge.exchange.figures import chosen_of
 from virtgauge.exchange.trials import reason_of, trials_of
-from virtgauge.report.requirements import Decisions, decisions_of
 from virtgauge.results.measure import Measure as Measured
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import contexts_of, facts_of

@@ -12,12 +12,13 @@ from xml.etree import ElementTree
 import numpy as np
 
 from virtgauge import __version__
+from virtgauge.decisions.decisions import Decisions, ReportedRequirement
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.errors import UsageError, printable
 from virtgauge.exchange.figures import Figure, cell_text
 from virtgauge.exchange.trials import reason_of
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus, moment
-from virtgauge.report.requirements import Decisions, ReportedRequirement, conditions_text, margin_text, more_text
+from virtgauge.report.requirements import conditions_text, margin_text, more_text
 from virtgauge.results.columns import Cell, Tried, read_marks
 from virtgauge.results.measure import Better
 from virtgauge.results.table import ResultTable

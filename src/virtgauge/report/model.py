@@ -16,6 +16,7 @@ import numpy as np
 
 from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate, median_estimate
+from virtgauge.decisions.decisions import Decisions, decisions_of
 from virtgauge.ledger.records import (
     DOUBT,
     ONE_MACHINE,
@@ -32,7 +33,6 @@ from virtgauge.report.course import course_caveats
 from virtgauge.report.hosts import HostFindings, hosts_of
 from virtgauge.report.left_out import LeftOut, Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.replay import Replay, replay_of
-from virtgauge.report.requirements import Decisions, decisions_of
 from virtgauge.report.settings import settings_section
 from virtgauge.report.trials import TrialLines
 from virtgauge.results.columns import STATUSES, Cell

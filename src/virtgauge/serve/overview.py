@@ -146,7 +146,7 @@ class Overviews:
 
 
 def _count_verdicts(run: FoundRun) -> Mapping[str, int]:
-    from virtgauge.report.requirements import decisions_of
+    from virtgauge.decisions.decisions import decisions_of
     from virtgauge.results.table import ResultTable
 
     decisions = read_or_say(run.folder, lambda ledger: decisions_of(ResultTable(ledger)))
