@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import gc
 import io
@@ -11,7 +12,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,19 +36,27 @@ REPORT_NAME = "report.html"
 ReportFormat = enum.StrEnum("ReportFormat", "TEXT JSON HTML")
 
 
-def build_report(ledger: Ledger) -> Report:
-    """Everything that a run's ledger says, without the collector's pauses."""
-    from virtgauge import report  # draws charts: a second of imports that no other command should wait for
-
+@contextlib.contextmanager
+def without_pauses() -> Iterator[None]:
+    """Keep the collector off what is made within, of which a command needs almost all to its end."""
     enabled = gc.isenabled()
-    gc.disable()  # the records of many trials stay to the end: going through them again and again finds nothing
+    gc.disable()  # to go through the records of many trials again and again finds nothing
     try:
-        built = report.build(ledger)
-        ledger.confirm()
-        return built
+        yield
     finally:
+        gc.freeze()
         if enabled:
             gc.enable()
+
+
+@without_pauses()
+def build_report(ledger: Ledger) -> Report:
+    """Everything that a run's ledger says."""
+    from virtgauge import report  # draws charts: a second of imports that no other command should wait for
+
+    built = report.build(ledger)
+    ledger.confirm()
+    return built
 
 
 def write_report(
@@ -59,7 +68,6 @@ def write_report(
     """
     from virtgauge import report
 
-    gc.freeze()  # the report's records stay to the end, and the collector need not go through them meanwhile
     if kind is ReportFormat.HTML:
         return deliver(report.render_html(built), out, folder / REPORT_NAME)
     return deliver(lambda console: _print_text(built, folder, console, full), out)

@@ -26,7 +26,7 @@ from virtgauge.console.options import (
     run_folder,
     whole_file,
 )
-from virtgauge.console.reports import ReportFormat, build_report, write_report
+from virtgauge.console.reports import ReportFormat, build_report, without_pauses, write_report
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, nearest, printable
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.provision.progress import Outcome, SetUpDisplay, State
@@ -255,6 +255,7 @@ def _tell(before: Plan, design: Design, folder: Path, display: ProgressDisplay, 
 
 
 @app.command(epilog="Example: virtgauge verdict runs/gateway-20260101-120000 --junit verdicts.xml")
+@without_pauses()
 def verdict(folder: RunFolder, junit: JUnit = None, as_json: AsJson = False) -> None:
     """Say whether each platform meets each requirement of a run; the exit code says it too.
 
