@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +50,8 @@ def check(
 
     Platforms are probed, for those that cannot be used take no time.
     """
+    import asyncio
+
     from virtgauge.console.runs import overridden
     from virtgauge.execution.fitting import duration_of, fitted
     from virtgauge.execution.prepare import check_plan, load_checked, probe_arms

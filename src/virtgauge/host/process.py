@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextlib
 import ctypes
@@ -444,6 +443,8 @@ async def wait_for_end(identity: ProcessIdentity, timeout_s: float) -> bool:
 
 async def _readable(descriptor: int, timeout_s: float) -> None:
     """Wait so long that a descriptor is readable, as a pidfd is when all of its process has ended."""
+    import asyncio  # here, for every command imports this module
+
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, readable.set)
     try:

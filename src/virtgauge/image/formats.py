@@ -24,7 +24,6 @@ import tarfile
 import uuid
 from pathlib import Path
 from typing import BinaryIO
-from xml.sax.saxutils import quoteattr
 
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.host.process import ran
@@ -290,6 +289,8 @@ def make_ova(raw: Path, target: Path, contents: Contents) -> None:
 
 
 def _descriptor(disk: str, size: int, capacity: int, contents: Contents) -> str:
+    from xml.sax.saxutils import quoteattr  # takes the clients of HTTP with it, for which no other command should wait
+
     items = (
         _item(1, 3, f"{VCPUS} virtual CPUs", AllocationUnits="hertz * 10^6", VirtualQuantity=VCPUS),
         _item(2, 4, f"{MEMORY_MIB} MB of memory", AllocationUnits="byte * 2^20", VirtualQuantity=MEMORY_MIB),

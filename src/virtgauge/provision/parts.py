@@ -6,7 +6,6 @@ folder ``setup``.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import enum
 import functools
@@ -176,6 +175,8 @@ def provide(parts: Iterable[Part], display: SetUpDisplay) -> list[Outcome]:
     """Fetch and build what is missing, and tell of each when it ends; the outcomes, one or more a part, in that order.
     Raises KeyboardInterrupt: interrupted; the programs under way were ended.
     """
+    import asyncio  # here, for every command imports this module
+
     try:
         return asyncio.run(_provide(list(parts), display))
     except BaseException:
@@ -184,6 +185,8 @@ def provide(parts: Iterable[Part], display: SetUpDisplay) -> list[Outcome]:
 
 
 async def _provide(parts: Sequence[Part], display: SetUpDisplay) -> list[Outcome]:
+    import asyncio
+
     lanes = {lane: asyncio.Semaphore(number) for lane, number in _AT_ONCE.items()}
     ended = {part.name: asyncio.Event() for part in parts}
     outcomes: list[Outcome] = []
