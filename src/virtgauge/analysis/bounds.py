@@ -163,7 +163,7 @@ def decide(
     interval = median_at_any_time if any_time_valid else median_estimate
     decisive = decisive_count if any_time_valid else sign_test_count
     estimate = interval(values, unit, confidence)
-    violations = sum(not bound.holds(value) for value in values)
+    violations = len(values) - sum(map(bound.holds, values))
     margin = margin_of(bound, estimate.point)
 
     def decision(outcome: Outcome, reason: str, more: int | None = 0) -> Decision:

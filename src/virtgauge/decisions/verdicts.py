@@ -216,13 +216,13 @@ class Judge:
                 return None, False
             return f"trials begun in vain: {len(lost)}, and what happened then is not known ({lost[-1]})", True
         measure, table = requirement.measure, self._table
-        valid = set(_of_host(table.numbers(cell, arm), host))
         own = [(cell, arm), *(place for place in table.bases(measure, cell, arm) if place[1] == arm)]
         # A guest that fails in what a figure is relative to tells as much of its platform as one that fails here.
         failed = {block: how for place in own for block, how in _of_host(table.endings.failed(*place), host).items()}
-        for one in [arm, table.reference] if requirement.relative else [arm]:
-            for place in [(cell, one), *table.bases(measure, cell, one)]:
-                valid &= table.numbers(*place).keys()
+        arms = [arm, table.reference] if requirement.relative else [arm]
+        places = [place for one in arms for place in [(cell, one), *table.bases(measure, cell, one)]]
+        first, *others = (table.numbers(*place) for place in places)
+        valid = set(_of_host(first, host)).intersection(*others)
         lacking, every = len(valid.difference(told)), requirement.required.of == "every"
         silent, tried = lacking + len(failed), len(valid) + len(failed)
         if not (silent if every else too_many(silent, tried)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
@@ -94,14 +95,15 @@ class Distributions:
         places = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
         places[numbers] = np.arange(numbers.size)
         if self._first <= self._trials.span[1]:
-            columns = ", ".join(["trial_id", "unit", *(f'"{name}"' for name in names)])
+            scale = f"CASE unit {'WHEN ? THEN ? ' * len(NS_PER_UNIT)}END"
+            columns = ", ".join(["trial_id", scale, *(f'"{name}"' for name in names)])
             asked = f"SELECT {columns} FROM summaries WHERE measure = ? AND trial_id BETWEEN ? AND ?"
-            for some in chunks(self._ledger.rows(asked, (histogram, *self._trials.span))):
-                rows = np.array([row[2:] for row in some], dtype=np.float64)
-                scale = np.array([NS_PER_UNIT.get(row[1], np.nan) for row in some])
-                rows[np.isnan(scale)] = np.nan
-                rows[:, 1:] *= scale[:, None]
-                told[places[[row[0] for row in some]]] = rows
+            bound = (*itertools.chain(*NS_PER_UNIT.items()), histogram, *self._trials.span)
+            for some in chunks(self._ledger.rows(asked, bound)):
+                rows = np.fromiter(itertools.chain.from_iterable(some), np.float64).reshape(len(some), -1)
+                rows[:, 3:] *= rows[:, 1:2]
+                rows[np.isnan(rows[:, 1]), 2] = np.nan
+                told[places[rows[:, 0].astype(np.int64)]] = rows[:, 2:]
         for number, one in self._ledger.histograms(numbers[numbers < self._first].tolist(), histogram):
             if one.n and one.unit in NS_PER_UNIT:
                 found = statistics_of(one)

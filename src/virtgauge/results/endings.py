@@ -79,10 +79,10 @@ class Endings:
     def failed(self, cell: Cell, arm: str) -> dict[int, str]:
         """The repetitions that were tried, last in vain because they failed, so that none of them counts; and how."""
         trials, rows = self._trials, self._trials.tried_at(cell, arm)
-        counted = set(trials.block[trials.counting_at(cell, arm)].tolist())
+        rows = rows[~np.isin(trials.block[rows], trials.block[trials.counting_at(cell, arm)])]
         last = dict(zip(trials.block[rows].tolist(), rows.tolist(), strict=True))
         ended = STATUSES.index(TrialStatus.FAILED)
-        places = {block: at for block, at in last.items() if block not in counted and trials.status[at] == ended}
+        places = {block: at for block, at in last.items() if trials.status[at] == ended}
         tried = self._tried(np.array([*places.values()], dtype=np.int64))
         return dict(zip(places, map(_ended, tried), strict=True))
 

@@ -255,9 +255,11 @@ class ResultTable:
 
         Of all repetitions, or of one host's.
         """
+        if not (found := self.endings.flagged(cell, arm, measure.bounded_by)):
+            return False
         valid = [block for block in self.numbers(cell, arm) if host is None or host.owns(block)]
-        found = set(self.endings.flagged(cell, arm, measure.bounded_by)).intersection(valid)
-        return bool(found) and (every or too_many(len(found), len(valid)))
+        bounded = set(found).intersection(valid)
+        return bool(bounded) and (every or too_many(len(bounded), len(valid)))
 
     def may_be_lower(self, measure: Measure, cell: Cell, arm: str) -> bool:
         """Whether a figure leaves out more than a tenth of its trials, for it was below all that was tried."""
