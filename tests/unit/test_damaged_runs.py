@@ -122,6 +122,18 @@ def test_bins_that_decompress_to_very_much_are_not_unpacked(run):
     assert "table histograms, row 7: damaged: bins: 203" in refusal(run)
 
 
+def test_bins_longer_than_any_of_a_large_ledger_are_named_where_they_are_read(run):
+    change(run, "UPDATE histograms SET bins = zeroblob(3000000) WHERE trial_id = 7")
+    assert (run / LEDGER_NAME).stat().st_size > 2 << 20  # else every row is looked at in any case
+    with ReadOnlyLedger.for_command(run) as ledger:
+        sound, measure = next(ledger.rows("SELECT trial_id, measure FROM histograms WHERE trial_id != 7"))
+        assert [number for number, _ in ledger.histograms([sound], measure)] == [sound]
+    named = "table histograms, row 7: damaged: bins"
+    with pytest.raises(DamagedError, match=named), ReadOnlyLedger.for_command(run) as ledger:
+        ((measure,),) = ledger.rows("SELECT measure FROM histograms WHERE trial_id = 7")
+        list(ledger.histograms([7], measure))
+
+
 def test_rows_that_share_pages_do_not_fill_the_memory(run, tmp_path):
     damaged_runs.share_pages(run, rows=300)
     size = (run / LEDGER_NAME).stat().st_size

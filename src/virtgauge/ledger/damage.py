@@ -1,9 +1,10 @@
 """What is wrong with a ledger that came from anywhere, and what of it can still be read.
 
 Every opened ledger has its schema checked, which costs a millisecond: just the tables that a ledger has, no views,
-triggers or generated columns in their place.  When a command opens one, the bounds of its rows are checked, the pages
-of all but the largest (SQLite's ``quick_check``: 2 µs a trial), and each row of a small one (80 µs a trial).  Of any
-size every row is checked when something that was read could not be worked with: that says whether the file is to blame.
+triggers or generated columns in their place.  When a command opens one, the bounds of its trials and guests are
+checked, the pages of all but the largest (SQLite's ``quick_check``: 2 µs a trial), and each row of a small one (80 µs a
+trial).  Of any size every row is checked when something that was read could not be worked with: that says whether the
+file is to blame.
 """
 
 from __future__ import annotations

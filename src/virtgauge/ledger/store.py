@@ -367,8 +367,8 @@ class Ledger:
         """The histograms of these trials, those that have one, as they come."""
         # By key: the trials of a cell are spread over the whole run.
         found = self._db.execute(
-            "SELECT * FROM histograms WHERE measure = ? AND trial_id IN (SELECT value FROM json_each(?)) "
-            "ORDER BY trial_id",
+            f"SELECT trial_id, measure, unit, {rows.BINS}, minimum, maximum, mean FROM histograms "
+            "WHERE measure = ? AND trial_id IN (SELECT value FROM json_each(?)) ORDER BY trial_id",
             (measure, json.dumps(sorted(trial_ids))),
         )
         while some := [dict(row) for row in found.fetchmany(_HISTOGRAMS_AT_ONCE)]:
