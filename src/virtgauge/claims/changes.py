@@ -110,7 +110,7 @@ def change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
         text = f"changed{'' if test.rising else ', up or down,'} by {figures.listed(sizes(group), test.across)}"
         if test.pooled:
             text += f" over {len(group)} cells"
-        elif place := figures.words(group[0][test.level][0], without=("arm", test.across, *test.of)):
+        elif place := figures.text(group[0][test.level][0], without=("arm", test.across, *test.of)):
             text = f"{place}: {text}"
         beside = (some for found in group for some in _beside(found))
         groups.append((text, functools.partial(decides, group), beside))
@@ -145,7 +145,7 @@ def steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
     else:
         groups: list[Group] = []
         for sides in both:
-            where = figures.words(sides[0][0][0], without=named)
+            where = figures.text(sides[0][0][0], without=named)
             sizes = " beside ".join(told(one, "ratio") for one in changes(sides))
             text, used = f"{where}: changed, up or down, by {sizes}", itertools.chain(*sides[0], *sides[1])
             groups.append((text, functools.partial(decides, sides), [used]))
@@ -168,10 +168,10 @@ def _bend(along: str, figures: Figures, own: Pairs, rest: Pairs, among: int) -> 
     more = functools.partial(grown, lambda block: slopes[0](block) - slopes[1](block))
     agrees, sure, why, likely = verdicts.agreement_of(figures, more, among, (0.0, None), None, is_ratio=False)
     said = [
-        f"{told(grown(slope), unit)} from {figures.words(to, only=(along,))} to {figures.words(of, only=(along,))}"
+        f"{told(grown(slope), unit)} from {figures.text(to, only=(along,))} to {figures.text(of, only=(along,))}"
         for slope, (of, to) in zip(slopes, (own[0], rest[0]), strict=True)
     ]
-    text = f"{figures.words(used[0], without=(along,))}: grew for each unit by {', beside '.join(said)}{why}"
+    text = f"{figures.text(used[0], without=(along,))}: grew for each unit by {', beside '.join(said)}{why}"
     return Judged(more().point, evidence_of(text, agrees, figures, *used, likely=likely), sure)
 
 
@@ -206,7 +206,7 @@ def line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
     for group in groups:
         levels = [float(level) for one in group if isinstance(level := one.level(test.factor), int | float)]
         middles = [one.point for one in group]
-        where = figures.words(group[0], without=(test.factor,))
+        where = figures.text(group[0], without=(test.factor,))
         if len(set(levels)) < 3:
             yield Evidence.none(f"{where}: any two figures lie on a straight line")
         elif len(set(middles)) == 1:
@@ -252,12 +252,12 @@ def mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
     groups: list[Group] = []
     for group in grouped(found, lambda one: figures.place(one, (test.factor, test.across))):
         cells = [cell for cell in grouped(group, lambda one: one.level(test.across)) if len(cell) >= len(rivals)]
-        where = figures.words(group[0], without=(test.factor, test.across))
+        where = figures.text(group[0], without=(test.factor, test.across))
         if len(cells) < (len(wanted) if isinstance(wanted, tuple) else 2):
             yield Evidence.none(f"{where}: not every one was measured in both")
         else:
             named = [
-                f"{' or '.join(sorted(map(str, best(cell))))} at {figures.words(cell[0], only=(test.across,))}"
+                f"{' or '.join(sorted(map(str, best(cell))))} at {figures.text(cell[0], only=(test.across,))}"
                 for cell in cells
             ]
             groups.append((f"{where}: {', '.join(named)}", functools.partial(decides, cells), [group]))

@@ -190,7 +190,7 @@ def _bound(test: model.Bound, figures: Figures, absent: int = 0) -> Iterator[Evi
             chosen = figures.firm(estimate())
             agrees, wider = verdicts.of_extreme(agrees, surely, chosen, every, test.which, bounds)
             why, likely = why + wider, None if wider else likely
-        where = ", ".join(part for part in (figures.words(one), measure.title) if part)
+        where = ", ".join(part for part in (figures.text(one), measure.title) if part)
         least = "at least " * bool(one.may_be_higher and not estimate().has_interval)
         text = f"{head}{where}: {least}{told(estimate(), measure.unit)}{why}"
         evidence = evidence_of(text, agrees, figures, one, likely=likely)
@@ -226,7 +226,7 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
         bounds = (low if low is not None and low <= 1 else None, high if high is not None and high >= 1 else None)
     of = one if one.arm != other.arm else None
     agrees, sure, why, likely = verdicts.agreement_of(figures, estimate, among, bounds, of, is_ratio=is_ratio)
-    text = figures.pair_words(one, other, change, is_ratio=is_ratio) + why
+    text = figures.pair_text(one, other, change, is_ratio=is_ratio) + why
     if figures.file.measures[test.measure].of_events and change.point == 0 and 0 in (change.low, change.high):
         agrees = sure = likely = None
         text += "; the median repetition has as many of both, so that of what is rarer nothing is told"
@@ -307,7 +307,7 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
         high, low = (choose(group, key=lambda one: one.point) for choose in (max, min))
         estimate: Callable[[int], Estimate] = functools.partial(figures.ratio, high, low)
         among, used = math.comb(len(group), 2), [high, low]
-        text = figures.pair_words(high, low, estimate(1))
+        text = figures.pair_text(high, low, estimate(1))
         if test.than is not None:
             without = (test.factor, *test.than)
             rest = [
@@ -321,7 +321,7 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
             most, least = (choose(rest, key=lambda one: one.point) for choose in (max, min))
             estimate = functools.partial(_quotient, figures, (high, low), (most, least))
             among = max(among, math.comb(len(rest), 2))  # as of two highest in _compared
-            text = f"{text}, over that of {figures.words(most, only=test.than)}: {told(estimate(1), 'ratio')}"
+            text = f"{text}, over that of {figures.text(most, only=test.than)}: {told(estimate(1), 'ratio')}"
             used += [most, least]
         of = high if high.arm != low.arm else None
         said = functools.partial(_of_largest, test, figures, group, estimate, among, of)

@@ -264,7 +264,7 @@ class Figures:
             return None
         return Apart(scale(band), max(scale(found.low), -scale(found.high), 0.0))
 
-    def words(self, figure: Figure, without: Iterable[str] = (), only: Iterable[str] | None = None) -> str:
+    def text(self, figure: Figure, without: Iterable[str] = (), only: Iterable[str] | None = None) -> str:
         """Where a figure stands: ``TSC, Host, Idle System``."""
         names = {*self.file.factors} if only is None else {*only}
         names.difference_update(without)
@@ -275,12 +275,12 @@ class Figures:
         ]
         return ", ".join(part for part in said if part)
 
-    def pair_words(self, one: Figure, other: Figure, change: Estimate, *, is_ratio: bool = True) -> str:
+    def pair_text(self, one: Figure, other: Figure, change: Estimate, *, is_ratio: bool = True) -> str:
         """``TSC ÷ System Call, Host, Idle System, median: 0.40× (0.39 to 0.41)``."""
         differ = [name for name in self.file.factors if one.level(name) != other.level(name)]
         # without a name it is the one that the conclusion is judged for
-        first, second = (self.words(figure, only=differ) or "this platform" for figure in (one, other))
-        shared, said = self.words(one, without=differ), self.file.measures[one.measure]
+        first, second = (self.text(figure, only=differ) or "this platform" for figure in (one, other))
+        shared, said = self.text(one, without=differ), self.file.measures[one.measure]
         size = told(change, "ratio" if is_ratio else "points" if said.unit == "share" else said.unit)
         where = f"{first} {'÷' if is_ratio else '−'} {second}", shared, said.title
         return f"{', '.join(filter(None, where))}: {size}"

@@ -216,7 +216,7 @@ class Claim(_Model):
     tests: Annotated[tuple[Test, ...], Field(min_length=1)]  # all must agree
 
 
-class MeasureWords(_Model):
+class ClaimMeasure(_Model):
     """A measure of the file in words, and the unit in which its figures are."""
 
     title: str
@@ -238,7 +238,7 @@ class Printed(_Model):
 class ClaimFile(_Model):
     """The claims of one paper that one suite is about."""
 
-    measures: dict[str, MeasureWords]  # that tests name
+    measures: dict[str, ClaimMeasure]  # that tests name
     factors: dict[str, str]  # how a level is written, as a format; an empty one is not written
     default: Cells = Field(default_factory=dict)  # levels of every test that does not name the factor
     # levels of a factor without which a test is not complete; an empty list is every level that there is

@@ -228,7 +228,7 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure], among: 
     if not near or not (single or len(near) == len(apart)):
         return False, "", False
     beyond = {
-        place: f"but {_ratio_words(test, figures, contrasts[place], cell)} {told(one, 'ratio')}"
+        place: f"but {_ratio_text(test, figures, contrasts[place], cell)} {told(one, 'ratio')}"
         for place in near
         for cell, one in zip(common, map(of_cell, found[place]), strict=True)
         if _apart(one)[0] > MARGIN
@@ -248,13 +248,13 @@ _Cell = Mapping[_Levels, Sequence[Figure]]  # its figures by the levels of the t
 _Contrast = Sequence[tuple[Level | None, Level | None]]  # two levels of each tested factor
 
 
-def _ratio_words(test: Significance, figures: Figures, contrast: _Contrast, cell: _Cell) -> str:
+def _ratio_text(test: Significance, figures: Figures, contrast: _Contrast, cell: _Cell) -> str:
     """``busy ÷ idle, TSC``."""
     sides = [
         (_words(figures, name, one), _words(figures, name, other))
         for name, (one, other) in zip(test.factors, contrast, strict=True)
     ]
-    where = figures.words(next(iter(cell.values()))[0], without=test.factors)
+    where = figures.text(next(iter(cell.values()))[0], without=test.factors)
     return ", ".join([*(f"{one} ÷ {other}" for one, other in sides), *([where] if where else [])])
 
 

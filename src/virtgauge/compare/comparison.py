@@ -13,7 +13,7 @@ from virtgauge.compare.matching import Matched, match
 from virtgauge.compare.model import Change, Compared, Comparison, EnvironmentLine, RunLine, Series, SeriesComparison
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
 from virtgauge.errors import UsageError
-from virtgauge.ledger.records import run_labels, unfinished_words
+from virtgauge.ledger.records import run_labels, unfinished_text
 from virtgauge.plan.model import Plan
 from virtgauge.report.settings import OF_EVERY_RUN, recorded_facts
 from virtgauge.results.measure import Measure
@@ -58,7 +58,7 @@ def caveats(runs: Sequence[ReadRun], across: bool, *, series: bool = False) -> I
         )
     if len({run.manifest.agent_sha256 for run in runs}) > 1:
         yield "The agent in the guests was not the same in all runs; a part of a change may be the agent's."
-    yield from (f"{unfinished_words(label)}." for label, run in zip(labels, runs, strict=True) if not run.finished)
+    yield from (f"{unfinished_text(label)}." for label, run in zip(labels, runs, strict=True) if not run.finished)
     if without := of(lambda run: not any(arm.role == "aa" and arm.usable for arm in run.manifest.arms)):
         what = "steps are not held against them there" if series else "no difference from it is called one"
         yield f"{without}: identical arms (A/A) were not measured, so {what}."

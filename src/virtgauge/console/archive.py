@@ -23,7 +23,7 @@ from virtgauge.console.displays import output
 from virtgauge.console.options import Equivalent, OutFile, ReportedMeasures, place_to_write, tell_lost_samples
 from virtgauge.console.reports import ReportFormat, deliver
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, printable
-from virtgauge.ledger.records import unfinished_words
+from virtgauge.ledger.records import unfinished_text
 
 if TYPE_CHECKING:
     from virtgauge.exchange.query import Answer
@@ -94,7 +94,7 @@ def add_runs(
             except VirtgaugeError as error:
                 pass_over(error)
                 continue
-            unfinished = "" if done.entry.finished else f"; {unfinished_words('it')}"
+            unfinished = "" if done.entry.finished else f"; {unfinished_text('it')}"
             print(f"{folder}: {done.text}{unfinished}")
     if passed_over:
         raise typer.Exit(ExitCode.FAILED)

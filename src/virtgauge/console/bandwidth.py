@@ -214,20 +214,20 @@ def _watching(style: ProgressStyle) -> Iterator[Callable[[Event], None]]:
             bar.update(bar.task_ids[0], description=f"connected to {event['peer']}")
         elif style is ProgressStyle.BAR and kind == "progress":
             done, total = event["instants_done"], event["instants"]
-            bar.update(bar.task_ids[0], total=total, completed=done, description=_progress_words(event))
+            bar.update(bar.task_ids[0], total=total, completed=done, description=_progress_text(event))
         elif style is ProgressStyle.LINES and kind == "session":
             line(f"connected to {event['peer']}")
         elif style is ProgressStyle.LINES and kind == "pacing":
-            line(_pacing_words(event))
+            line(_pacing_text(event))
         elif style is ProgressStyle.LINES and kind == "progress" and time.monotonic() - last >= _LINE_EVERY_S:
-            line(f"{event['instants_done']} of {event['instants']} searches, {_progress_words(event)}")
+            line(f"{event['instants_done']} of {event['instants']} searches, {_progress_text(event)}")
 
     bar.add_task("measuring what this machine can pace", total=None)
     with bar if style is ProgressStyle.BAR else nullcontext():
         yield show
 
 
-def _pacing_words(event: Event) -> str:
+def _pacing_text(event: Event) -> str:
     """What is known of this machine before it calls anybody."""
     if event["pacing"] is None:
         reason = event.get("reason") or "no rate was kept on its loopback"
@@ -235,7 +235,7 @@ def _pacing_words(event: Event) -> str:
     return f"this machine paces up to {rate_text(event['pacing']['max_paced_bps'])} on its loopback"
 
 
-def _progress_words(event: Event) -> str:
+def _progress_text(event: Event) -> str:
     sent = f"{event['streams']} streams, {event['bytes'] / 1e6:.1f} MB sent"
     rate = event["rate_bps"]
     return sent if rate is None else f"{sent}; {rate_text(rate)}: {event['verdict']}"

@@ -14,7 +14,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.running_steps import LEAST, WINDOW
 from virtgauge.exchange.archive_series import ArchiveSeries, Shown, Turn
 from virtgauge.exchange.archive_steps import CONFIDENCE, Series
-from virtgauge.ledger.records import ArmRecord, unfinished_words
+from virtgauge.ledger.records import ArmRecord, unfinished_text
 from virtgauge.report.document import Document
 from virtgauge.report.series import Step, series_chart, series_headline, step_groups
 from virtgauge.results import formatting
@@ -185,7 +185,7 @@ def _caveats(found: ArchiveSeries) -> Iterator[str]:
             f"{first_of(told, _MOST_NAMED)}."
         )
     if unfinished := [run.label for run in found.runs if not run.finished]:
-        yield f"{unfinished_words(first_of(unfinished, _MOST_NAMED), len(unfinished))}."
+        yield f"{unfinished_text(first_of(unfinished, _MOST_NAMED), len(unfinished))}."
     for host, facts in found.alternating.items():
         yield (
             f"Runs of {host} alternate in {', '.join(facts)}, as those of several machines in one series do: "

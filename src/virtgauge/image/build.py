@@ -63,7 +63,7 @@ def build(ingredients: Ingredients, format: Format, out: Path, progress: Progres
     VirtgaugeError: the disk is full, or a tool failed.
     """
     _require_folder(out)
-    with Scope() as scope, _full_disks_in_words(out):
+    with Scope() as scope, _full_disks_text(out):
         work = scope.scratch_folder("image")
         for folder in (work, out.absolute().parent):
             if shutil.disk_usage(folder).free < _ROOM:
@@ -132,7 +132,7 @@ def _place(made: Path, out: Path, mode: int) -> None:
 
 
 @contextlib.contextmanager
-def _full_disks_in_words(out: Path) -> Iterator[None]:
+def _full_disks_text(out: Path) -> Iterator[None]:
     """Tell of a full disk which one it was; any other failure to write by its file."""
     try:
         yield

@@ -214,7 +214,7 @@ def run_labels(runs: Iterable[tuple[str, str]]) -> list[str]:
     return [name if names[name] == 1 else f"{name} ({moment(made)})" for name, made in known]
 
 
-def unfinished_words(runs: str, number: int = 1) -> str:
+def unfinished_text(runs: str, number: int = 1) -> str:
     """What a reader must know of runs that have not finished; no sentence yet."""
     return f"{runs} {'has' if number == 1 else 'have'} not finished"
 

@@ -379,7 +379,7 @@ class Platform(abc.ABC):
         """
         return ()
 
-    def policy_words(self, policy: Policy, vcpus: int) -> tuple[str, ...]:
+    def policy_text(self, policy: Policy, vcpus: int) -> tuple[str, ...]:
         """A policy in the words of the hypervisor that somebody else administers, for the machine of so many vCPUs."""
         return ()
 

@@ -35,8 +35,8 @@ from virtgauge.specs.blocks import (
     values_of,
 )
 from virtgauge.specs.context import Context
-from virtgauge.specs.headline import Headline, Said, Tone, compared, tone_of
-from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, TableSpec, Told
+from virtgauge.specs.headline import Headline, Summary, Tone, compared, tone_of
+from virtgauge.specs.model import ChartSpec, Computed, Figures, HeadlineSpec, Insight, TableSpec
 
 _OTHERS = "Everything else that was measured; all of it can be required, compared and exported by these names."
 _CURVE_POINTS = 160
@@ -143,7 +143,7 @@ def tables(context: Context, spec: TableSpec) -> Iterator[Table]:
     cells = [cell for cell in context.where(spec.where) if not _unsupported(context, cell)]
     number = 0
     for key, group in context.groups(cells, spec.split).items():
-        named = [context.spec.factor(factor).words(level) for factor, level in zip(spec.split, key, strict=True)]
+        named = [context.spec.factor(factor).text(level) for factor, level in zip(spec.split, key, strict=True)]
         title = ": ".join(filter(None, (spec.title, ", ".join(word for word in named if word))))
         heads = tuple(context.spec.factor(one).title for one in spec.rows) or ("Of",)
         across = _columns(context, spec, group)
@@ -168,7 +168,7 @@ def _rows(context: Context, spec: TableSpec, cells: list[Cell], across: list[Acr
     apart = spec.rows or tuple(one.name for one in context.spec.factors if one.name not in hidden)
     for group in context.groups(cells, apart).values():
         for some in [group] if spec.across else [[cell] for cell in group]:
-            heads = tuple(context.words(some[0], one) for one in spec.rows)
+            heads = tuple(context.text(some[0], one) for one in spec.rows)
             heads = heads or (context.spec.cell_name(some[0], hidden) or context.spec.title,)
             if spec.head is not None and (more := spec.head(context, some)):
                 heads = (f"{heads[0]}\n{more}", *heads[1:])
@@ -178,7 +178,7 @@ def _rows(context: Context, spec: TableSpec, cells: list[Cell], across: list[Acr
                     yield Row(heads, arm.name, shown)
 
 
-Across = tuple[tuple[str, ...], Figures | Told, Column]
+Across = tuple[tuple[str, ...], Figures | Computed, Column]
 
 
 def _columns(context: Context, spec: TableSpec, cells: list[Cell]) -> list[Across]:
@@ -193,7 +193,7 @@ def _columns(context: Context, spec: TableSpec, cells: list[Cell]) -> list[Acros
         kept += dict.fromkeys((keys[0], keys[-1])) if ended else keys
     found = []
     for key in kept:
-        words = [context.spec.factor(factor).words(level) for factor, level in zip(spec.across, key, strict=True)]
+        words = [context.spec.factor(factor).text(level) for factor, level in zip(spec.across, key, strict=True)]
         fitting = [one for one in spec.columns if _has_any(context, one, groups[key])]
         for one in fitting:
             own = [*words[1:], *([_column(context, one).title] if len(fitting) > 1 or len(words) == 1 else [])]
@@ -201,9 +201,9 @@ def _columns(context: Context, spec: TableSpec, cells: list[Cell]) -> list[Acros
     return found
 
 
-def _has_any(context: Context, column: Figures | Told, cells: list[Cell]) -> bool:
+def _has_any(context: Context, column: Figures | Computed, cells: list[Cell]) -> bool:
     """Whether a column is about any of some cells, and, where it is a measure's, has a figure."""
-    if isinstance(column, Told):
+    if isinstance(column, Computed):
         return True
     measure = context.spec.measure(column.measure)
     return any(
@@ -212,21 +212,26 @@ def _has_any(context: Context, column: Figures | Told, cells: list[Cell]) -> boo
     )
 
 
-def _column(context: Context, one: Figures | Told) -> Column:
-    if isinstance(one, Told):
+def _column(context: Context, one: Figures | Computed) -> Column:
+    if isinstance(one, Computed):
         return Column(one.title, text=one.text)
     measure = context.spec.measure(one.measure)
     return Column(one.title or measure.name.replace("_", " "), hint=measure.meaning)
 
 
 def _shown(
-    context: Context, spec: TableSpec, column: Figures | Told, cells: list[Cell], key: tuple[str, ...], arm: ArmRecord
+    context: Context,
+    spec: TableSpec,
+    column: Figures | Computed,
+    cells: list[Cell],
+    key: tuple[str, ...],
+    arm: ArmRecord,
 ) -> Shown:
     fitting = [cell for cell in cells if tuple(context.level(cell, factor) for factor in spec.across) == key]
     for cell in fitting:
         if not context.table.tried(cell, arm.name):
             continue
-        if isinstance(column, Told):
+        if isinstance(column, Computed):
             return column.say(context, cell, arm.name)
         if context.fits(cell, column.where):
             ranked = spec.ranked and (column is spec.columns[0] or column.compared)
@@ -252,7 +257,7 @@ def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
     for key, group in context.groups(cells, spec.panels).items():
         few = spec.least > 1 and len({context.level(cell, spec.x or spec.rows) for cell in group}) < spec.least
         rows = [] if few else list(rows_of(context, spec, group, measures))
-        words = [context.spec.factor(factor).words(level) for factor, level in zip(spec.panels, key, strict=True)]
+        words = [context.spec.factor(factor).text(level) for factor, level in zip(spec.panels, key, strict=True)]
         if spec.kind == "heat_map":
             for label in dict.fromkeys(row["label"] for row in rows):
                 own = [row for row in rows if row["label"] == label]
@@ -305,20 +310,20 @@ def _dots(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measur
     order = sorted(dict.fromkeys(tried), key=lambda level: factor.rank(level, tried))
     for cell, row, point, low, high in _figures(context, spec, cells, measures):
         level = context.level(cell, spec.rows)
-        named = factor.words(level) or level
+        named = factor.text(level) or level
         yield row | {"category": named, "at": named, "place": order.index(level), "x": point, "low": low, "high": high}
 
 
 def _points(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
     for cell, row, point, low, high in _figures(context, spec, cells, measures):
         level = context.level(cell, spec.x)
-        number, at = float(level.rpartition(":")[2]), context.words(cell, spec.x) or level  # ``16``, ``open:200``
+        number, at = float(level.rpartition(":")[2]), context.text(cell, spec.x) or level  # ``16``, ``open:200``
         yield row | {"x": number, "at": at, "y": point, "low": low, "high": high}
 
 
 def _squares(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
     for cell, row, point, _, _ in _figures(context, spec, cells, measures):
-        x, y = (context.words(cell, one) or context.level(cell, one) for one in (spec.x, spec.rows))
+        x, y = (context.text(cell, one) or context.level(cell, one) for one in (spec.x, spec.rows))
         yield row | {"x": x, "y": y, "value": point, "at": f"{x}, {y}"}
 
 
@@ -366,20 +371,20 @@ def headlines(context: Context) -> tuple[Headline, ...]:
     return headline.headlines(context.all_arms, functools.partial(say, context))
 
 
-def _said(context: Context, arm: ArmRecord, against: str, spec: HeadlineSpec) -> Said:
+def _said(context: Context, arm: ArmRecord, against: str, spec: HeadlineSpec) -> Summary:
     chosen = context.once(spec.cells)
     measured = [(name, cell) for name, cell in chosen if context.table.has(context.spec.measure(name), cell, arm.name)]
     if not measured:
         for name, cell in [*chosen, *((name, cell) for cell in context.cells for name in spec.says)]:
             measure = context.spec.measure(name)
             if context.table.has(measure, cell, arm.name):
-                return Said(
+                return Summary(
                     "none in the cells that this line is about; the tables have what was measured", Tone.MISSING
                 )
             if context.table.tried(cell, arm.name) and cell.probe in measure.probes:
-                return Said(context.table.missing_reason(measure, cell, arm.name), Tone.MISSING)
+                return Summary(context.table.missing_reason(measure, cell, arm.name), Tone.MISSING)
         tried = any(context.table.tried(cell, arm.name) for cell in context.cells)
-        return Said("no headline figure" if tried else "not measured yet", Tone.MISSING)
+        return Summary("no headline figure" if tried else "not measured yet", Tone.MISSING)
     measured = spec.told(context, arm.name, measured)
     found, names = [], [spec.name(context, cell) for _, cell in measured]
     by_verb = len(set(names)) < len(names)
@@ -396,7 +401,7 @@ def _said(context: Context, arm: ArmRecord, against: str, spec: HeadlineSpec) ->
     cells = [cell for _, cell in measured]
     where, remark = spec.where(context, cells), spec.remark(context, cells, arm.name)
     ending = (f" ({where})" if where else "") + (f"; {remark}" if remark else "")
-    return Said(_sentence(context, spec, arm.name, against, measured) + ending, tone_of(found), tuple(found))
+    return Summary(_sentence(context, spec, arm.name, against, measured) + ending, tone_of(found), tuple(found))
 
 
 def _sentence(
@@ -467,10 +472,10 @@ def not_measured(context: Context) -> Table | None:
     rows = []
     for (level, reason), (levels, names) in merged.items():
         every = level not in measured and len(levels) > 1
-        said = [[one.words(part) for one, part in zip(others, of, strict=True)] for of in levels]
+        said = [[one.text(part) for one, part in zip(others, of, strict=True)] for of in levels]
         where = "every one" if every else ", ".join(dict.fromkeys("; ".join(filter(None, of)) for of in said))
         on = "all" if len(names) == len(usable) else ", ".join(context.arm(name).label for name in names)
-        rows.append(Row((first.words(level),), "", (where, on, reason)))
+        rows.append(Row((first.text(level),), "", (where, on, reason)))
     rows += [Row((name,), "", ("every one", "all", reason)) for name, reason in absent]
     columns = (Column(" and ".join(one.title.lower() for one in others), text=True), Column("platforms", text=True))
     return Table("", (first.title,), (*columns, Column("why", text=True)), tuple(rows))

@@ -105,7 +105,7 @@ class Page:
     def render(self, template: str, **values: Any) -> Markup:
         """A template below ``templates/``, with the page's filters and macros at hand."""
         shared = {
-            "words": formatting,
+            "formatting": formatting,
             "said": requirements,
             "counted": counted,
             "colours": arm_colours(self.arms),

@@ -9,14 +9,14 @@ from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.quantities import BIT_RATE
 from virtgauge.specs import bandwidth_figures as figures
-from virtgauge.specs import bandwidth_formatting as words
+from virtgauge.specs import bandwidth_formatting as labels
 from virtgauge.specs import bandwidth_insights as insights
 from virtgauge.specs import bandwidth_paper as paper
 from virtgauge.specs.bandwidth_figures import Accuracy, Effect
 from virtgauge.specs.bandwidth_pacing import curves, pacing
 from virtgauge.specs.context import Context, validity
-from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
-from virtgauge.specs.model import ChartSpec, Figures, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.headline import HeadlineFigure, Summary, Tone, figure
+from virtgauge.specs.model import ChartSpec, Computed, Figures, SectionSpec, SuiteSpec, TableSpec
 
 _EACH = ("estimator", "timed", "pacing")
 
@@ -29,13 +29,13 @@ DETAIL = TableSpec(
         Figures("error", "error", compared=True),
         Figures("searches.half_iqr", "half the IQR"),
         Figures("searches.mad", "MAD"),
-        Told("outliers", insights.beyond_fences, text=False),
+        Computed("outliers", insights.beyond_fences, text=False),
         Figures("max_paced", "paced up to", note=figures.cannot_pace),
         Figures("carried", "path carried"),
         Figures("bytes_sent", "sent"),
         Figures("duration", "took"),
-        Told("sent, stamped by", insights.sent_and_stamped),
-        Told("validity", validity),
+        Computed("sent, stamped by", insights.sent_and_stamped),
+        Computed("validity", validity),
     ),
     split=_EACH,
     rows=("path",),
@@ -45,14 +45,14 @@ DETAIL = TableSpec(
 COUNTS = TableSpec(
     "Counted",
     (
-        Told("searches", insights.searches, text=False),
-        Told("hold the truth", insights.counted("intervals.covered"), text=False),
-        Told("of intervals", insights.intervals, text=False),
-        Told("not paced", insights.counted("refused"), text=False),
-        Told("no answer", insights.counted("no_answer"), text=False),
-        Told("lower bounds", insights.counted("bounds"), text=False),
-        Told("trains repeated", insights.counted("discarded"), text=False),
-        Told("foreign packets", insights.counted("foreign_packets"), text=False),
+        Computed("searches", insights.searches, text=False),
+        Computed("hold the truth", insights.counted("intervals.covered"), text=False),
+        Computed("of intervals", insights.intervals, text=False),
+        Computed("not paced", insights.counted("refused"), text=False),
+        Computed("no answer", insights.counted("no_answer"), text=False),
+        Computed("lower bounds", insights.counted("bounds"), text=False),
+        Computed("trains repeated", insights.counted("discarded"), text=False),
+        Computed("foreign packets", insights.counted("foreign_packets"), text=False),
     ),
     rows=(*_EACH, "path"),
     caption="In all trials of a cell that count.",
@@ -70,32 +70,34 @@ ERRORS = ChartSpec(
 )
 
 
-def _said(context: Context, arm: ArmRecord, against: str) -> Said:
+def _said(context: Context, arm: ArmRecord, against: str) -> Summary:
     shown = _told_of([one for one in context.once(figures.accuracies) if one.arm == arm.name])
     if shown is None:
         tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
         reasons = (
             context.table.endings.ending(cell, arm.name) for cell in tried if not context.measured(cell, arm.name)
         )
-        return Said(next(reasons, "not measured yet"), Tone.MISSING)
+        return Summary(next(reasons, "not measured yet"), Tone.MISSING)
     if shown.no_truth and not shown.refused and shown.sent.point is not None:
-        return Said(f"{_of_path_as_is(context, arm.name)}; what is true of a path as it is nobody knows", Tone.SAME)
+        return Summary(f"{_of_path_as_is(context, arm.name)}; what is true of a path as it is nobody knows", Tone.SAME)
     if shown.off.point is None:
-        return Said(_no_error(context, arm.name, shown), Tone.SAME)
+        return Summary(_no_error(context, arm.name, shown), Tone.SAME)
     told = _measured(shown)
-    pooled = [one for one in context.once(figures.pooled_effects) if (one.arm, one.timing) == (arm.name, words.PRECISE)]
+    pooled = [
+        one for one in context.once(figures.pooled_effects) if (one.arm, one.timing) == (arm.name, labels.PRECISE)
+    ]
     parts = [
-        f"estimates are {words.off(shown.off)} with {words.timed_words(f'{shown.timing}|{shown.through}')}",
+        f"estimates are {labels.off(shown.off)} with {labels.timed_text(f'{shown.timing}|{shown.through}')}",
         *_effects(pooled, bool(figures.total(context, "no_answer", context.cells, arm.name))),
     ]
     if any(one.refusal for cell in context.cells for one in figures.details(context, cell, arm.name).values()):
         parts.append("hptime answers from the system’s clock here")
-    return Said("; ".join(parts), told.tone, (told,))
+    return Summary("; ".join(parts), told.tone, (told,))
 
 
 def _told_of(own: Sequence[Accuracy]) -> Accuracy | None:
     """What a sentence is about: all estimators, with the most precise timing that was tried, built in where it was."""
-    for place in itertools.product(words.THROUGH, (*words.TIMINGS, *dict.fromkeys(one.timing for one in own))):
+    for place in itertools.product(labels.THROUGH, (*labels.TIMINGS, *dict.fromkeys(one.timing for one in own))):
         if fitting := [one for one in own if (one.through, one.timing) == place]:
             return max(fitting, key=lambda one: len(one.estimators))
     return None
@@ -106,10 +108,10 @@ def _measured(shown: Accuracy) -> HeadlineFigure:
     change = ""
     if shown.beside is not None:
         found = shown.beside.estimate
-        interval = f" ({words.points_interval(found)})" if found.has_interval else ""
-        value = f"are {words.per_cent(shown.off.point or 0.0)} % off"
-        change = f"{value}, {words.points(found.point or 0.0)} points{interval}"
-    return figure("estimates", f"are {words.off(shown.off)}", shown.beside, change)
+        interval = f" ({labels.points_interval(found)})" if found.has_interval else ""
+        value = f"are {labels.per_cent(shown.off.point or 0.0)} % off"
+        change = f"{value}, {labels.points(found.point or 0.0)} points{interval}"
+    return figure("estimates", f"are {labels.off(shown.off)}", shown.beside, change)
 
 
 def _of_path_as_is(context: Context, arm: str) -> str:
@@ -117,7 +119,7 @@ def _of_path_as_is(context: Context, arm: str) -> str:
     found = ((cell, context.estimate("estimate", cell, arm).point) for cell in context.cells)
     told = [(cell, point) for cell, point in found if point is not None]
     said = (
-        f"{BIT_RATE.text(point)} by {context.words(cell, 'estimator')} with {context.words(cell, 'timed')}"
+        f"{BIT_RATE.text(point)} by {context.text(cell, 'estimator')} with {context.text(cell, 'timed')}"
         for cell, point in told
     )
     return "estimates " + ", ".join(said)
@@ -140,7 +142,7 @@ def _effects(pooled: Sequence[Effect], silent: bool) -> Iterator[str]:
         return
     first = pooled[0]
     yield ", ".join([_error_effect(first), *(_likewise(one, first) or _error_effect(one) for one in pooled[1:])])
-    base, cells = words.timing_words(first.base), first.pairs + first.enabled + first.lost
+    base, cells = labels.timing_text(first.base), first.pairs + first.enabled + first.lost
     lacks, has = ("gives no estimate in", "does") if silent else ("cannot pace", "can")
     if first.enabled:
         yield f"{base} {lacks} {first.enabled} of {cells} cases"
@@ -156,21 +158,21 @@ def _likewise(one: Effect, first: Effect) -> str:
         return ""
     if one.error.distinguishable:
         return f"{_called(one)} {_size(one)}"
-    return f"nor by {_called(one)} ({words.points_interval(one.error.estimate)})"
+    return f"nor by {_called(one)} ({labels.points_interval(one.error.estimate)})"
 
 
 def _called(one: Effect) -> str:
-    return "precise timing" if one.through == words.INSIDE else "the shim"
+    return "precise timing" if one.through == labels.INSIDE else "the shim"
 
 
 def _error_effect(one: Effect) -> str:
-    said, change, base = _called(one), one.error.estimate, words.timing_words(one.base)
+    said, change, base = _called(one), one.error.estimate, labels.timing_text(one.base)
     if change.point is None:
         return f"{said} could not be compared with {base}: {change.method}"
     if not change.has_interval:
-        return f"{said} changes the error of {base} by {words.points(change.point)} points (no interval)"
+        return f"{said} changes the error of {base} by {labels.points(change.point)} points (no interval)"
     if one.error.judgement is Judgement.INCONCLUSIVE:
-        return f"no difference to {base} is shown by {said} ({words.points_interval(change)} points)"
+        return f"no difference to {base} is shown by {said} ({labels.points_interval(change)} points)"
     verb, preposition = ("takes", "off") if change.point < 0 else ("adds", "to")
     return f"{said} {verb} {_size(one)} points {preposition} the error of {base}"
 
@@ -179,13 +181,13 @@ def _size(one: Effect) -> str:
     """``5.2 (4.4–6.1)``."""
     change = one.error.estimate
     low, high = sorted((change.low or 0.0, change.high or 0.0), key=abs)
-    return f"{words.per_cent(change.point or 0.0)} ({words.per_cent(low)}–{words.per_cent(high)})"
+    return f"{labels.per_cent(change.point or 0.0)} ({labels.per_cent(low)}–{labels.per_cent(high)})"
 
 
 BANDWIDTH = SuiteSpec(
     "bandwidth",
     "Available bandwidth",
-    words.FACTORS,
+    labels.FACTORS,
     tuple(figures.bandwidth_measures()),
     _said,
     summary=(insights.accuracy,),

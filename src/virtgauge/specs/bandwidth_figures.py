@@ -151,7 +151,7 @@ def named(context: Context, cell: Cell, *, timed: bool = True) -> str:
     """``kite2, hptime, gso``; the estimator where there are several, or where nothing else is said."""
     factors = ("estimator", "timed", "pacing") if timed else ("estimator", "pacing")
     several = len({context.level(one, "estimator") for one in context.cells}) > 1
-    said = [context.words(cell, one) for one in factors if one != "estimator" or several or not timed]
+    said = [context.text(cell, one) for one in factors if one != "estimator" or several or not timed]
     return ", ".join(filter(None, said))
 
 

@@ -22,7 +22,7 @@ _TIMING_WORDS = {SYSTEM: "system timing", PRECISE: "hptime"}
 _THROUGH_WORDS = {INSIDE: "built in", SHIM: "by the shim"}
 
 
-def timing_words(timing: str) -> str:
+def timing_text(timing: str) -> str:
     """``hptime``, ``system timing``, ``clock hptime, sleep system``."""
     if timing in _TIMING_WORDS:
         return _TIMING_WORDS[timing]
@@ -35,17 +35,17 @@ def timed_of(cell: Cell) -> str:
     return f"{cell.factors.get('timing', '')}|{cell.factors.get('through', INSIDE)}"
 
 
-def timed_words(level: str) -> str:
+def timed_text(level: str) -> str:
     """``hptime``, ``hptime by the shim``, ``system timing, without the shim`` (the same program as it is)."""
     timing, _, through = level.rpartition("|")
     if through != SHIM:
-        return timing_words(timing)
-    return f"{timing_words(timing)}{' by the shim' if timing == PRECISE else ', without the shim'}"
+        return timing_text(timing)
+    return f"{timing_text(timing)}{' by the shim' if timing == PRECISE else ', without the shim'}"
 
 
 def versus(through: str, timing: str, base: str) -> str:
     """``hptime against system timing, built in``."""
-    return f"{timing_words(timing)} against {timing_words(base)}, {_THROUGH_WORDS.get(through, through)}"
+    return f"{timing_text(timing)} against {timing_text(base)}, {_THROUGH_WORDS.get(through, through)}"
 
 
 def traffic_of(cell: Cell) -> str:
@@ -74,7 +74,7 @@ def path_of(cell: Cell) -> str:
     return "|".join((link_of(cell), cross_of(cell), traffic_of(cell)))
 
 
-def link_words(level: str) -> str:
+def link_text(level: str) -> str:
     """``1 Gbit/s``, ``10 Gbit/s, 20 ms``."""
     capacity, *others = level.split("|")
     delay, loss = (float(one) for one in others)
@@ -84,15 +84,15 @@ def link_words(level: str) -> str:
     return ", ".join(parts)
 
 
-def path_words(level: str) -> str:
+def path_text(level: str) -> str:
     """``300 Mbit/s, 150 Mbit/s constant``, ``300 Mbit/s, no cross traffic``."""
     *link, cross, traffic = level.split("|", 4)
     if link[0] == AS_IS:
         return "as it is"
-    return f"{link_words('|'.join(link))}, {cross_words(cross, traffic)}"
+    return f"{link_text('|'.join(link))}, {cross_text(cross, traffic)}"
 
 
-def cross_words(cross: str, traffic: str) -> str:
+def cross_text(cross: str, traffic: str) -> str:
     """``no cross traffic``, ``150 Mbit/s constant``."""
     return "no cross traffic" if traffic == NO_TRAFFIC else f"{mbps(float(cross))} {traffic}"
 
@@ -130,15 +130,15 @@ def points_interval(estimate: Estimate) -> str:
 
 def _silent(name: str, **more: Any) -> Factor:
     """Whose levels are named together with others'."""
-    return Factor(name, words=lambda level: "", **more)
+    return Factor(name, text=lambda level: "", **more)
 
 
 FACTORS = (
     Factor("estimator", levels=ESTIMATORS),
-    Factor("timed", "timing", tuple(f"{one}|{how}" for how in THROUGH for one in TIMINGS), "", timed_words, timed_of),
+    Factor("timed", "timing", tuple(f"{one}|{how}" for how in THROUGH for one in TIMINGS), "", timed_text, timed_of),
     _silent("timing"),
     _silent("through", usual=INSIDE),
-    Factor("pacing", "sent by", usual="auto", words=lambda level: "" if level == "auto" else level),
+    Factor("pacing", "sent by", usual="auto", text=lambda level: "" if level == "auto" else level),
     *(
         _silent(name, of=lambda cell, name=name: number_of(cell, name))
         for name in ("capacity_mbps", "delay_ms", "loss")
@@ -146,5 +146,5 @@ FACTORS = (
     _silent("traffic", levels=(NO_TRAFFIC,), of=traffic_of),
     _silent("cross_mbps", label="cross traffic", of=cross_of),
     _silent("link", of=link_of),
-    Factor("path", words=path_words, of=path_of),
+    Factor("path", text=path_text, of=path_of),
 )

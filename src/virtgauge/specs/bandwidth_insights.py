@@ -13,7 +13,7 @@ from virtgauge.results.formatting import interval_text
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE, DURATION, SHARE, SIZE
 from virtgauge.specs import bandwidth_figures as figures
-from virtgauge.specs import bandwidth_formatting as words
+from virtgauge.specs import bandwidth_formatting as labels
 from virtgauge.specs import blocks
 from virtgauge.specs.bandwidth_figures import Effect, named
 from virtgauge.specs.bandwidth_paper import published_of
@@ -84,7 +84,7 @@ def accuracy(context: Context) -> Iterator[Block]:
             context.of("duration", place, one.duration, DURATION),
         )
         estimators = one.estimators[0] if len(one.estimators) == 1 else "all estimators"
-        rows.append(Row((estimators, words.timed_words(f"{one.timing}|{one.through}")), one.arm, shown))
+        rows.append(Row((estimators, labels.timed_text(f"{one.timing}|{one.through}")), one.arm, shown))
     order = list(dict.fromkeys(row.heads for row in rows))
     rows.sort(key=lambda row: (row.heads[0] == "all estimators", order.index(row.heads)))
     columns = ("error", "hold the truth", "of intervals", "paths", "not paced", "sent", "took")
@@ -136,7 +136,7 @@ def _pooled_row(context: Context, one: Effect) -> Row:
     place = context.place(f"*;through={one.through};timing={one.timing}", one.arm, f"timing={one.base}")
     counts = {"cells": one.pairs, "enabled": one.enabled, "lost": one.lost}
     shown = (Value.count(f"timing_effect.{name}", place, number) for name, number in counts.items())
-    return Row((words.versus(one.through, one.timing, one.base),), one.arm, (*_sizes(context, one, place), *shown))
+    return Row((labels.versus(one.through, one.timing, one.base),), one.arm, (*_sizes(context, one, place), *shown))
 
 
 def _row(context: Context, one: Effect) -> Row:
@@ -149,8 +149,8 @@ def _row(context: Context, one: Effect) -> Row:
         counts.append(Value.count(f"timing_effect.{prefix}blocks", place, len(context.table.numbers(at, one.arm))))
         paced.append(context.middle(f"timing_effect.{prefix}max_paced", place, rates, BIT_RATE) if rates else None)
     shown = (Finding("timing_effect.help", place, help_), *_sizes(context, one, place), *counts, *paced)
-    path = f"{named(context, cell, timed=False)}: {context.words(cell, 'path')}"
-    return Row((words.versus(one.through, one.timing, one.base), path), one.arm, shown)
+    path = f"{named(context, cell, timed=False)}: {context.text(cell, 'path')}"
+    return Row((labels.versus(one.through, one.timing, one.base), path), one.arm, shown)
 
 
 def paths(context: Context) -> Iterator[Block]:
@@ -163,7 +163,7 @@ def paths(context: Context) -> Iterator[Block]:
                 continue
             place = context.place(f"*;{levels}", arm.name)
             found = (one.link for cell in cells for one in figures.details(context, cell, arm.name).values())
-            links = dict.fromkeys(filter(None, map(_link_words, found)))
+            links = dict.fromkeys(filter(None, map(_link_text, found)))
             shown: list[Shown] = []
             for name in ("path.truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
                 asked = name.removeprefix("path.") if name == "path.truth" else name
@@ -172,15 +172,15 @@ def paths(context: Context) -> Iterator[Block]:
                 shown.append(context.middle(name, place, values, quantity) if values else None)
             dropped = figures.total(context, "path.cross_dropped", cells, arm.name) if shown[0] else None
             shown.insert(3, Value.count("path.cross_dropped", place, dropped))
-            rows.append(Row((f"{context.words(cells[0], 'path')}\n{' or '.join(links)}",), arm.name, tuple(shown)))
+            rows.append(Row((f"{context.text(cells[0], 'path')}\n{' or '.join(links)}",), arm.name, tuple(shown)))
     columns = ("left", "capacity", "cross traffic", "frames of it dropped", "link late, p99")
     yield from table_of("", ("Path",), columns, rows)
 
 
-def _link_words(link: Mapping[str, Any]) -> str:
+def _link_text(link: Mapping[str, Any]) -> str:
     """``TBF, a bucket of 3.03 kB, a queue of 96.9 kB``."""
     kind = str(link.get("kind") or "")
-    if kind == words.AS_IS:
+    if kind == labels.AS_IS:
         return "nothing of ours: what it carries is not known"
     parts = [{"emulator": "link emulator"}.get(kind, kind if kind == "netem" else kind.upper())]
     parts += [f"a bucket of {SIZE.text(link['burst_bytes'])}"] if link.get("burst_bytes") else []
@@ -206,7 +206,7 @@ def against_cross(context: Context) -> Iterator[Block]:
             own = [one for one in cells if context.level(one, "traffic") in (kind, "none")]
             if len({context.level(one, "cross_mbps") for one in own}) < LEAST_LEVELS:
                 continue
-            of = f"of the estimates against {kind} cross traffic: {words.link_words(words.link_of(own[0]))}"
+            of = f"of the estimates against {kind} cross traffic: {labels.link_text(labels.link_of(own[0]))}"
             for name, title, caption, axis in what:
                 yield from chart_of(
                     *("lines", f"{title} {of}", f"In the manner of the paper’s Figure 16 {caption}"),
@@ -218,7 +218,7 @@ def against_cross(context: Context) -> Iterator[Block]:
 
 def _cross_rows(context: Context, cell: Cell, name: str) -> Iterator[dict[str, Any]]:
     cross = float(context.level(cell, "cross_mbps"))
-    at = words.cross_words(context.level(cell, "cross_mbps"), context.level(cell, "traffic"))
+    at = labels.cross_text(context.level(cell, "cross_mbps"), context.level(cell, "traffic"))
     for arm in context.arms:
         estimate = context.estimate(name, cell, arm.name)
         if estimate.point is not None:
@@ -254,7 +254,7 @@ def strips(context: Context) -> Iterator[Block]:
         for own in context.groups(cells, PATH).values():
             arms = [arm for arm in context.arms if any(context.measured(cell, arm.name) for cell in own)]
             yield from chart_of(
-                *("strips", f"Instant estimates: {context.words(own[0], 'path')}"),
+                *("strips", f"Instant estimates: {context.text(own[0], 'path')}"),
                 "In the manner of the paper’s Figures 17 to 19: the searches of all repetitions, a strip for each "
                 "platform; bold, the median over repetitions.",
                 (Axis(""), Axis("estimate, bit/s", BIT_RATE, "close")),
@@ -278,7 +278,7 @@ def _strips(context: Context, cell: Cell, arms: Sequence[ArmRecord]) -> Iterator
         else:
             yield from _not_paced(context, cell, arm, place + 0.5)
         for figure in published_of(context, cell, arm):
-            t = f"published: {figure.tool}, {figure.timing}, {figure.platform}: {words.mbps(figure.median)}"
+            t = f"published: {figure.tool}, {figure.timing}, {figure.platform}: {labels.mbps(figure.median)}"
             yield {"kind": "mark", "across": place + 0.5, "up": figure.median * 1e6, "shape": "cross", "t": t}
     for place in range(len(arms)):
         yield from _available(context, cell, place + 0.5)
@@ -299,12 +299,12 @@ def effects_chart(context: Context) -> Iterator[Block]:
         change, arm = one.error.estimate, context.arm(one.arm)
         if change.point is None:
             continue
-        estimator, path = context.level(one.cells[0], "estimator"), context.words(one.cells[0], "path")
+        estimator, path = context.level(one.cells[0], "estimator"), context.text(one.cells[0], "path")
         row = {"kind": "ours", "arm": arm.name, "label": arm.label, "hollow": not one.error.distinguishable}
         place = {"category": f"{named(context, one.cells[0], timed=False)}|{path}", "at": f"{estimator}, {path}"}
-        told = {"t": f"{words.points(change.point)} points", "interval": words.points_interval(change) or "none"}
+        told = {"t": f"{labels.points(change.point)} points", "interval": labels.points_interval(change) or "none"}
         ends = {"x": change.point, "low": change.low, "high": change.high}
-        parts.append((words.versus(one.through, one.timing, one.base), [row | place | told | ends]))
+        parts.append((labels.versus(one.through, one.timing, one.base), [row | place | told | ends]))
     yield from chart_of(
         *("dots", "What precise timing does to the error"),
         "Error without its sign, less that with the other timing in the same repetition, in percentage points: left "
@@ -322,9 +322,9 @@ def absent(context: Context) -> Iterator[tuple[str, str]]:
     timings = {context.level(cell, "timing") for cell in context.cells}
     if len(timings) < 2:
         yield "what precise timing does", "the plan has a single timing"
-    elif words.PRECISE not in timings:
+    elif labels.PRECISE not in timings:
         yield "what hptime does", "the plan has no timing hptime"
-    if all(context.level(cell, "through") != words.SHIM for cell in context.cells):
+    if all(context.level(cell, "through") != labels.SHIM for cell in context.cells):
         yield "the shim", "the plan has no cell with through = shim"
     if all(context.level(cell, "traffic") == "none" for cell in context.cells):
         yield "cross traffic", "the plan has none"

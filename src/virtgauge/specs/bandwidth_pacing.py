@@ -12,7 +12,7 @@ from virtgauge.results.formatting import amount
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE, DURATION, FACTOR, Quantity
 from virtgauge.specs.bandwidth_figures import details
-from virtgauge.specs.bandwidth_formatting import THROUGH, TIMINGS, timed_words
+from virtgauge.specs.bandwidth_formatting import THROUGH, TIMINGS, timed_text
 from virtgauge.specs.blocks import Axis, Block, Column, Place, Row, Shown, Value, chart_of, panels_of, table_of
 from virtgauge.specs.context import Context, over_cells
 
@@ -38,7 +38,7 @@ class Pacing(NamedTuple):
     @property
     def title(self) -> str:
         """``hptime, by send``."""
-        return f"{timed_words(f'{self.timing}|{self.through}')}, by {self.method}"
+        return f"{timed_text(f'{self.timing}|{self.through}')}, by {self.method}"
 
 
 def pacings(context: Context) -> list[Pacing]:
@@ -94,7 +94,7 @@ def pacing(context: Context) -> Iterator[Block]:
         for key, which in (("served", "answered"), ("passed", "passed")):
             number = sum(int(shim.get(key) or 0) for shim in shims) if any(shims) else None
             shown.append(Value.count(f"pacing.shim.{which}", place, number))
-        rows.append(Row((timed_words(f"{one.timing}|{one.through}"), one.method), name, tuple(shown)))
+        rows.append(Row((timed_text(f"{one.timing}|{one.through}"), one.method), name, tuple(shown)))
     columns: list[Column | str] = [
         *("paced up to", "not paced", "of trials"),
         *(Column(name, group) for group in ("Gap", "Late") for name in ("p50", "p99", "mean")),

@@ -17,7 +17,7 @@ from virtgauge.reference import BandwidthFigure, bandwidth_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import BIT_RATE
 from virtgauge.specs.bandwidth_figures import at_least, cannot_pace, details, named
-from virtgauge.specs.bandwidth_formatting import AS_IS, NO_TRAFFIC, PRECISE, SYSTEM, link_words, mbps
+from virtgauge.specs.bandwidth_formatting import AS_IS, NO_TRAFFIC, PRECISE, SYSTEM, link_text, mbps
 from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
 
@@ -202,7 +202,7 @@ def _levels(context: Context, cell: Cell) -> dict[str, Level]:
     tried = (context.level(one, "traffic") for one in context.where({"link": (link,)}))
     return {
         **{name: context.level(cell, name) for name in ("estimator", "timing", "through", "pacing")},
-        "link": link_words(link),
+        "link": link_text(link),
         "cross": float(context.level(cell, "cross_mbps")),
         "traffic": next((kind for kind in tried if kind != NO_TRAFFIC), "") if own == NO_TRAFFIC else own,
     }

@@ -76,9 +76,9 @@ class Context:
         """A cell's level of a factor."""
         return self.spec.factor(factor).level(cell)
 
-    def words(self, cell: Cell, factor: str) -> str:
+    def text(self, cell: Cell, factor: str) -> str:
         """The level of a factor for people."""
-        return self.spec.factor(factor).words(self.level(cell, factor))
+        return self.spec.factor(factor).text(self.level(cell, factor))
 
     def fits(self, cell: Cell, where: Where) -> bool:
         """Whether a cell has these levels."""

@@ -11,16 +11,16 @@ from virtgauge.specs import forwarding_insights as insights
 from virtgauge.specs import forwarding_paper as paper
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, LOADS, forwarding_measures
-from virtgauge.specs.model import Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.model import Computed, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec
 
 _MOST_GUESTS = 256
 FACTORS = (
-    Factor("design", words=str, of=insights.design_of),
-    Factor("jain", "J", words=lambda level: f"J {float(level):.3g}" if level else ""),
+    Factor("design", text=str, of=insights.design_of),
+    Factor("jain", "J", text=lambda level: f"J {float(level):.3g}" if level else ""),
     Factor("vector", "load vector", tuple(f"k={strong}" for strong in range(1, _MOST_GUESTS + 1))),
-    Factor("frame_bytes", "frame size", words=lambda level: f"{level} B"),
+    Factor("frame_bytes", "frame size", text=lambda level: f"{level} B"),
     *(
-        Factor(name, words=lambda level: "") for name in ("guests", "switch", "cpu_limit", "search")
+        Factor(name, text=lambda level: "") for name in ("guests", "switch", "cpu_limit", "search")
     ),  # a design says them
 )
 
@@ -55,9 +55,9 @@ DETAIL = TableSpec(
         Figures("soak.critical_rate_high", "at most (95 %)"),
         Figures("search.trials", "trials of a search"),
         Figures("search.offered", "load offered"),
-        Told("J", insights.jain, text=False),
-        Told("RFC 2544", insights.rfc2544),
-        Told("flags", insights.flags),
+        Computed("J", insights.jain, text=False),
+        Computed("RFC 2544", insights.rfc2544),
+        Computed("flags", insights.flags),
     ),
     split=("frame_bytes", "design"),
     caption="Medians over independent searches. L_tot: the guests’ mean latencies weighted by their share of the load. "
@@ -67,12 +67,12 @@ DETAIL = TableSpec(
 TESTER = TableSpec(
     "The tester on its bare loop",
     (
-        Told("limit", insights.tester("limit", "limit_pps", FRAME_RATE), text=False),
-        Told("latency", insights.tester("latency.mean", "latency_mean_ns", DURATION), text=False),
-        Told("highest latency", insights.tester("latency.max", "latency_max_ns", DURATION), text=False),
-        Told("sent late", insights.tester("late_share", "late_share", SHARE, 100.0), text=False),
-        Told("through the switches", insights.tester("switch_limit", "switch_pps", FRAME_RATE), text=False),
-        Told("port", insights.ports),
+        Computed("limit", insights.tester("limit", "limit_pps", FRAME_RATE), text=False),
+        Computed("latency", insights.tester("latency.mean", "latency_mean_ns", DURATION), text=False),
+        Computed("highest latency", insights.tester("latency.max", "latency_max_ns", DURATION), text=False),
+        Computed("sent late", insights.tester("late_share", "late_share", SHARE, 100.0), text=False),
+        Computed("through the switches", insights.tester("switch_limit", "switch_pps", FRAME_RATE), text=False),
+        Computed("port", insights.ports),
     ),
     caption="The limit is the highest rate that it sends as asked and receives whole; latencies are its own at half of "
     "that rate. Through the switches: the same by Open vSwitch with no guest. Of all trials, valid or not.",

@@ -70,7 +70,7 @@ _DURATIONS = "rfc2544_durations", "rfc2544_complete"
 
 
 @dataclasses.dataclass
-class Told:
+class ResultDetails:
     """What the results of an arm in a cell say that no measure has."""
 
     # of lost frames, of all results, valid or not: see :data:`_ACCOUNT`
@@ -126,7 +126,7 @@ class Told:
 class Results(NamedTuple):
     """By cell and arm what results say, and each cell's fairness, as found where the vector itself is a finding."""
 
-    told: defaultdict[tuple[Cell, str], Told]
+    told: defaultdict[tuple[Cell, str], ResultDetails]
     jain: dict[Cell, float]
 
 
@@ -136,7 +136,7 @@ def results(context: Context) -> Results:
 
 
 def _read(context: Context) -> Results:
-    found = Results(defaultdict(Told), {})
+    found = Results(defaultdict(ResultDetails), {})
     for cell, arm, block, counts, result in context.table.attempted_results(context.spec.name):
         own = found.told[cell, arm]
         own.tried(block, result)
@@ -155,7 +155,7 @@ def jain_of(context: Context, cell: Cell) -> float | None:
     return results(context).jain.get(cell)
 
 
-def counted(context: Context, cell: Cell, arm: str) -> Told | None:
+def counted(context: Context, cell: Cell, arm: str) -> ResultDetails | None:
     """What the results of an arm in a cell say; None without one that counts."""
     return results(context).told[cell, arm] if context.values("ndr", cell, arm) else None
 
@@ -276,7 +276,7 @@ _ACCOUNT = {
 
 def losses(context: Context) -> Iterator[Block]:
     """Each arm's lost frames in all trials of all searches, by the place that dropped them, and by cell."""
-    everything = {arm.name: Told() for arm in context.arms}
+    everything = {arm.name: ResultDetails() for arm in context.arms}
     for (_, name), told in results(context).told.items():
         everything[name].account.update(told.account)
         everything[name].places.update(told.places)
@@ -318,7 +318,7 @@ def _kinds(places: Mapping[str, int]) -> Counter[str]:
     return found
 
 
-def _account(context: Context, cell: Cell | str, arm: str, told: Told, at: Sequence[str]) -> tuple[Shown, ...]:
+def _account(context: Context, cell: Cell | str, arm: str, told: ResultDetails, at: Sequence[str]) -> tuple[Shown, ...]:
     place, own = context.place(cell, arm), _kinds(told.places) | told.places
     notes = {"unclosed": "does not close", "unattributed": "unexplained", "excess": "nobody misses"}
     counts = [(name, told.account[name]) for name in _ACCOUNT]

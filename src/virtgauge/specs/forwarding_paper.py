@@ -208,7 +208,7 @@ def _panels(context: Context, cells: list[Cell], factors: tuple[str, ...]) -> It
     """Cells by their levels of some factors, and by design where a run has several; with a title."""
     several = len({context.level(cell, "design") for cell in context.cells}) > 1
     for group in context.groups(cells, (*factors, "design") if several else factors).values():
-        words = [context.words(group[0], factor) for factor in factors]
+        words = [context.text(group[0], factor) for factor in factors]
         yield ", ".join([*words, context.level(group[0], "design")] if several else words), group
 
 
@@ -228,7 +228,7 @@ def _throughputs(size: float) -> Iterator[Mark]:
 
 def _over_size(context: Context, cells: list[Cell]) -> Parts:
     def at(cell: Cell, arm: str) -> tuple[float | None, str]:
-        return _size(context, cell), context.words(cell, "frame_bytes")
+        return _size(context, cell), context.text(cell, "frame_bytes")
 
     sizes = sorted({_size(context, cell) for cell in cells})
     published = [mark for size in sizes for mark in _bounds(size, sizes, size)]

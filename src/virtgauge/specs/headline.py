@@ -73,7 +73,7 @@ class Headline:
 
 
 @dataclasses.dataclass(frozen=True)
-class Said:
+class Summary:
     """What a suite says of one arm."""
 
     text: str  # without its full stop
@@ -123,7 +123,7 @@ def _weight(found: Difference) -> float:
     return min(abs(low), abs(high)) / (1 + high - low)
 
 
-def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Said]) -> tuple[Headline, ...]:
+def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Summary]) -> tuple[Headline, ...]:
     """One sentence per arm of the manifest (not the A/A arm), the reference first, emulated and skipped ones last.
 
     The second argument of ``say`` is what to call the reference: empty where figures are not to be compared with it, of
@@ -135,7 +135,7 @@ def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Said]) 
     return tuple(sorted(made, key=lambda headline: order[headline.tone]))
 
 
-def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRecord, str], Said]) -> Headline:
+def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRecord, str], Summary]) -> Headline:
     if not arm.usable:
         return Headline(arm.name, arm.label, Tone.MISSING, f"not measured: {arm.reason.rstrip('.')}.")
     elsewhere = reference is not None and arm.processor != reference.processor
@@ -148,7 +148,7 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
     return Headline(arm.name, arm.label, tone, f"{text}.", tuple(own), arm.mark)
 
 
-def _taken(said: Said, arm: ArmRecord, elsewhere: bool) -> tuple[Tone, str]:
+def _taken(said: Summary, arm: ArmRecord, elsewhere: bool) -> tuple[Tone, str]:
     """How what is said of an arm is to be taken, and the sentence that says so, without its full stop."""
     if said.tone is Tone.MISSING:
         return said.tone, f"no valid figures: {said.text.rstrip('.')}"

@@ -12,7 +12,7 @@ from virtgauge.results.measure import Better, Measure, Statistic, durations, fie
 from virtgauge.specs import headline
 from virtgauge.specs.blocks import Block, Row, Text, table_of
 from virtgauge.specs.context import Context, marked
-from virtgauge.specs.headline import HeadlineFigure, Said, Tone
+from virtgauge.specs.headline import HeadlineFigure, Summary, Tone
 from virtgauge.specs.model import Factor, Figures, SectionSpec, SuiteSpec
 
 _SHOWN = ("p50", "p99", "p99.9", "max")  # Of a distribution; the others are in the exports
@@ -62,7 +62,7 @@ def _shown(context: Context) -> list[Measure]:
     ]
 
 
-def _said(context: Context, arm: ArmRecord, against: str) -> Said:
+def _said(context: Context, arm: ArmRecord, against: str) -> Summary:
     table = context.table
     own = [
         (cell, measure)
@@ -72,7 +72,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     ]
     if not own:
         tried = [cell for cell in context.cells if table.tried(cell, arm.name)]
-        return Said(table.endings.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
+        return Summary(table.endings.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
     name, parts, found = f" {against}", list[str](), list[HeadlineFigure]()
     for cell, measure in own:
         compared = arm.role != "reference" and table.has(measure, cell, table.reference)
@@ -85,7 +85,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         found.append(headline.figure(measure.name, point, change, said, better=measure.better))
     more = len(parts) - _MOST_FIGURES
     parts[_MOST_FIGURES:] = [f"{count(more, 'more figure')} below"] if more > 0 else []
-    return Said("; ".join(parts), headline.tone_of(found), tuple(found))
+    return Summary("; ".join(parts), headline.tone_of(found), tuple(found))
 
 
 def _figures(context: Context) -> Iterator[Block]:

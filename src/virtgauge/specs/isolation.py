@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator
 
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import STATISTICS
-from virtgauge.specs import isolation_formatting as words
+from virtgauge.specs import isolation_formatting as labels
 from virtgauge.specs import isolation_insights as insights
 from virtgauge.specs import isolation_paper as paper
 from virtgauge.specs.context import Context, validity
 from virtgauge.specs.isolation_formatting import Policy, Resource
 from virtgauge.specs.isolation_work import is_alone, isolation_measures
-from virtgauge.specs.model import ChartSpec, Figures, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.model import ChartSpec, Computed, Figures, SectionSpec, SuiteSpec, TableSpec
 
 _HALF = 50.0
 
 
 def _of(*resources: Resource) -> Callable[[str], bool]:
-    return lambda level: words.resource_of(level) in resources
+    return lambda level: labels.resource_of(level) in resources
 
 
 _TITLE = ("benchmark", "cores")
@@ -31,7 +31,7 @@ _TITLE = ("benchmark", "cores")
 ARRAY = TableSpec(
     "",
     (
-        Told("absolute", insights.absolute, text=False),
+        Computed("absolute", insights.absolute, text=False),
         Figures("work", "units of work"),
         Figures("relative_work", "relative", compared=True),
         Figures("q", "q"),
@@ -40,7 +40,7 @@ ARRAY = TableSpec(
         Figures("work_beside_load", "beside the load"),
         Figures("kept", "of the rate"),
         Figures("kept_of_promised", "of what is promised"),
-        Told("validity", validity),
+        Computed("validity", validity),
     ),
     split=_TITLE,
     caption="Every cell as measured, beside the reference without load and policy (v / v_ref), and by the declared "
@@ -67,7 +67,7 @@ ACCOUNT = TableSpec(
 )
 SLICES = TableSpec(
     "From one tenth of a second to the next",
-    tuple(Told(f"{100 * at:g} %", insights.slice_of(at), text=False) for at in insights.SLICE_SHARES),
+    tuple(Computed(f"{100 * at:g} %", insights.slice_of(at), text=False) for at in insights.SLICE_SHARES),
     split=_TITLE,
     caption="Rates of 100 ms, of the reference’s rate without load and policy: quantiles over all repetitions.",
     folded="all",
@@ -83,12 +83,12 @@ CONSERVATION = TableSpec(
     (
         Figures("conservation.given", "work of that without the policy"),
         Figures("conservation.unused", "cores idle"),
-        Told("conserving", insights.conserving),
+        Computed("conserving", insights.conserving),
     ),
     where={
-        "benchmark": _of(*words.OF_THE_CORES),
-        "load": (words.NOTHING,),
-        "policy": lambda level: level not in (words.NOTHING, Policy.DISK_LIMIT),
+        "benchmark": _of(*labels.OF_THE_CORES),
+        "load": (labels.NOTHING,),
+        "policy": lambda level: level not in (labels.NOTHING, Policy.DISK_LIMIT),
     },
     rows=("benchmark", "cores", "policy", "share", "on"),
     caption="A policy, and a neighbour that does nothing. With the policy on the tested guest a limit leaves cores "
@@ -102,7 +102,9 @@ _PUBLISHED = " Crosses: what the paper states, measured on other hardware; diamo
 
 def _all_told(context: Context, cells: list[Cell]) -> list[Cell]:
     """A bound for the disk is told of where a disk is measured; the tables have the rest."""
-    return [cell for cell in cells if cell.factors["policy"] != Policy.DISK_LIMIT or words.about(cell) is Resource.DISK]
+    return [
+        cell for cell in cells if cell.factors["policy"] != Policy.DISK_LIMIT or labels.about(cell) is Resource.DISK
+    ]
 
 
 def _near_half(context: Context, cells: list[Cell]) -> list[Cell]:
@@ -124,25 +126,25 @@ def _strongest(context: Context, cells: list[Cell]) -> list[Cell]:
 
 def _q_of_share(context: Context, cells: list[Cell]) -> list[Cell]:
     """Nobody else being there, what is left beside the loading guest's share is not all that may be had."""
-    return [cell for cell in _all_told(context, cells) if cell.factors["on"] != words.LOADING or not is_alone(cell)]
+    return [cell for cell in _all_told(context, cells) if cell.factors["on"] != labels.LOADING or not is_alone(cell)]
 
 
 def _charts() -> Iterator[ChartSpec]:
     """Performance and efficiency against the declared share in the paper's form (figures 1 to 4), then ours."""
     manner = "In the manner of the paper’s Figures 1 to 4."
-    for policy, on in itertools.product(Policy, (words.TESTED, words.LOADING)):
-        fall = " The line falls to what the loading guest leaves." if on == words.LOADING else ""
+    for policy, on in itertools.product(Policy, (labels.TESTED, labels.LOADING)):
+        fall = " The line falls to what the loading guest leaves." if on == labels.LOADING else ""
         for title, caption, measure, choose, published in (
             ("Performance", f"{fall} Dotted: what was declared.", "relative_work", _all_told, paper.guides_of_work),
             ("Efficiency q", " Dotted: as declared.", "q", _q_of_share, paper.guides_of_q),
         ):
             yield ChartSpec(
-                *("lines", f"{title} against the declared share: {words.policy_words(policy)} on the {on} guest"),
+                *("lines", f"{title} against the declared share: {labels.policy_text(policy)} on the {on} guest"),
                 f"{manner}{caption}{_PUBLISHED}",
                 (measure,),
                 x="share",
                 panels=("benchmark", "load", "cores"),
-                where={"policy": (policy,), "on": (on,), "intensity": words.FULL_TIME},
+                where={"policy": (policy,), "on": (on,), "intensity": labels.FULL_TIME},
                 choose=choose,
                 published=published,
                 least=2,
@@ -163,7 +165,7 @@ def _charts() -> Iterator[ChartSpec]:
         ("work_beside_load",),
         x="intensity",
         panels=("benchmark", "load", "policy", "share", "on", "cores"),
-        where={"load": lambda level: level != words.NOTHING},
+        where={"load": lambda level: level != labels.NOTHING},
         least=2,
     )
     for title, measure, resource in (
@@ -177,7 +179,7 @@ def _charts() -> Iterator[ChartSpec]:
             *("dots", title, "Beside loads that work all the time, and beside none. Logarithmic.", (measure,)),
             rows="load",
             panels=("benchmark", "policy", "share", "on", "cores"),
-            where={"benchmark": _of(resource), "intensity": words.FULL_TIME},
+            where={"benchmark": _of(resource), "intensity": labels.FULL_TIME},
             choose=_near_half,
         )
 
@@ -185,7 +187,7 @@ def _charts() -> Iterator[ChartSpec]:
 ISOLATION = SuiteSpec(
     "isolation",
     "Performance isolation",
-    words.FACTORS,
+    labels.FACTORS,
     tuple(isolation_measures()),
     insights.said,
     summary=(insights.glance,),

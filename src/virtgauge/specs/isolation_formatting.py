@@ -77,15 +77,15 @@ def promised(cell: Cell) -> float | None:
     return share if factors["on"] == TESTED else 1.0
 
 
-def cores_words(level: str) -> str:
+def cores_text(level: str) -> str:
     """``one shared core``."""
     return _CORES.get(level, level)
 
 
-def benchmark_words(level: str) -> str:
+def benchmark_text(level: str) -> str:
     """A benchmark and its block: ``memory write (SIMD, 64 MiB)``."""
     benchmark, _, block = level.partition(" ")
-    said = _BENCHMARKS.get(benchmark) or _work_words(benchmark)
+    said = _BENCHMARKS.get(benchmark) or _work_text(benchmark)
     if not block:
         return said
     block = re.sub(r"(?<=\d)x(?=LLC)", " × ", block).replace("LLC", "last-level cache")
@@ -93,17 +93,17 @@ def benchmark_words(level: str) -> str:
     return f"{said[:-1]}, {block})" if said.endswith(")") else f"{said} ({block})"
 
 
-def load_words(load: str) -> str:
+def load_text(load: str) -> str:
     """``no load``, ``memory write (integers) load``."""
-    return _LOADS.get(load) or f"{_work_words(load)} load"
+    return _LOADS.get(load) or f"{_work_text(load)} load"
 
 
-def intensity_words(level: str) -> str:
+def intensity_text(level: str) -> str:
     """``at 50 %``; empty of no load and of one that works all the time."""
     return "" if level in FULL_TIME else f"at {level} %"
 
 
-def _work_words(name: str) -> str:
+def _work_text(name: str) -> str:
     """``memory write (SIMD)``, ``disk random write with flush``."""
     kind, *parts = name.split("-")
     if kind == "memory" and len(parts) == 2:
@@ -113,7 +113,7 @@ def _work_words(name: str) -> str:
     return name
 
 
-def policy_words(policy: str) -> str:
+def policy_text(policy: str) -> str:
     """``limit and reservation``."""
     return _POLICIES.get(policy, policy)
 
@@ -125,12 +125,12 @@ def percent(share: float) -> str:
 
 def beside(cell: Cell) -> str:
     """``memory write (integers) load at 50 %``."""
-    return " ".join(filter(None, (load_words(cell.factors["load"]), intensity_words(cell.factors["intensity"]))))
+    return " ".join(filter(None, (load_text(cell.factors["load"]), intensity_text(cell.factors["intensity"]))))
 
 
 def under(cell: Cell) -> str:
     """``no policy``, ``limit and reservation of 50 % on the tested guest``."""
-    said = policy_words(cell.factors["policy"])
+    said = policy_text(cell.factors["policy"])
     if cell.factors["policy"] == NOTHING:
         return said
     return f"{said} of {percent(float(cell.factors['share']) / 100)} on the {cell.factors['on']} guest"
@@ -141,7 +141,7 @@ def benchmark_of(cell: Cell) -> str:
     return f"{cell.factors['benchmark']} {cell.factors.get('block', '')}".strip()
 
 
-def kept_words(kept: Estimate, resource: Resource) -> str:
+def kept_text(kept: Estimate, resource: Resource) -> str:
     """A ratio of work: ``98 % (97–99 %)``; of waking up how much later, ``12.0× as late (11.2–12.8×)``."""
     if kept.point is None:
         return NONE
@@ -166,18 +166,18 @@ def _per_cent(part: float) -> str:
 
 
 FACTORS = (
-    Factor("benchmark", "", ("integer", "floating"), words=benchmark_words, of=benchmark_of),
-    Factor("block", words=lambda level: ""),  # the benchmark has it
-    Factor("cores", "", tuple(_CORES), words=cores_words),
-    Factor("policy", "", (NOTHING, *Policy), words=policy_words),
+    Factor("benchmark", "", ("integer", "floating"), text=benchmark_text, of=benchmark_of),
+    Factor("block", text=lambda level: ""),  # the benchmark has it
+    Factor("cores", "", tuple(_CORES), text=cores_text),
+    Factor("policy", "", (NOTHING, *Policy), text=policy_text),
     Factor(
         *("share", "declared share"),
-        words=lambda level: percent(float(level) / 100) if level else "",
+        text=lambda level: percent(float(level) / 100) if level else "",
         of=lambda cell: "" if cell.factors["policy"] == NOTHING else cell.factors["share"],
         quantity=SHARE,
     ),
     Factor("on", "", (NOTHING, TESTED, LOADING), NOTHING, lambda level: f"on the {level} guest" * (level != NOTHING)),
-    Factor("load", "beside", (NOTHING,), words=load_words),
+    Factor("load", "beside", (NOTHING,), text=load_text),
     Factor("governor", usual="as-is"),
-    Factor("intensity", "of the time in which the load works", words=intensity_words, quantity=SHARE),
+    Factor("intensity", "of the time in which the load works", text=intensity_text, quantity=SHARE),
 )

@@ -18,10 +18,10 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import joined
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
-from virtgauge.specs import isolation_formatting as words
+from virtgauge.specs import isolation_formatting as labels
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
+from virtgauge.specs.headline import HeadlineFigure, Summary, Tone, figure
 from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED, Policy, Resource
 from virtgauge.specs.isolation_work import EFFORT, is_alone, is_free, reference, wake_tail
 
@@ -96,7 +96,7 @@ def measured_resources(found: Iterable[Sentence]) -> list[Resource]:
 
 def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
     """By the worst of its benchmarks and placements, under the policy that protects it best."""
-    tried = [cell for cell in context.cells if words.about(cell) is resource and context.table.tried(cell, arm.name)]
+    tried = [cell for cell in context.cells if labels.about(cell) is resource and context.table.tried(cell, arm.name)]
     done = [cell for cell in tried if context.values("effort", cell, arm.name)]
     loaded = [cell for cell in done if not is_alone(cell)]
     kept = {cell: context.estimate("kept_of_promised", cell, arm.name) for cell in loaded}
@@ -126,17 +126,17 @@ def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
     }
     degree = next(one for one in _WORST_FIRST if one in degrees.values())
     cell = min((cell for cell in protected if degrees[cell] is degree), key=amount)
-    where = f"beside {words.beside(cell)} ({words.cores_words(cell.factors['cores'])})"
-    said = words.kept_words(kept[cell], resource)
-    text = "" if is_free(cell) else f"with {words.under(cell)}, "
+    where = f"beside {labels.beside(cell)} ({labels.cores_text(cell.factors['cores'])})"
+    said = labels.kept_text(kept[cell], resource)
+    text = "" if is_free(cell) else f"with {labels.under(cell)}, "
     if resource is Resource.WAKE:
         text += f"wake-ups are {said} as without the load at their p{wake_tail(context.table) * 100:.0f}, {where}"
     else:
         of = "its unloaded work" if is_free(cell) or resource is Resource.DISK else "what is promised"
-        text += f"{words.benchmark_words(words.benchmark_of(cell))} keeps {said} of {of} {where}"
-    free = [one for one in groups[words.benchmark_of(cell), cell.factors["cores"]] if is_free(one)]
+        text += f"{labels.benchmark_text(labels.benchmark_of(cell))} keeps {said} of {of} {where}"
+    free = [one for one in groups[labels.benchmark_of(cell), cell.factors["cores"]] if is_free(one)]
     if free and not is_free(cell):
-        text += f"; without a policy {words.kept_words(kept[min(free, key=amount)], resource)}"
+        text += f"; without a policy {labels.kept_text(kept[min(free, key=amount)], resource)}"
     return Sentence(arm, resource, degree, f"{text}.", kept[cell], bands[cell])
 
 
@@ -153,7 +153,7 @@ def _kept_value(context: Context, one: Sentence) -> Value:
     coloured = one.degree in (Degree.NOT, Degree.PARTLY) and not one.arm.emulated
     note, hint = one.degree.value if coloured else "", f"{one.degree}: {one.text}"
     if one.resource is Resource.WAKE:
-        return context.of(f"{name}.later", place, words.inverse(one.worst), RATIO, note=note, hint=hint)
+        return context.of(f"{name}.later", place, labels.inverse(one.worst), RATIO, note=note, hint=hint)
     kept = one.worst.mapped(lambda part: 100 * part, "%")
     return context.of(f"{name}.kept", place, kept, SHARE, note=note, hint=hint)
 
@@ -209,7 +209,7 @@ def left_out(context: Context) -> Iterator[tuple[str, str]]:
     yield from ((one.value, reasons[one]) for one in Resource if one in reasons and one not in said)
 
 
-def said(context: Context, arm: ArmRecord, against: str) -> Said:
+def said(context: Context, arm: ArmRecord, against: str) -> Summary:
     """The resource that is kept apart worst, and how the others fare."""
     order = _WORST_FIRST
     known = [one for one in context.once(sentences) if one.degree in order]
@@ -218,10 +218,10 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
         tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
         if not any(context.values("effort", cell, arm.name) for cell in tried):
             reasons = [context.table.missing_reason(EFFORT, cell, arm.name) for cell in tried]
-            return Said(reasons[0] if reasons else "not measured yet", Tone.MISSING)
+            return Summary(reasons[0] if reasons else "not measured yet", Tone.MISSING)
         if any(not is_alone(cell) for cell in tried):
-            return Said("nothing was measured without load and policy, which isolation is held against", Tone.SAME)
-        return Said("measured without any load, which says nothing of isolation", Tone.SAME)
+            return Summary("nothing was measured without load and policy, which isolation is held against", Tone.SAME)
+        return Summary("measured without any load, which says nothing of isolation", Tone.SAME)
     own.sort(key=lambda one: (order.index(one.degree), one.worst.point or 0.0))
     first, *others = own
     parts = [f"{first.resource} {first.degree}: {first.text.rstrip('.').partition('; ')[0]}"]
@@ -238,13 +238,13 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
     steps = [*map(better_by, own)]
     tone = Tone.SLOWER if min(steps) < 0 else Tone.FASTER if max(steps) > 0 else Tone.SAME
     own.sort(key=better_by, reverse=tone is Tone.FASTER)  # What the tone is of comes first
-    return Said("; ".join(parts), tone, tuple(map(_measured, own)))
+    return Summary("; ".join(parts), tone, tuple(map(_measured, own)))
 
 
 def _measured(one: Sentence) -> HeadlineFigure:
     """``disk not isolated, keeps 31 % (28–35 %)``, ``wake-up latency not isolated, 8.1× as late (7.9–8.4×)``."""
     keeps = "" if one.resource is Resource.WAKE else "keeps "
-    value = f"{one.degree}, {keeps}{words.kept_words(one.worst, one.resource)}"
+    value = f"{one.degree}, {keeps}{labels.kept_text(one.worst, one.resource)}"
     return figure(one.resource.value, value, known=resolution_of(one.worst, one.band))
 
 
@@ -310,10 +310,12 @@ def conserving(context: Context, cell: Cell, arm: str) -> Shown:
 
 def smallest(context: Context) -> Iterator[Block]:
     """The smallest share of the cores that gives the tested guest an efficiency, wherever several were tried."""
-    cells = [cell for cell in context.cells if cell.factors["on"] == TESTED and words.about(cell) in words.OF_THE_CORES]
+    cells = [
+        cell for cell in context.cells if cell.factors["on"] == TESTED and labels.about(cell) in labels.OF_THE_CORES
+    ]
     rows = []
     apart = ("benchmark", "cores", "policy", "load", "intensity")
-    for group in context.groups([cell for cell in cells if words.promised(cell) is not None], apart).values():
+    for group in context.groups([cell for cell in cells if labels.promised(cell) is not None], apart).values():
         for arm in context.own_arms:
             q = {cell: context.estimate("q", cell, arm.name) for cell in group}
             points = {
@@ -322,9 +324,9 @@ def smallest(context: Context) -> Iterator[Block]:
                 if one.point is not None
             }
             if len(points) > 1:
-                heads = (context.words(group[0], "benchmark"), *(context.words(group[0], one) for one in apart[1:3]))
+                heads = (context.text(group[0], "benchmark"), *(context.text(group[0], one) for one in apart[1:3]))
                 shown = _smallest(context, group, arm.name, points)
-                rows.append(Row((*heads, words.beside(group[0])), arm.name, shown))
+                rows.append(Row((*heads, labels.beside(group[0])), arm.name, shown))
     yield from table_of(
         f"The smallest share that reaches q ≥ {TARGET_Q}",
         ("Benchmark", "Cores", "Policy", "Beside"),
@@ -337,9 +339,9 @@ def smallest(context: Context) -> Iterator[Block]:
 
 def _smallest(context: Context, group: list[Cell], arm: str, points: Mapping[float, float]) -> tuple[Shown, ...]:
     share = smallest_setting(list(points.items()), TARGET_Q)
-    tried = f"{len(points)} shares from {words.percent(min(points))} to {words.percent(max(points))}"
+    tried = f"{len(points)} shares from {labels.percent(min(points))} to {labels.percent(max(points))}"
     if share is None:
-        return "none", f"q is {points[max(points)]:.2f} at {words.percent(max(points))}, the largest of {tried}"
+        return "none", f"q is {points[max(points)]:.2f} at {labels.percent(max(points))}, the largest of {tried}"
     largest = next(cell for cell in group if float(cell.factors["share"]) / 100 == max(points))
     place = context.place(largest, arm, target_q=TARGET_Q)
     at_most = share == min(points)
@@ -361,7 +363,7 @@ def policies(context: Context) -> Iterator[Block]:
             knobs = (Finding(f"policy.{name}", place, _knobs(told.get(name))) for name in ("declared", "in_force"))
             said = ("; ".join(map(str, told.get(name) or ())) for name in ("no_effect", "notes"))
             shown = (*(one if one.text else None for one in knobs), *said)
-            rows.append(Row((words.under(cell), words.cores_words(cores)), arm.name, shown))
+            rows.append(Row((labels.under(cell), labels.cores_text(cores)), arm.name, shown))
     titles = ("declared", "in force", "without effect", "what it means here")
     columns = (Column(title, text=True) for title in titles)
     yield from table_of("", ("Policy", "Cores"), columns, sorted(rows, key=lambda row: row.heads))

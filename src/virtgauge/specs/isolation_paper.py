@@ -17,7 +17,7 @@ from virtgauge.reference import IsolationFigure, isolation_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import share
 from virtgauge.results.quantities import RATIO
-from virtgauge.specs import isolation_formatting as words
+from virtgauge.specs import isolation_formatting as labels
 from virtgauge.specs.blocks import Block, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.isolation_formatting import LOADING, NOTHING, TESTED, Policy, Resource
@@ -38,7 +38,7 @@ def _is_about(figure: IsolationFigure, cell: Cell) -> bool:
         and load in paper_loads(factors["load"])
         and (figure.benchmark != _DHRYSTONE or factors["benchmark"] == "integer")
         and (figure.load != _DHRYSTONE or factors["load"] == "integer")
-        and factors["intensity"] in words.FULL_TIME
+        and factors["intensity"] in labels.FULL_TIME
         and factors["policy"] in ((Policy.BOTH, Policy.LIMIT) if load == "none" else (Policy.BOTH,))
         and factors["on"] == figure.on
     )
@@ -54,7 +54,7 @@ def _stated(figure: IsolationFigure) -> dict[str, float]:
 
 def paper_benchmark(cell: Cell) -> str | None:
     """What the paper would call a benchmark of ours; None for one that it does not have."""
-    return _RESOURCES.get(words.about(cell))
+    return _RESOURCES.get(labels.about(cell))
 
 
 def paper_loads(load: str) -> frozenset[str]:
@@ -63,7 +63,7 @@ def paper_loads(load: str) -> frozenset[str]:
         return frozenset({"none"})
     if load.startswith("memory-"):
         return frozenset({"memory", "memory-write"} if load.startswith("memory-write-") else {"memory"})
-    if load == "flush" or words.resource_of(load) is Resource.DISK:
+    if load == "flush" or labels.resource_of(load) is Resource.DISK:
         return frozenset({"disk"})
     return frozenset({"cpu"}) if load in ("integer", "floating") else frozenset()
 
@@ -89,7 +89,7 @@ def published(context: Context) -> Iterator[Block]:
         )
         saving = "\nenergy saving" if figure.energy_saving else ""
         of = f"{figure.benchmark}, {'no' if figure.load == 'none' else figure.load} load"
-        declared = "several" if figure.share is None else f"{words.percent(figure.share)} on the {figure.on} guest"
+        declared = "several" if figure.share is None else f"{labels.percent(figure.share)} on the {figure.on} guest"
         heads = figure.processor + saving, "\n".join(filter(None, (of, figure.note))), declared
         rows.append(Row(heads, "", shown))
     columns = ("published q", "to", *(arm.label for arm in arms))
@@ -104,8 +104,8 @@ def _ours(context: Context, figure: IsolationFigure, cells: list[Cell], arm: str
         return None
     highest = figure.q_low is None and figure.q_high is not None
     cell = (max if highest else min)(own, key=lambda cell: own[cell].point or 0.0)
-    declared = words.percent(float(cell.factors["share"]) / 100)
-    hint = f"{words.benchmark_words(cell.factors['benchmark'])}, {words.beside(cell)}, {declared}"
+    declared = labels.percent(float(cell.factors["share"]) / 100)
+    hint = f"{labels.benchmark_text(cell.factors['benchmark'])}, {labels.beside(cell)}, {declared}"
     of_several = f"the {'highest' if highest else 'lowest'} of {len(own)}: {hint}" if len(own) > 1 else ""
     place = context.place("*" if of_several else cell, arm, "paper", paper=name)
     return context.of("published.q", place, own[cell], RATIO, hint=of_several or hint)
@@ -135,7 +135,7 @@ guides_of_work = functools.partial(_guides, due=_left)
 
 def _published_rows(figure: IsolationFigure, due: Callable[[float, str], float]) -> Iterator[dict[str, Any]]:
     for bound, q in _stated(figure).items():
-        at = "" if figure.share is None else f" at {words.percent(figure.share)}"
+        at = "" if figure.share is None else f" at {labels.percent(figure.share)}"
         saving = ", energy saving" if figure.energy_saving else ""
         told = {"t": f"{figure.processor}{saving}: q {f'{bound} ' if bound else ''}{share(q)}{at}", "name": ""}
         if figure.share is not None:
@@ -170,7 +170,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 
 def _figures(context: Context, arm: ArmRecord) -> Figures:
     cells = [cell for cell in context.cells if context.values("effort", cell, arm.name)]
-    references = [cell for cell in cells if cell == reference(cell) and words.about(cell) is Resource.CPU]
+    references = [cell for cell in cells if cell == reference(cell) and labels.about(cell) is Resource.CPU]
     known: dict[str, bool] = {}
     for cell in references:
         if changes := context.values("frequency_ratio", cell, arm.name).values():
@@ -196,10 +196,10 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
             verb, case = ("keeps", "with") if wanted else ("changes", "without")
             return f"the processor {verb} its clock here: the paper’s case {case} energy saving does not arise"
         share = at.get("share")
-        where = f", a share of {words.percent(share)}" if isinstance(share, float) else ""
+        where = f", a share of {labels.percent(share)}" if isinstance(share, float) else ""
         if isinstance(share, Range):
             ends = max(share.at_least, 0.0), min(share.at_most, 1.0)
-            where = f", shares from {' to '.join(map(words.percent, ends))}"
+            where = f", shares from {' to '.join(map(labels.percent, ends))}"
         named = {
             name: " or ".join(level) if isinstance(level, tuple) else str(level)
             for name in ("resource", "beside", "policy", "on")
@@ -210,7 +210,7 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
         told = f"{named.get('resource', '')} beside {others}, {named['policy']} on the {named['on']} guest"
         cores = at.get("cores", ())
         levels = cores if isinstance(cores, tuple) else (str(cores),)
-        placed = f", {' or '.join(map(words.cores_words, levels))}" if levels else ""
+        placed = f", {' or '.join(map(labels.cores_text, levels))}" if levels else ""
         unfit = " or ".join(_UNFIT[flag] for flag, figures in left_out.items() if figures.select(measure, at))
         return f"not measured: {told}{where}{placed}{unfit and f'; trials {unfit} decide nothing'}"
 
@@ -220,7 +220,7 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
 def _unfit(context: Context, cell: Cell, arm: ArmRecord) -> AbstractSet[str]:
     """The flags for which a cell decides nothing; empty where it does."""
     found = context.table.endings.flags([cell], arm.name, counted=True).keys() & _UNFIT.keys()
-    return found if words.about(cell) is Resource.MEMORY else found - _OF_MEMORY
+    return found if labels.about(cell) is Resource.MEMORY else found - _OF_MEMORY
 
 
 def _governor(cell: Cell) -> str:
@@ -230,13 +230,13 @@ def _governor(cell: Cell) -> str:
 
 def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iterator[Figure]:
     resource, loads, factors = paper_benchmark(cell), paper_loads(cell.factors["load"]), cell.factors
-    if resource is None or not loads or factors["intensity"] not in words.FULL_TIME:
+    if resource is None or not loads or factors["intensity"] not in labels.FULL_TIME:
         return
     share = float(factors["share"]) / 100
     # Without a policy no guest has it and no share is declared: such a figure is of whichever is meant.
     levels: dict[str, Level] = {
-        "benchmark": words.benchmark_of(cell),
-        "load": words.beside(cell),
+        "benchmark": labels.benchmark_of(cell),
+        "load": labels.beside(cell),
         "cores": factors["cores"],
         "policy": factors["policy"],
         "on": (TESTED, LOADING) if is_free(cell) else factors["on"],
@@ -261,6 +261,6 @@ def _values(context: Context, measure: str, cell: Cell, arm: str) -> Mapping[int
         return found
     # the CPU's is what the memory's is set against, so it must be more than nothing
     lost = {block: 1 - q for block, q in found.items()}
-    if words.about(cell) is Resource.CPU:
+    if labels.about(cell) is Resource.CPU:
         return lost if min(lost.values(), default=0) > _NOTHING_LOST else {}
     return {block: max(value, _NOTHING_LOST) for block, value in lost.items()}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from virtgauge.claims.verdicts import ClaimCheck
     from virtgauge.ledger.records import ArmRecord
     from virtgauge.specs.context import Context
-    from virtgauge.specs.headline import Said
+    from virtgauge.specs.headline import Summary
 
 Where = Mapping[str, Collection[str] | Callable[[str], bool]]
 """Which cells: for each of these factors the levels that they have, or a test of the level.  ``probe`` is one too."""
@@ -30,7 +30,7 @@ class Factor:
     # in the order in which they are shown; numbers ascend, others follow as they were first tried
     levels: tuple[str, ...] = ()
     usual: str = ""  # that a cell without the factor has, and that is not named
-    words: Callable[[str], str] = str  # a level for people
+    text: Callable[[str], str] = str  # a level for people
     of: Callable[[Cell], str] | None = None  # finds a cell's level where that is not simply the factor's
     quantity: Quantity | None = None  # of levels that are numbers with a unit
 
@@ -70,7 +70,7 @@ class Figures:
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class Computed:
     """A column of what a function says of a cell and an arm."""
 
     title: str
@@ -83,7 +83,7 @@ class TableSpec:
     """One kind of table."""
 
     title: str  # of a table; its split's levels in words are added
-    columns: tuple[Figures | Told, ...]  # what is shown of each cell
+    columns: tuple[Figures | Computed, ...]  # what is shown of each cell
     where: Where = dataclasses.field(default_factory=dict)  # the cells that it is about
     split: tuple[str, ...] = ()  # factors of which each combination of levels has a table of its own
     across: tuple[str, ...] = ()  # factors whose levels have columns of their own, in groups by the first
@@ -167,7 +167,7 @@ class SuiteSpec:
     measures: tuple[Measure, ...]  # every figure that can be shown, required, ranked, compared and exported
     # each platform in one sentence, declared, or said of an arm and what to call the reference (empty where it is not
     # compared)
-    headline: HeadlineSpec | Callable[[Context, ArmRecord, str], Said]
+    headline: HeadlineSpec | Callable[[Context, ArmRecord, str], Summary]
     summary: tuple[TableSpec | ChartSpec | Insight, ...]  # below the headlines
     sections: tuple[SectionSpec, ...]  # in order
     # the measures whose A/A ratios say whether identical arms agree, and the cells that count
@@ -196,11 +196,11 @@ class SuiteSpec:
         """A cell in words, usual levels and some factors left out: ``PostgreSQL, single writes, 1 client``."""
         named = [one for one in self.factors if one.name not in without]
         known = {one.name for one in self.factors} | set(without)
-        said = [one.words(level) for one in named if (level := one.level(cell)) and level != one.usual]
+        said = [one.text(level) for one in named if (level := one.level(cell)) and level != one.usual]
         said += [f"{name} {level}" for name, level in cell.levels if name not in known and level]
         return ", ".join(word for word in said if word)
 
     def full_name(self, cell: Cell) -> str:
         """A cell beside those of other suites: ``Sleep lateness: usleep``, ``Storage: PostgreSQL, single writes``."""
-        probe = next((one.words(cell.probe) for one in self.factors if one.name == "probe"), self.name.capitalize())
+        probe = next((one.text(cell.probe) for one in self.factors if one.name == "probe"), self.name.capitalize())
         return ": ".join(filter(None, (probe, self.cell_name(cell, ("probe",)))))

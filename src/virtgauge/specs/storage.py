@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure, durations, field, measures
 from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, OPERATION_RATE, ROW_RATE, SHARE, SIZE
-from virtgauge.specs import storage_formatting as words
+from virtgauge.specs import storage_formatting as labels
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs import storage_paper as paper
 from virtgauge.specs.context import Context
-from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.model import ChartSpec, Computed, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec
 from virtgauge.specs.storage_formatting import LEVELS, MULTI, PLAIN, QUERIES, SINGLE, SINGLE_WRITE, USUAL
 
 _OPERATIONS, _KNEE = frozenset({"operations", "mixed"}), frozenset({"knee"})
@@ -120,8 +120,8 @@ GLANCE = TableSpec(
 )
 DETAIL = TableSpec(
     "",
-    (*_RATES, *_SERVICE, *_COUNTED, Told("limit", insights.limit)),
-    where={"operation": PLAIN, "loop": words.CLOSED},
+    (*_RATES, *_SERVICE, *_COUNTED, Computed("limit", insights.limit)),
+    where={"operation": PLAIN, "loop": labels.CLOSED},
     split=("operation", "durability", "flushes", "commit_log"),
     ranked="database",
     caption="Service times are from sending to the answer. CPU is the time of one operation, of all of the server and "
@@ -137,7 +137,7 @@ OPEN = TableSpec(
 BESIDE = TableSpec(
     "What was counted beside these loads",
     _COUNTED,
-    where={"operation": (*PLAIN, "mixed", "knee"), "loop": lambda level: level not in words.CLOSED},
+    where={"operation": (*PLAIN, "mixed", "knee"), "loop": lambda level: level not in labels.CLOSED},
     folded="all",
 )
 KNEES = TableSpec(
@@ -146,7 +146,7 @@ KNEES = TableSpec(
         Figures("knee", "knee", compared=False),
         Figures("knee.objective", "objective"),
         *_TIMES,
-        Told("rates tried", insights.rates_tried),
+        Computed("rates tried", insights.rates_tried),
     ),
     where={"operation": ("knee",)},
     caption="The highest offered rate at which 99 % of the responses meet the objective.",
@@ -166,7 +166,7 @@ RECOVERY = TableSpec(
 
 def _one_level(context: Context, cells: list[Cell]) -> list[Cell]:
     """Reads wait for no flush, so of each database at one level: where most cells were tried."""
-    reads = [cell for cell in cells if context.level(cell, "operation") not in words.WRITES]
+    reads = [cell for cell in cells if context.level(cell, "operation") not in labels.WRITES]
     found = [cell for cell in cells if cell not in reads]
     for group in context.groups(reads, ("database",)).values():
         places = context.groups(group, ("durability", "flushes", "commit_log"))
@@ -185,11 +185,11 @@ def _charts() -> Iterator[ChartSpec]:
     """In the paper's order (van der Veen et al. 2012, figures 3 to 12), then ours."""
     one = ("1", "")
     rates = {operation: ("rows", "throughput") if operation in MULTI else ("throughput",) for operation in PLAIN}
-    beside = {operation: f" In the manner of the paper’s Figure {{}}.{_PUBLISHED}" for operation in words.PAPERS}
+    beside = {operation: f" In the manner of the paper’s Figure {{}}.{_PUBLISHED}" for operation in labels.PAPERS}
     for operation, counted in rates.items():
         yield ChartSpec(
-            *("dots", f"{words.OPERATION_WORDS[operation].capitalize()} with and without an index"),
-            "One client." + " In the manner of the paper’s Figures 3 and 4." * (operation in words.PAPERS),
+            *("dots", f"{labels.OPERATION_TEXTS[operation].capitalize()} with and without an index"),
+            "One client." + " In the manner of the paper’s Figures 3 and 4." * (operation in labels.PAPERS),
             counted,
             rows="index",
             panels=_PLACE,
@@ -198,7 +198,7 @@ def _charts() -> Iterator[ChartSpec]:
         )
     for number, (operation, counted) in enumerate(rates.items()):
         yield ChartSpec(
-            *("dots", f"One client, {words.OPERATION_WORDS[operation]}"),
+            *("dots", f"One client, {labels.OPERATION_TEXTS[operation]}"),
             "A panel for each level of durability." + beside.get(operation, "").format(5 + number),
             counted[:1],
             rows="database",
@@ -209,7 +209,7 @@ def _charts() -> Iterator[ChartSpec]:
         )
     for number, (operation, counted) in enumerate(rates.items()):
         yield ChartSpec(
-            *("lines", f"Many clients, {words.OPERATION_WORDS[operation]}"),
+            *("lines", f"Many clients, {labels.OPERATION_TEXTS[operation]}"),
             "Of all clients together." + beside.get(operation, "").format(9 + number),
             counted[:1],
             x="clients",
@@ -229,7 +229,7 @@ def _charts() -> Iterator[ChartSpec]:
     )
     for operation in PLAIN:
         yield ChartSpec(
-            *("ccdf", f"Service time, {words.OPERATION_WORDS[operation]}: distribution"),
+            *("ccdf", f"Service time, {labels.OPERATION_TEXTS[operation]}: distribution"),
             "How often a statement takes longer than the time below, from sending to the answer; fewest clients.",
             ("service",),
             panels=_PLACE,
@@ -259,13 +259,13 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
     own = [cell for cell in own if context.level(cell, "durability") == strongest] or own
     profiles = Counter(context.level(cell, "flushes") for cell in own)
     own = [cell for cell in own if context.level(cell, "flushes") == max(profiles, key=profiles.__getitem__)]
-    told = [cell for cell in own if context.level(cell, "operation") in (SINGLE_WRITE, words.MULTI_READ)] or own
+    told = [cell for cell in own if context.level(cell, "operation") in (SINGLE_WRITE, labels.MULTI_READ)] or own
     return [("rows" if context.level(cell, "operation") in MULTI else "throughput", cell) for cell in told]
 
 
 def _conditions(context: Context, cells: list[Cell]) -> str:
     """``1 client, flushed``."""
-    said = (context.words(cells[0], name) for name in ("clients", "durability", "flushes", "commit_log"))
+    said = (context.text(cells[0], name) for name in ("clients", "durability", "flushes", "commit_log"))
     return ", ".join(filter(None, said))
 
 
@@ -278,13 +278,13 @@ def _remark(context: Context, cells: list[Cell], arm: str) -> str:
 STORAGE = SuiteSpec(
     "storage",
     "Sensor-data storage",
-    words.FACTORS,
+    labels.FACTORS,
     tuple(storage_measures()),
     HeadlineSpec(
         _SAYS,
         dict.fromkeys(_SAYS, ("faster", "slower", "")),
         _highlights,
-        lambda context, cell: context.words(cell, "database"),
+        lambda context, cell: context.text(cell, "database"),
         _conditions,
         remark=_remark,
     ),
@@ -308,8 +308,8 @@ STORAGE = SuiteSpec(
         ),
     ),
     agreement=(
-        Figures("throughput", where={"operation": (*SINGLE, *QUERIES), "loop": words.CLOSED}),
-        Figures("rows", where={"operation": MULTI, "loop": words.CLOSED}),
+        Figures("throughput", where={"operation": (*SINGLE, *QUERIES), "loop": labels.CLOSED}),
+        Figures("rows", where={"operation": MULTI, "loop": labels.CLOSED}),
     ),
     claims=paper.claims,
     missing=("database", "durability", "commit_log"),

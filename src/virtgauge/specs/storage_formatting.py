@@ -30,7 +30,7 @@ PLAIN = (*PAPERS, *QUERIES)
 CLOSED = ("closed",)
 USUAL = {"operation": PLAIN, "loop": CLOSED, "index": ("yes",), "write_mode": ("default",), "late": ("",)}
 """Cells of the paper's kind: each client waits for its answer, with an index, written in the database's usual way."""
-OPERATION_WORDS = {
+OPERATION_TEXTS = {
     SINGLE_WRITE: "single writes",
     SINGLE_READ: "single reads",
     MULTI_WRITE: "multiple writes",
@@ -57,7 +57,7 @@ PAPER_LEVELS = {"PostgreSQL": "flushed", "Cassandra": "periodic", "MongoDB": "no
 seconds, and MongoDB's Java driver 2.7 does not wait for an answer."""
 
 
-def flush_words(profile: str) -> str:
+def flush_text(profile: str) -> str:
     """``flushes of a 7200 rpm disk without seeks``; empty of the disk that is there."""
     name, _, value = profile.partition(":")
     if name == "rotational":
@@ -70,12 +70,12 @@ def flush_words(profile: str) -> str:
     return {"at-once": "flushes at once", "as-is": "", AS_CONFIGURED: ""}.get(profile, profile)
 
 
-def log_words(place: str) -> str:
+def log_text(place: str) -> str:
     """``commit log on a disk of its own``; empty of one that is on the data's."""
     return "commit log on a disk of its own" if place == "separate" else ""
 
 
-def late_words(level: str) -> str:
+def late_text(level: str) -> str:
     """``5 % late by 2000 readings in runs of 600``; empty where none is late."""
     part, by, *run = level.split(":") if level else ("", "")
     runs = f" in runs of {run[0]}" if run else ""
@@ -83,27 +83,27 @@ def late_words(level: str) -> str:
 
 
 FACTORS = (
-    Factor("database", words=lambda level: DATABASES.get(level, level)),
-    Factor("durability", "level", tuple(reversed(LEVELS)), words=lambda level: SHORT_LEVELS.get(level, level)),
-    Factor("flushes", "flush profile", usual="as-is", words=flush_words),
+    Factor("database", text=lambda level: DATABASES.get(level, level)),
+    Factor("durability", "level", tuple(reversed(LEVELS)), text=lambda level: SHORT_LEVELS.get(level, level)),
+    Factor("flushes", "flush profile", usual="as-is", text=flush_text),
     Factor(
         *("operation", "", (*PLAIN, "mixed", "knee", "crash")),
-        words=lambda level: OPERATION_WORDS.get(level, level),
+        text=lambda level: OPERATION_TEXTS.get(level, level),
         of=lambda cell: cell.factors.get("operation", cell.probe),
     ),
     Factor(
         "of",
-        words=lambda level: OPERATION_WORDS.get(level, level),
+        text=lambda level: OPERATION_TEXTS.get(level, level),
         of=lambda cell: cell.factors.get("of") or cell.factors.get("crash") or "",
     ),
-    Factor("clients", words=lambda level: count(int(level or 1), "client")),
-    Factor("values", usual="1", words=lambda level: f"{level} values" if level != "1" else ""),
+    Factor("clients", text=lambda level: count(int(level or 1), "client")),
+    Factor("values", usual="1", text=lambda level: f"{level} values" if level != "1" else ""),
     Factor("index", "index", ("yes", "no"), "yes", lambda level: "with index" if level == "yes" else "without index"),
     Factor(
         *("loop", "", (), "closed"),
         lambda level: f"{float(level.partition(':')[2]):,.0f}/s offered" if level.startswith("open:") else "",
     ),
     Factor("write_mode", "written by", usual="default"),
-    Factor("late", "late readings", words=late_words),
-    Factor("commit_log", "commit log", ("same", "separate"), "same", log_words),
+    Factor("late", "late readings", text=late_text),
+    Factor("commit_log", "commit log", ("same", "separate"), "same", log_text),
 )

@@ -17,7 +17,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import count, duration, interval_text, share
 from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATIO, SHARE, significant
 from virtgauge.results.table import Blocks
-from virtgauge.specs import storage_formatting as words
+from virtgauge.specs import storage_formatting as labels
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import CLOSED, LEVELS, MULTI, PLAIN, SHORT_LEVELS, SINGLE_WRITE, WRITES
@@ -108,7 +108,7 @@ def limit_hint(context: Context, cell: Cell, arm: str) -> str:
 
 def cached_flushes(context: Context, cells: Iterable[Cell], arm: str) -> Iterator[str]:
     """That the disk which is there flushes faster, one block after another, than a medium that keeps it could."""
-    own = (cell for cell in cells if not words.flush_words(context.level(cell, "flushes")))
+    own = (cell for cell in cells if not labels.flush_text(context.level(cell, "flushes")))
     per_s = [value for cell in own for value in context.values("disk_flushes.before", cell, arm).values()]
     if per_s and (at := statistics.median(per_s)) > resources.FASTEST_FLASH_PER_S:
         yield (
@@ -145,7 +145,7 @@ def reasons(context: Context, cell: Cell, load: Load, found: Explanation) -> lis
     said = []
     writes, flushes = context.level(cell, "operation") in WRITES, found.shares.get("flushes")
     profile = context.level(cell, "flushes")
-    disk = f"a device with {words.flush_words(profile)}" if words.flush_words(profile) else "the disk"
+    disk = f"a device with {labels.flush_text(profile)}" if labels.flush_text(profile) else "the disk"
     per_s = (load.flushes_per_operation or 0.0) * load.operations_per_s
     match found.limit:
         case Limit.SENDING:
@@ -213,7 +213,7 @@ def durability(context: Context) -> Iterator[Block]:
 
 
 def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Row]:
-    below, usual = "", {**words.USUAL, "operation": WRITES}
+    below, usual = "", {**labels.USUAL, "operation": WRITES}
     rates_below: Blocks = {}
     by_level = context.groups(cells, ("durability",))
     for (level,) in sorted(by_level, key=lambda key: LEVELS.index(key[0]) if key[0] in LEVELS else len(LEVELS)):
@@ -244,8 +244,8 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
         shown.append(context.middle("durability.rate", place, found, counted))
         shown.append(context.of("durability.price", place, price, RATIO, hint=named))
         settings = (context.table.last_result(cell, arm).get("settings") for cell in reversed(of_level))
-        shown.append(_settings_words(next(filter(None, settings), None)))
-        heads = context.words(of_level[0], "database"), on_device(SHORT_LEVELS.get(level, level), flushes, log)
+        shown.append(_settings_text(next(filter(None, settings), None)))
+        heads = context.text(of_level[0], "database"), on_device(SHORT_LEVELS.get(level, level), flushes, log)
         yield Row(heads, arm, tuple(shown))
         if found:
             below, rates_below = level, found
@@ -253,10 +253,10 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
 
 def on_device(level: str, flushes: str, log: str = "same") -> str:
     """A level, and in lines of their own the device, where it is not the one that is there, and a disk of the log."""
-    return "\n".join(filter(None, (level, words.flush_words(flushes), words.log_words(log))))
+    return "\n".join(filter(None, (level, labels.flush_text(flushes), labels.log_text(log))))
 
 
-def _settings_words(settings: Any) -> str:
+def _settings_text(settings: Any) -> str:
     if isinstance(settings, Mapping):
         return " ".join(f"{name}={value}" for name, value in settings.items())
     return f"profile={settings}" if settings else "–"
@@ -295,10 +295,10 @@ def mixed(context: Context) -> Iterator[Block]:
     for cell in context.where({"operation": ("mixed",)}):
         level = context.level(cell, "durability")
         at = (
-            words.LEVEL_WORDS.get(level, level or "level not known"),
-            *(context.words(cell, name) for name in ("flushes", "late", "commit_log")),
+            labels.LEVEL_WORDS.get(level, level or "level not known"),
+            *(context.text(cell, name) for name in ("flushes", "late", "commit_log")),
         )
-        named = f"{context.words(cell, 'database')}: {', '.join(filter(None, at))}"
+        named = f"{context.text(cell, 'database')}: {', '.join(filter(None, at))}"
         for arm in context.arms:
             if not context.table.tried(cell, arm.name):
                 continue
@@ -388,7 +388,7 @@ def offered(context: Context) -> Iterator[Block]:
 
 def absent(context: Context) -> Iterator[tuple[str, str]]:
     """The paper's databases that the plan does not have."""
-    planned = {context.words(cell, "database") for cell in context.cells}
+    planned = {context.text(cell, "database") for cell in context.cells}
     yield from (
-        (name, "the plan does not have it; the paper does") for name in words.PAPER_LEVELS if name not in planned
+        (name, "the plan does not have it; the paper does") for name in labels.PAPER_LEVELS if name not in planned
     )

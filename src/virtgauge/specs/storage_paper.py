@@ -29,7 +29,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import ratio_with_interval, share
 from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, SHARE, significant
 from virtgauge.results.table import Blocks
-from virtgauge.specs import storage_formatting as words
+from virtgauge.specs import storage_formatting as labels
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
@@ -90,7 +90,7 @@ def _replayed(context: Context, stand: Stand, paper: StorageFigure) -> Iterator[
     yield Value.count("replay", place, paper.per_s, quantity)
     yield context.of("replay.rate", place, own, quantity)
     yield context.of("replay.ratio", place, ratio, RATIO)
-    yield ", ".join((arm.label, context.words(cell, "clients"), context.words(cell, "durability")))
+    yield ", ".join((arm.label, context.text(cell, "clients"), context.text(cell, "durability")))
     found = insights.explained(context, cell, arm.name)
     said = insights.reasons(context, cell, *found) if found else []
     said += [*_of_the_paper(paper), *_difference(paper, context.level(cell, "flushes"), found, ratio.point, why)]
@@ -150,7 +150,7 @@ class SpreadLevel(NamedTuple):
     share: float | None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """``PostgreSQL flushed, MongoDB none``."""
         return ", ".join(f"{name} {SHORT_LEVELS[level]}" for name, level in self.levels.items())
 
@@ -165,7 +165,7 @@ def ranking(context: Context) -> Iterator[tuple[ArmRecord, str, list[SpreadLevel
         cells = [cell for cell in context.where(single) if rates(context, cell, arm.name)]
         for (flushes,), group in context.groups(cells, ("flushes",)).items():
             placed = {
-                (context.words(cell, "database"), context.level(cell, "durability")): rates(context, cell, arm.name)
+                (context.text(cell, "database"), context.level(cell, "durability")): rates(context, cell, arm.name)
                 for cell in group
             }
             mixture = {name: level for name, level in PAPER_LEVELS.items() if (name, level) in placed}
@@ -205,7 +205,7 @@ def first_ranking(context: Context) -> Iterator[Block]:
 def _sentence(flushes: str, levels: Sequence[SpreadLevel]) -> str:
     """How much of the ranking is durability, at the strongest level that all have in common."""
     mixed, *equal = levels
-    own = ", ".join(filter(None, (mixed.words, words.flush_words(flushes))))
+    own = ", ".join(filter(None, (mixed.text, labels.flush_text(flushes))))
     text = (
         f"At the paper’s levels ({own}) {mixed.fastest} stores {ratio_with_interval(mixed.spread)} as many single "
         f"values a second as {mixed.slowest}"
@@ -223,7 +223,7 @@ def ranking_shares(context: Context) -> Iterator[Block]:
     for arm, flushes, found in ranking(context):
         for one in found:
             place = context.place(f"*;flushes={flushes};durability={one.level}", arm.name)
-            named = f"as in the paper: {one.words}" if one.level == "mixed" else f"all {SHORT_LEVELS[one.level]}"
+            named = f"as in the paper: {one.text}" if one.level == "mixed" else f"all {SHORT_LEVELS[one.level]}"
             shown = (
                 Finding("durability_share.fastest", place, one.fastest),
                 Finding("durability_share.slowest", place, one.slowest),
@@ -244,7 +244,7 @@ def ranking_shares(context: Context) -> Iterator[Block]:
 
 def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
     """The paper's figures of one client, in the band of each database."""
-    names = list(dict.fromkeys(context.words(cell, "database") for cell in cells))
+    names = list(dict.fromkeys(context.text(cell, "database") for cell in cells))
     for paper, mark in _published(context, cells):
         if not paper.many_clients:
             yield mark | {"x": paper.per_s, "category": paper.database, "place": names.index(paper.database)}
@@ -258,7 +258,7 @@ def published_lines(context: Context, cells: list[Cell]) -> Iterator[dict[str, A
 
 def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[StorageFigure, dict[str, Any]]]:
     """Those that belong beside some cells, with their marks: writes at the paper's level, reads at any."""
-    levels = {(context.words(cell, "database"), context.level(cell, "operation")): cell for cell in cells}
+    levels = {(context.text(cell, "database"), context.level(cell, "operation")): cell for cell in cells}
     for paper in storage_figures():
         cell = levels.get((paper.database, paper.name))
         at_level = cell is not None and context.level(cell, "durability") == PAPER_LEVELS[paper.database]

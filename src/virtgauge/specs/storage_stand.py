@@ -58,7 +58,7 @@ class Stand:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._title = context.spec.factor("database").words
+        self._title = context.spec.factor("database").text
         self._plain = context.where({**ON_ONE_DISK, "write_mode": ("default", "values")})
         self.arms = stands(context.all_arms, self._databases)
         counts = {insights.clients_of(context, cell) for cell in self._plain}
@@ -113,7 +113,7 @@ class Stand:
 
     def is_of(self, cell: Cell, arm: str, database: str, level: str = "") -> bool:
         """Whether a cell is of a database, and at a level where one is asked for."""
-        own, at = self._context.words(cell, "database"), self._context.level(cell, "durability")
+        own, at = self._context.text(cell, "database"), self._context.level(cell, "durability")
         if at == AS_CONFIGURED:
             told = self.existing(cell, arm)
             own = "" if not told or told["elsewhere"] else self._title(told["database"])
@@ -129,7 +129,7 @@ class Stand:
         for cell in self._plain:
             if not (told := self.existing(cell, arm)):
                 continue
-            name, of, own = context.words(cell, "database"), self._title(told["database"]), told["level"]
+            name, of, own = context.text(cell, "database"), self._title(told["database"]), told["level"]
             doing = context.level(cell, "operation")
             if of not in (database or of) or doing not in (operation or doing):
                 continue
@@ -172,7 +172,7 @@ class Stand:
         context, level = self._context, PAPER_LEVELS[paper.database]
         arm = self.arms[paper.server][0].name
         for cell in context.cells:
-            meant = (context.words(cell, "database"), context.level(cell, "operation")) == (paper.database, paper.name)
+            meant = (context.text(cell, "database"), context.level(cell, "operation")) == (paper.database, paper.name)
             here = context.level(cell, "durability") == level and context.table.tried(cell, arm)
             if meant and here and not rates(context, cell, arm):
                 return f"No valid figure: {context.table.endings.ending(cell, arm).rstrip('.')}."

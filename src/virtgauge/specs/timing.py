@@ -16,7 +16,7 @@ from virtgauge.results.quantities import COUNT, DURATION, SHARE
 from virtgauge.specs import timing_insights as insights
 from virtgauge.specs import timing_paper as paper
 from virtgauge.specs.context import Context
-from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.model import ChartSpec, Computed, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec
 from virtgauge.specs.timing_causes import why
 from virtgauge.specs.timing_factors import what_matters
 from virtgauge.specs.timing_insights import PROBES, load_label, probe_title
@@ -97,7 +97,7 @@ _WATCHES = {
     "cycle.missed_count": dataclasses.replace(_SIZE, figure="number"),
 }
 FACTORS = (
-    Factor("probe", "", tuple(PROBES), words=probe_title),
+    Factor("probe", "", tuple(PROBES), text=probe_title),
     Factor(
         "function",
         levels=(
@@ -105,8 +105,8 @@ FACTORS = (
             *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin", "cycle", "stall"),
         ),
     ),
-    Factor("target_ns", "sleep of", words=lambda level: exact_duration(float(level)) if level.isdigit() else level),
-    Factor("period_ns", "period of", words=lambda level: exact_duration(float(level)) if level.isdigit() else level),
+    Factor("target_ns", "sleep of", text=lambda level: exact_duration(float(level)) if level.isdigit() else level),
+    Factor("period_ns", "period of", text=lambda level: exact_duration(float(level)) if level.isdigit() else level),
     Factor(
         "slack",
         "timer slack",
@@ -117,9 +117,9 @@ FACTORS = (
     Factor(
         "policy", "scheduling class", ("other", "fifo", "deadline"), "other", lambda level: f"SCHED_{level.upper()}"
     ),
-    Factor("idle_states", levels=("default",), usual="default", words=lambda level: f"{level} idle states"),
-    Factor("trace", levels=("off", "on"), usual="off", words=lambda level: "traced" if level == "on" else ""),
-    Factor("load", levels=("idle", "cpu", "io"), words=load_label),
+    Factor("idle_states", levels=("default",), usual="default", text=lambda level: f"{level} idle states"),
+    Factor("trace", levels=("off", "on"), usual="off", text=lambda level: "traced" if level == "on" else ""),
+    Factor("load", levels=("idle", "cpu", "io"), text=load_label),
 )
 _FUNCTION = ("function", "target_ns", "period_ns", "slack", "policy", "idle_states", "trace")
 _ALL = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max", "mean")
@@ -137,13 +137,13 @@ def _tables() -> Iterator[TableSpec]:
         yield TableSpec(
             PROBES[probe][0],
             (
-                *(Told(_SHORT.get(name, name), insights.statistic(name), text=False) for name in _ALL),
-                Told("smallest of all", insights.extreme("min"), text=False),
-                Told("largest of all", insights.extreme("max"), text=False),
-                Told("mean of all values", insights.mean_of_all, text=False),
-                Told("samples", insights.samples, text=False),
+                *(Computed(_SHORT.get(name, name), insights.statistic(name), text=False) for name in _ALL),
+                Computed("smallest of all", insights.extreme("min"), text=False),
+                Computed("largest of all", insights.extreme("max"), text=False),
+                Computed("mean of all values", insights.mean_of_all, text=False),
+                Computed("samples", insights.samples, text=False),
                 *(Figures(f"{probe}.{name}", name.replace("_", " ")) for name in own),
-                Told("method", insights.method),
+                Computed("method", insights.method),
             ),
             where={"probe": (probe,)},
             split=("load",),

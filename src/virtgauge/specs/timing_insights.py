@@ -52,7 +52,7 @@ def probe_title(probe: str) -> str:
 
 def function_label(context: Context, cell: Cell) -> str:
     """What is measured, without the load: ``usleep 100 µs, minimal slack``; ``cycle of 1 ms``."""
-    length, period = (context.words(cell, name) for name in ("target_ns", "period_ns"))
+    length, period = (context.text(cell, name) for name in ("target_ns", "period_ns"))
     function = " ".join(filter(None, (context.level(cell, "function"), length, period and f"of {period}")))
     more = context.spec.cell_name(cell, ("probe", "function", "target_ns", "period_ns", "load"))
     return ", ".join(filter(None, (function, more)))
@@ -60,7 +60,7 @@ def function_label(context: Context, cell: Cell) -> str:
 
 def cell_label(context: Context, cell: Cell) -> str:
     """``usleep 100 µs, minimal slack, CPU load``."""
-    return f"{function_label(context, cell)}, {context.words(cell, 'load')}"
+    return f"{function_label(context, cell)}, {context.text(cell, 'load')}"
 
 
 def _counts(context: Context, cell: Cell, arm: str) -> Mapping[int, float]:
@@ -177,7 +177,7 @@ def glance(context: Context) -> Iterator[Block]:
     yield from table_of(
         "",
         (),
-        (blocks.Column(context.words(cell, "load"), function_label(context, cell)) for _, cell in chosen),
+        (blocks.Column(context.text(cell, "load"), function_label(context, cell)) for _, cell in chosen),
         (
             Row((), arm.name, tuple(context.value(name, cell, arm.name, compared=True) for name, cell in chosen))
             for arm in (context.arms if chosen else ())

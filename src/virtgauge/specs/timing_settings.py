@@ -136,7 +136,7 @@ def bought(context: Context) -> Iterator[Bought]:
             if factor_and_cell is not None:
                 factor, other = factor_and_cell
                 base, names, by = (other, arm.name), {factor.name}, ""
-                setting, against = context.words(cell, factor.name), f"{factor.name}={factor.usual}"
+                setting, against = context.text(cell, factor.name), f"{factor.name}={factor.usual}"
             elif (less := untuned[arm.name]) is not None:
                 base, names, by = (cell, less.name), _tuning(arm).keys() - _tuning(less), f"\nbeside {less.name}"
                 more = (f"{name} = {json.dumps(one)}" for name, one in _tuning(arm).items() if name in names)

@@ -305,7 +305,7 @@ class AttachedPlatform(Platform):
         own = () if self.settings.via == "ssh" else (self._dial_in.begin(scope, agent),)
         return own if self.peer is None else (*own, *await self.peer.begin(scope, agent))
 
-    def policy_words(self, policy: Policy, vcpus: int) -> tuple[str, ...]:
+    def policy_text(self, policy: Policy, vcpus: int) -> tuple[str, ...]:
         name, hypervisor = self.settings.vm or self.settings.host or "GUEST", self.settings.hypervisor
         if hypervisor is None:
             of = "|".join(Hypervisor)

@@ -23,7 +23,7 @@ _ADVANCE_NS = "lapic_timer_advance_ns"  # Of older kernels, which let root write
 _KVM_ONLY = ("cpu_pm", "halt_poll_ns", "timer_advance", "pit_lost_ticks")
 _KVM_FLAGS = ("kvm", "hv-")  # Begin the names of what KVM alone tells a guest
 _PCI_BRIDGE = "0x0604"  # Class of the bridges that share a group with what is behind them, and stay the host's
-Said = Iterator[tuple[str, str, str]]
+Refusals = Iterator[tuple[str, str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def refusal_of(asked: Asked) -> Availability | None:
     return Availability(False, "; ".join(map(str, found)), "; ".join(remedies)) if found else None
 
 
-def _of_kvm(asked: Asked) -> Said:
+def _of_kvm(asked: Asked) -> Refusals:
     tuning = asked.tuning
     if asked.accelerator != "kvm":
         for field in (name for name in _KVM_ONLY if getattr(tuning, name) is not None):
@@ -91,7 +91,7 @@ def _of_kvm(asked: Asked) -> Said:
         yield "timer_advance", f"KVM's module {found} (/{_ADVANCE})", remedy
 
 
-def _of_processors(asked: Asked) -> Said:
+def _of_processors(asked: Asked) -> Refusals:
     tuning, allowed = asked.tuning, assignable_cpus()
     if any(tuning.topology):
         sockets, cores, threads = (number or 1 for number in tuning.topology)
@@ -115,7 +115,7 @@ def _of_processors(asked: Asked) -> Said:
             yield "vcpu_scheduling", "vCPUs that are busy would stop this machine, and virtgauge with it", remedy
 
 
-def _of_memory(asked: Asked) -> Said:
+def _of_memory(asked: Asked) -> Refusals:
     tuning, mib = asked.tuning, asked.memory_mib
     if tuning.hugepages is not None:
         size = PAGE_MIB[tuning.hugepages]
@@ -143,7 +143,7 @@ def _of_memory(asked: Asked) -> Said:
         yield field, f"the guest has {mib} MiB, and {free} MiB are available", "set memory_mib to less"
 
 
-def _of_devices(asked: Asked) -> Said:
+def _of_devices(asked: Asked) -> Refusals:
     tuning, root = asked.tuning, asked.root
     if tuning.hpet is not None and asked.microvm:
         yield "hpet", "a microvm has none", 'leave it out, or give machine = "q35"'

@@ -74,7 +74,7 @@ _WORK_NS = 20_000
 """How much time a frame must have on its path where the processor that works on it sends cross traffic.  The kernel's
 work is several microseconds and goes before all programs: of a faster train the others would wait for the end, so that
 it finds the path free.  Seen here: 977 Mbit/s for 495."""
-Told = tuple[int | None, int]
+Emulated = tuple[int | None, int]
 """What a link tells of itself in the end: how late it let frames go, 99 of 100 no later (None where that is not known),
 and how many frames it lost itself, because they came faster than it takes them."""
 
@@ -154,7 +154,7 @@ def _configure(route: IPRoute) -> None:
     route.route("add", dst=NOWHERE_NETWORK, gateway=RECEIVER_END.address)
 
 
-def told_by_emulator(answer: Mapping[str, Any]) -> Told:
+def told_by_emulator(answer: Mapping[str, Any]) -> Emulated:
     """What an emulated link tells of itself, by the result of the load ``link_emulator``."""
     ways = [way for way in (answer, answer["back"]) if way is not None]
     lateness = answer["lateness"]
@@ -174,7 +174,7 @@ class Link:
         self.kind = "netem" if emulator is None else "emulator"
         self._bridge, self._emulator, self._cpu = LinuxBridge(namespace), emulator, cpu
         self._running: Running | None = None
-        self._told: Told = None, 0
+        self._told: Emulated = None, 0
 
     async def begin(self, conditions: Conditions) -> None:
         """Delay and lose as these say, from now on.
@@ -196,7 +196,7 @@ class Link:
         except NetworkError as error:
             raise AgentError("unsupported", str(error)) from error
 
-    async def end(self) -> Told:
+    async def end(self) -> Emulated:
         """Let frames pass no more; what it tells of itself since it began. Raises AgentError: it was lost meanwhile."""
         running, self._running = self._running, None
         if running is not None:

@@ -127,6 +127,6 @@ def to_do(platform: Platform, policies: Given, on: str, where: Placement) -> tup
     told: dict[str, Any] = {name: getattr(policy, name) for name in policies.asked}
     listed = ", ".join(f"{name} = {value:g}" for name, value in told.items())
     cpus = tuple(sorted({*where.tested, *where.loading}))
-    words = machine.policy_words(Policy(**told, available=tuple(range(max(cpus) + 1))), where.capacity)
+    words = machine.policy_text(Policy(**told, available=tuple(range(max(cpus) + 1))), where.capacity)
     lines = "".join(f"\n  {line}" for line in words)
     return (f"set by hand on the {on} machine, {machine.label}, before its trials begin: {listed}{lines}",)

@@ -47,7 +47,7 @@ class GuestConditions:
     counts: GuestCounts  # how often its limits stopped it, and killed its processes
 
 
-def out_of_memory_words(name: str, kills: int, memory_mib: int) -> str:
+def out_of_memory_text(name: str, kills: int, memory_mib: int) -> str:
     """Who was killed where."""
     processes = "a process" if kills == 1 else f"{kills} processes"
     return f"the host's kernel killed {processes} of the {name} guest at its memory limit of {memory_mib} MiB"
@@ -209,7 +209,7 @@ class Trial:
             yield Flag("loader-died", f"the load {load.name} did nothing at all")
         for guest in self.guests:
             if guest.counts.kills:
-                yield Flag("out-of-memory", out_of_memory_words(guest.name, guest.counts.kills, spec.memory_mib))
+                yield Flag("out-of-memory", out_of_memory_text(guest.name, guest.counts.kills, spec.memory_mib))
         asked = self.policies.asked
         # Where there is no direct I/O, drivers say what becomes of writes by themselves.
         concerned = {*asked, *(["disk writes"] if answer.direct is False and "disk" in asked else [])}

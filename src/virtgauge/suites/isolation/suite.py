@@ -29,7 +29,7 @@ from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.isolation.benchmarks import KINDS, Kind, largest_cache_bytes, uses_disk
 from virtgauge.suites.isolation.by_hand import LOOK_S, Look, applied, look, to_do
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult, work_of
-from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
+from virtgauge.suites.isolation.outcome import Trial, out_of_memory_text
 from virtgauge.suites.isolation.outside import Outside, Span, received_cpus, watched
 from virtgauge.suites.isolation.policies import Given, Placement, given, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
@@ -322,7 +322,7 @@ async def _explained(testbed: IsolationTestbed, before: Outside) -> AsyncIterato
         since = Outside.now(testbed.tested, testbed.loading).since(before)
         for name, counts in ((TESTED, since.tested), (LOADING, since.loading)):
             if counts.kills:
-                words = out_of_memory_words(name, counts.kills, testbed.spec.memory_mib)
+                words = out_of_memory_text(name, counts.kills, testbed.spec.memory_mib)
                 raise AgentError("out-of-memory", words) from error
         if not testbed.tested.channel.closed:
             raise AgentError("lost", f"the loading guest was lost: {error}") from error
