@@ -34,12 +34,6 @@ enum End {
     Bye,
 }
 
-impl From<Failure> for End {
-    fn from(failure: Failure) -> Self {
-        Self::Channel(failure)
-    }
-}
-
 /// A stream of which all has been sent.
 struct Draining {
     packets: u32,
@@ -82,7 +76,7 @@ fn serve(
     let mut before = None;
     loop {
         if stop.load(Ordering::Relaxed) {
-            return Err(Failure::Cancelled.into());
+            return Err(End::Channel(Failure::Cancelled));
         }
         let resting = receiver.expects() && receiver.may_rest();
         let wait = match (resting, &draining) {
@@ -93,17 +87,17 @@ fn serve(
         // Descriptors below zero are not waited for.
         let probes = if resting { -1 } else { receiver.as_raw_fd() };
         let mut wanted = [(probes, libc::POLLIN), (channel.stream().as_raw_fd(), libc::POLLIN)];
-        let [probes, words] = channel::ready(&mut wanted, wait).map_err(channel::failed)?;
+        let [probes, words] = channel::ready(&mut wanted, wait).map_err(|error| End::Channel(channel::failed(error)))?;
         if (probes || resting) && receiver.drain().map_err(End::Machine)? > 0 {
             if let Some(draining) = &mut draining {
                 draining.since = Instant::now();
             }
         }
         if words {
-            channel.fill()?;
+            channel.fill().map_err(End::Channel)?;
             heard = Instant::now();
         }
-        while let Some(request) = channel.heard()? {
+        while let Some(request) = channel.heard().map_err(End::Channel)? {
             match request {
                 Request::Stream { stream, packets, payload_bytes, in_bursts, count_only } if draining.is_none() => {
                     if before.is_some_and(|before| stream <= before) {
@@ -112,7 +106,7 @@ fn serve(
                     before = Some(stream);
                     let expected = Expected { stream, packets, payload_bytes, count_only };
                     receiver.expect(&expected, in_bursts).map_err(End::Machine)?;
-                    channel.send(&Answer::Armed { stream }, PATIENCE, stop)?;
+                    channel.send(&Answer::Armed { stream }, PATIENCE, stop).map_err(End::Channel)?;
                 }
                 Request::Sent { packets, quiet_ms } if draining.is_none() && receiver.expects() => {
                     let quiet = Duration::from_millis(u64::from(quiet_ms)).min(LONGEST_QUIET);
@@ -129,7 +123,7 @@ fn serve(
                 closed.streams += 1;
                 closed.packets += u64::from(report.received);
                 closed.overflowed += u64::from(report.overflowed);
-                channel.send(&Answer::Report(report), PATIENCE, stop)?;
+                channel.send(&Answer::Report(report), PATIENCE, stop).map_err(End::Channel)?;
             }
         } else if heard.elapsed() > SILENCE {
             return Err(channel::silent(SILENCE).into());
