@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterable
 from contextlib import closing
@@ -246,6 +247,7 @@ def _tell(before: Plan, design: Design, folder: Path, display: ProgressDisplay, 
             return
     with ReadOnlyLedger.for_command(folder) as ledger:
         report = build_report(ledger)
+    gc.unfreeze()  # The command goes on for hours
     for answer in answers(report):
         display.show(Notice(f"first figures: {answer.platform} {answer.suite}: {answer.sentence}", warning=False))
     later = [name for name in design.platforms if name not in {section.name for section in before.platform}]

@@ -74,6 +74,7 @@ class RunEnded:
 
     @classmethod
     def of(cls, complete: bool, trials: Sequence[Attempt], elapsed_s: float) -> RunEnded:
+        """How a run ended, by all attempts at its trials."""
         valid = sum(trial.status is TrialStatus.VALID for trial in trials)
         return cls(complete, valid, len(trials) - valid, elapsed_s)
 

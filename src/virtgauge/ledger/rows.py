@@ -59,7 +59,7 @@ BOUNDS = (  # The same in SQL, by table, for ledgers of any size: a microsecond 
     ),
     ("guests", f"length(facts) <= {LONGEST_JSON}"),
 )
-# Of a histogram, when it is read: many commands read none. Bins beyond it are null, which no histogram's are.
+# Of a histogram, when it is read: many commands read none. Longer bins are null, which no histogram's are.
 BINS = f"CASE WHEN typeof(bins) = 'blob' AND length(bins) < {16 * MOST_BINS} THEN bins END AS bins"
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)

@@ -376,7 +376,9 @@ class Ledger:
 
     def histograms_of(self, trial_id: int) -> dict[str, Histogram]:
         """All histograms of one trial, by measure."""
-        found = self._db.execute("SELECT * FROM histograms WHERE trial_id = ?", (trial_id,))
+        found = self._db.execute(
+            f"SELECT measure, unit, {rows.BINS}, minimum, maximum, mean FROM histograms WHERE trial_id = ?", (trial_id,)
+        )
         return {row["measure"]: rows.read_histogram(dict(row)) for row in found}
 
     def samples_path(self, trial_id: int) -> Path:

@@ -91,8 +91,8 @@ async def judge(
     if accelerator == "kvm" and (missing := _kvm_missing(kvm)) is not None:
         return missing
     bound_s = bound_s or (KVM_BOUND_S if accelerator == "kvm" else TCG_BOUND_S)
-    told = "\0".join((boot_id(), accelerator, *key, f"{bound_s:g}"))
-    record = _folder() / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
+    identity = "\0".join((boot_id(), accelerator, *key, f"{bound_s:g}"))
+    record = _folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(OSError, ValueError):  # it is not there, or not whole
         return _VERDICT.validate_json(record.read_bytes())
     try:

@@ -87,9 +87,9 @@ def step_between(
     """
     size = shift_estimate(*parts, measure.quantity.unit, confidence)
     small = math.log1p(equivalent) if by_ratio else equivalent * abs(statistics.median(parts[0]))
-    point, limit = size.point or 0.0, max(noise, small, 1e-12)
+    point, limit = size.point or 0.0, max(noise, small)
     shown = (size.mapped(math.exp, "ratio"), math.exp(limit)) if by_ratio else (size, limit)
-    return Step(place - 1, *shown, measure.better.says(point > 0)), abs(point) / limit
+    return Step(place - 1, *shown, measure.better.says(point > 0)), abs(point) / max(limit, 1e-12)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -125,6 +125,8 @@ def environment_blocks(report: Report) -> Iterator[Block]:
     for title, facts in ({"Host": run.fingerprint} | inside).items():
         rows = [Row((name,), "", (value,)) for name, value in flattened(facts)]
         yield from table_of(title, ("Fact",), (_text("Value"),), rows, folded=True)
+    if not run.fingerprint:
+        yield Text(("Nothing is recorded of the host.",))
     rows = [Row((moment(event.at), event.kind), "", (event.detail,)) for event in report.events]
     yield from table_of("Course of the run", ("When, UTC", "What"), (_text("More"),), rows, folded=True)
 

@@ -121,9 +121,9 @@ class RunWatch:
             self._figures = None
         self._stamp = stamp
         if overview.tally is None:
-            found: LiveRun | str = overview.problem
-        else:
-            found = read_or_say(self._run.folder, functools.partial(self._read_ledger, overview, overview.tally))
+            self._seen = LiveRun(overview, problem=overview.problem)
+            return self._seen
+        found = read_or_say(self._run.folder, functools.partial(self._read_ledger, overview, overview.tally))
         if isinstance(found, str):
             self._figures, found = None, LiveRun(overview, problem=found)
         self._seen = found

@@ -80,23 +80,29 @@ class Stand:
         if paper.server not in self.arms:
             return None
         context, arm = self._context, self.arms[paper.server][0].name
-        beside_existing = False
+        by_existing = False
         if use == "servers" and paper.server == "physical" and "virtual" in self.deciding:
             virtual = self.cell(paper.model_copy(update={"server": "virtual"}), level, use)
-            beside_existing = virtual is not None and bool(self.existing(virtual, self.arms["virtual"][0].name))
+            by_existing = virtual is not None and bool(self.existing(virtual, self.arms["virtual"][0].name))
         wanted, any_level = level or PAPER_LEVELS[paper.database], paper.operation == "read" and level is None
-        fitting = [
+        of_operation = [
             cell
             for cell in self._plain
             if context.level(cell, "operation") == paper.name
-            and insights.clients_of(context, cell) == (self.many if paper.many_clients else 1)
             and self.is_of(cell, arm, paper.database, "" if any_level else wanted)
             and rates(context, cell, arm)
         ]
+        if use == "server":  # what it does with more clients is compared with what the same server does with one
+            counts = {False: set[int](), True: set[int]()}
+            for cell in of_operation:
+                counts[bool(self.existing(cell, arm))].add(insights.clients_of(context, cell))
+            by_existing = len(counts[True]) > len(counts[False])
+            of_operation = [cell for cell in of_operation if bool(self.existing(cell, arm)) is by_existing]
+        clients = self.many if paper.many_clients else 1
         return min(
-            fitting,
+            (cell for cell in of_operation if insights.clients_of(context, cell) == clients),
             key=lambda cell: (
-                use != "replay" and bool(self.existing(cell, arm)) != beside_existing,
+                use != "replay" and bool(self.existing(cell, arm)) != by_existing,
                 context.level(cell, "durability") != wanted,
                 context.level(cell, "write_mode") != "values",
                 _device_rank(context.level(cell, "flushes"), use, paper.server),

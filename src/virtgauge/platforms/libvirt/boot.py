@@ -77,8 +77,15 @@ async def kernel_boot(
     initramfs, loaded = initramfs_with(spec.agent, kernel.modules, names, kernel.initrd)
     if driver.scheme == "qemu":
         tsc_khz = await host_tsc_khz(spec) if accelerator == "tcg" else None
-        own = loaded, root, [disk.folder for disk in spec.disks], kernel.words
-        line = kernel_command_line(accelerator or "tcg", tsc_khz, *own, networked=bool(spec.nics))
+        line = kernel_command_line(
+            accelerator or "tcg",
+            tsc_khz,
+            modules=loaded,
+            root=root,
+            folders=[disk.folder for disk in spec.disks],
+            words=kernel.words,
+            networked=bool(spec.nics),
+        )
     else:
         line = xen_command_line(loaded, kernel.words)
     require_short(line)

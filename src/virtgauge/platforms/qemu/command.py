@@ -122,11 +122,11 @@ def refused_feature(log: str) -> str | None:
 def kernel_command_line(
     accelerator: str,
     tsc_khz: int | None,
+    *,
     modules: Sequence[str],
     root: Sequence[RootPart],
     folders: Iterable[Path],
     words: Sequence[str],
-    *,
     networked: bool,
 ) -> str:
     """What a guest's kernel is told in a machine of QEMU; fields of :class:`Boot`, and the folders of its disks.
@@ -169,9 +169,15 @@ class Boot:
     tuning: Tuning = dataclasses.field(default_factory=Tuning)  # what the plan wants otherwise
 
     def kernel_command_line(self) -> str:
-        folders, networked = [drive.folder for drive in self.drives], self.nic_model is not None
-        plan = self.modules, self.root, folders, self.words
-        return kernel_command_line(self.accelerator, self.tsc_khz, *plan, networked=networked)
+        return kernel_command_line(
+            self.accelerator,
+            self.tsc_khz,
+            modules=self.modules,
+            root=self.root,
+            folders=[drive.folder for drive in self.drives],
+            words=self.words,
+            networked=self.nic_model is not None,
+        )
 
     def arguments(
         self, *, console: Path, agent_descriptor: int, monitor_descriptor: int, taps: Sequence[Tap] = ()

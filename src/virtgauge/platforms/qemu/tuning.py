@@ -110,7 +110,7 @@ class Tuning(Section):
     """Further words for QEMU's command line, as they are; recorded, and not read back."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _fits_together(self) -> Self:  # In place of the base's, which tells the first alone
         if problems := list(self._problems()):
             raise ValueError("; ".join(problems))
         return self

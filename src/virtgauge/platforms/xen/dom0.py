@@ -1,4 +1,4 @@
-"""The privileged domain of a Xen host: what its toolstack ``xl`` reads and prints, and where guests come out."""
+"""The privileged domain of a Xen host, where guests' consoles and interfaces come out: what ``xl`` reads and prints."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from virtgauge.host.scope import Scope
 from virtgauge.network import Nic
 from virtgauge.network.namespace import Namespace, network_error
 from virtgauge.platforms.attempt import Streams, terminal_streams
-
-# The configuration of a domain, as ``xl create`` reads it (xl.cfg(5), xl-network-configuration(5)).
 
 GuestType = Literal["pv", "pvh"]
 TscMode = Literal["default", "always_emulate", "native"]
@@ -48,7 +46,7 @@ class Vif:
 
 @dataclasses.dataclass(frozen=True)
 class DomainConfig:
-    """A domain that holds nothing but the agent."""
+    """A domain that holds nothing but the agent, as ``xl create`` reads it (xl.cfg(5), xl-network-configuration(5))."""
 
     name: str  # unique on the host
     type: GuestType  # para-virtual, or para-virtual within hardware virtualization

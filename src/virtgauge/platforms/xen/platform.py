@@ -107,8 +107,8 @@ class XenGuest(LaunchedGuest):
             no_effect.append("cores: the processors of an emulated Xen host are not this machine's")
         elif placed or self._pinned:
             await self._dom0.check(["xl", "vcpu-pin", name, "all", ",".join(map(str, policy.cores or ("all",)))])
-            in_force |= {"vcpu affinity": await self._dom0.affinity(name)} if placed else {}
             self._pinned = placed
+            in_force |= {"vcpu affinity": await self._dom0.affinity(name)} if placed else {}
         return Applied(policy, in_force, tuple(no_effect), tuple(notes))
 
     async def crash(self) -> None:

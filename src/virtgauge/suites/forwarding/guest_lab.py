@@ -189,7 +189,9 @@ class GuestLab(ForwardingLab):
         while True:
             tries += 1
             rules, links = self.switch.counters(), link_counts(self.namespace)
-            trial = await self.measure(Load(shares, 64, _CHECK_PPS * len(flows), _CHECK_S))
+            trial = await self.measure(
+                Load(shares, frame_bytes=64, rate_pps=_CHECK_PPS * len(flows), duration_s=_CHECK_S)
+            )
             if not trial.lost or tries == _CHECK_TRIES:
                 break
         rules_now, links_now = self.switch.counters(), link_counts(self.namespace)

@@ -20,6 +20,7 @@ from virtgauge.suites.testbed import Stage, Testbed
 
 _WARM_UP = 100.0, 0.1  # A few frames: the first of a flow is slow in Open vSwitch
 _BACK_OFF = 0.95
+_FIRST_TRIAL_S = 0.01
 _MOST_STEPS = 40
 
 
@@ -58,7 +59,7 @@ async def _limit(offer: Offer, highest_pps: float, duration_s: float) -> tuple[f
     """The highest rate that passes whole, coming from above, or None where not even the lowest does; and the port."""
     rate = highest_pps
     # A short trial far beyond the limit stretches, and so tells the rate at which it was really sent.
-    first = await offer(rate, 0.01)
+    first = await offer(rate, _FIRST_TRIAL_S)
     if not first.passes(0.0):
         rate = min(rate, first.received_pps)
     for _ in range(_MOST_STEPS):
