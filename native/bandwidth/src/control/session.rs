@@ -126,7 +126,7 @@ fn serve(
                 channel.send(&Answer::Report(report), PATIENCE, stop).map_err(End::Channel)?;
             }
         } else if heard.elapsed() > SILENCE {
-            return Err(channel::silent(SILENCE).into());
+            return Err(End::Channel(channel::silent(SILENCE)));
         }
     }
 }
