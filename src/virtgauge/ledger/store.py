@@ -377,7 +377,8 @@ class Ledger:
     def histograms_of(self, trial_id: int) -> dict[str, Histogram]:
         """All histograms of one trial, by measure."""
         found = self._db.execute(
-            f"SELECT measure, unit, {rows.BINS}, minimum, maximum, mean FROM histograms WHERE trial_id = ?", (trial_id,)
+            f"SELECT trial_id, measure, unit, {rows.BINS}, minimum, maximum, mean FROM histograms WHERE trial_id = ?",
+            (trial_id,),
         )
         return {row["measure"]: rows.read_histogram(dict(row)) for row in found}
 
