@@ -136,7 +136,7 @@ def _common(
 def render_json(found: Comparison | SeriesComparison) -> str:
     """The whole comparison in base units; a missing figure is null, and the estimate's ``method`` says why."""
     kind = "series" if isinstance(found, SeriesComparison) else "comparison"
-    cells, arms = list(found.cells), [arm.label for arm in found.arms]
+    arms = [arm.label for arm in found.arms]
 
     def fields(one: Any) -> dict[str, Any]:
         """What a record has, but for what the form has otherwise: cells and arms by their places, steps by runs."""
@@ -145,10 +145,10 @@ def render_json(found: Comparison | SeriesComparison) -> str:
             case Compared():
                 told["cells"] = [
                     {"suite": cell.suite, "probe": cell.probe, "factors": cell.factors, "name": cell_name(cell)}
-                    for cell in cells
+                    for cell in found.cells
                 ]
             case Change() | Series():
-                told |= {"cell": cells.index(one.cell), "arm": arms.index(one.arm), "unit": one.measure.quantity.unit}
+                told |= {"cell": found.places[one.cell], "arm": arms.index(one.arm), "unit": one.measure.quantity.unit}
                 told |= {"measure": one.measure.full_name, "better": one.measure.better.value}
         if isinstance(one, Series):
             told["unit"], runs = one.quantity.unit, told.pop("runs")

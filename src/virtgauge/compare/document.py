@@ -148,7 +148,7 @@ def _differs(found: Compared) -> Iterator[Block]:
 
 def _forests(found: Comparison) -> Iterator[Chart]:
     """For each other run and probe the change of every cell on every arm, in per cent; a panel for each measure."""
-    order = sorted(found.changes, key=lambda change: found.cells.index(change.cell))
+    order = sorted(found.changes, key=lambda change: found.places[change.cell])
     charts: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for change in order:
         if change.own.ratio.point is not None:
@@ -165,7 +165,7 @@ def _change_row(found: Comparison, change: Change) -> dict[str, Any]:
     effect, cell = change.own, cell_name(change.cell)
     at = cell.partition(": ")[2] or cell
     percent = effect.ratio.mapped(lambda value: 100 * (value - 1), "%")
-    place = {"category": at, "at": at, "place": found.cells.index(change.cell), "x": percent.point}
+    place = {"category": at, "at": at, "place": found.places[change.cell], "x": percent.point}
     ends = {"low": percent.low, "high": percent.high, "hollow": effect.finding not in CALLED}
     texts = {"t": f"{ratio(effect.ratio)}, {finding_text(found, effect.finding)}"}
     texts |= {"interval": ratio_interval(effect.ratio)}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+from collections.abc import Mapping
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.report import series
@@ -112,6 +114,11 @@ class Compared:
     set_aside: tuple[SetAside, ...]
     cells: tuple[Cell, ...]  # that were compared
     arms: tuple[ArmPair, ...]
+
+    @functools.cached_property
+    def places(self) -> Mapping[Cell, int]:
+        """The place of each cell among them."""
+        return {cell: place for place, cell in enumerate(self.cells)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 import statistics
@@ -93,7 +94,7 @@ def step_between(
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Series:
+class Series(abc.ABC):
     """One figure over the runs that have it."""
 
     measure: Measure
@@ -104,9 +105,9 @@ class Series:
     steps: tuple[Step, ...] = ()
     doubtful: int = 0  # more that were found, no larger than runs differ by anyway or than what does not matter
 
+    @abc.abstractmethod
     def level(self, place: int) -> Estimate:
         """The figure of one run, by its place in the series."""
-        raise NotImplementedError
 
     @property
     def quantity(self) -> Quantity:

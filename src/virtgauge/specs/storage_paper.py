@@ -301,18 +301,21 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
         return f"{', '.join(named)} was not measured{at}{stand.passed_over(server, database, operation, level)}"
 
     asked = [paper for paper in storage_figures() if paper.server in stand.deciding]
+    of_cell = functools.cache(functools.partial(_of_cell, context, stand))  # mostly one cell serves both uses
 
     def figures(use: Use) -> Figures:
-        found = [one for paper in asked for one in _of_cell(context, stand, paper, level, use)]
+        known = (stand.cell(paper, level if paper.operation == "write" else None, use) for paper in asked)
+        found = [one for place in zip(asked, known, strict=True) for one in of_cell(*place)]
         return Figures(claim_file("storage"), found, context.table.claims_confidence, missing_reason)
 
     return dataclasses.replace(figures("server"), of_two_arms=figures("servers"))
 
 
-def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | None, use: Use) -> Iterator[Figure]:
+def _of_cell(context: Context, stand: Stand, paper: StorageFigure, known: Cell | None) -> list[Figure]:
+    """What stands for a figure of the paper, where a result does: by itself, over clients, and over indexes."""
     arm = stand.arms[paper.server][0]
-
-    known = stand.cell(paper, level if paper.operation == "write" else None, use)
+    if known is None or (paper.server in stand.of_one_processor and paper.many_clients):
+        return []
 
     def figure(measure: str, cell: Cell, **more: Level) -> Iterator[Figure]:
         levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
@@ -325,17 +328,15 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | 
         higher, all_levels = LIMITED if limited or unknown else "", levels | more
         return context.claim_figure(measure, all_levels, own, arm, existing=existing, disk=disk, may_be_higher=higher)
 
-    if paper.server in stand.of_one_processor and paper.many_clients:
-        return
-    if known is not None:
-        yield from figure("rate", known, clients=paper.clients)
-    if known is None or paper.many_clients:
-        return
+    found = [*figure("rate", known, clients=paper.clients)]
+    if paper.many_clients:
+        return found
     for cell in context.where({**ON_ONE_DISK, "operation": (paper.name,), "index": ("yes", "no")}):
         alike = ("database", "durability", "flushes")
         if all(context.level(cell, name) == context.level(known, name) for name in alike):
             index, count = context.level(cell, "index") == "yes", context.level(cell, "clients") or "1"
             if index and not (paper.server in stand.of_one_processor and count != "1"):
-                yield from figure("rate_by_clients", cell, count=float(count))
+                found += figure("rate_by_clients", cell, count=float(count))
             if count == "1":
-                yield from figure("rate_by_index", cell, index=index)
+                found += figure("rate_by_index", cell, index=index)
+    return found

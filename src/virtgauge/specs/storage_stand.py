@@ -80,10 +80,6 @@ class Stand:
         if paper.server not in self.arms:
             return None
         context, arm = self._context, self.arms[paper.server][0].name
-        by_existing = False
-        if use == "servers" and paper.server == "physical" and "virtual" in self.deciding:
-            virtual = self.cell(paper.model_copy(update={"server": "virtual"}), level, use)
-            by_existing = virtual is not None and bool(self.existing(virtual, self.arms["virtual"][0].name))
         wanted, any_level = level or PAPER_LEVELS[paper.database], paper.operation == "read" and level is None
         of_operation = [
             cell
@@ -92,17 +88,20 @@ class Stand:
             and self.is_of(cell, arm, paper.database, "" if any_level else wanted)
             and rates(context, cell, arm)
         ]
+        existing = {cell: bool(self.existing(cell, arm)) for cell in of_operation}
+        by_existing = False
         if use == "server":  # what it does with more clients is compared with what the same server does with one
-            counts = {False: set[int](), True: set[int]()}
-            for cell in of_operation:
-                counts[bool(self.existing(cell, arm))].add(insights.clients_of(context, cell))
-            by_existing = len(counts[True]) > len(counts[False])
-            of_operation = [cell for cell in of_operation if bool(self.existing(cell, arm)) is by_existing]
+            counts = {(there, insights.clients_of(context, cell)) for cell, there in existing.items()}
+            by_existing = 2 * sum(there for there, _ in counts) > len(counts)
+            of_operation = [cell for cell in of_operation if existing[cell] is by_existing]
+        elif use == "servers" and paper.server == "physical" and "virtual" in self.deciding:
+            virtual = self.cell(paper.model_copy(update={"server": "virtual"}), level, use)
+            by_existing = virtual is not None and bool(self.existing(virtual, self.arms["virtual"][0].name))
         clients = self.many if paper.many_clients else 1
         return min(
             (cell for cell in of_operation if insights.clients_of(context, cell) == clients),
             key=lambda cell: (
-                use != "replay" and bool(self.existing(cell, arm)) != by_existing,
+                use != "replay" and existing[cell] is not by_existing,
                 context.level(cell, "durability") != wanted,
                 context.level(cell, "write_mode") != "values",
                 _device_rank(context.level(cell, "flushes"), use, paper.server),
