@@ -87,7 +87,8 @@ fn serve(
         // Descriptors below zero are not waited for.
         let probes = if resting { -1 } else { receiver.as_raw_fd() };
         let mut wanted = [(probes, libc::POLLIN), (channel.stream().as_raw_fd(), libc::POLLIN)];
-        let [probes, words] = channel::ready(&mut wanted, wait).map_err(|error| End::Channel(channel::failed(error)))?;
+        let [probes, words] =
+            channel::ready(&mut wanted, wait).map_err(|error| End::Channel(channel::failed(error)))?;
         if (probes || resting) && receiver.drain().map_err(End::Machine)? > 0 {
             if let Some(draining) = &mut draining {
                 draining.since = Instant::now();
