@@ -40,13 +40,12 @@ static GIVEN: OnceLock<Vec<PathBuf>> = OnceLock::new();
 ///
 /// # Errors
 /// One is not an absolute path without `..`, or there are too many: says which.
-pub fn give(paths: &[String]) -> Result<(), Failure> {
+pub fn give(paths: &[String]) -> Result<(), String> {
     if paths.len() > MOST {
-        return Err(Failure::bad_request(format!("roots has {} entries; accepted: at most {MOST}", paths.len())));
+        return Err(format!("roots has {} entries; accepted: at most {MOST}", paths.len()));
     }
     if let Some(path) = paths.iter().find(|path| !is_plain(Path::new(path))) {
-        let message = format!("roots holds {:?}; accepted: absolute paths without ..", excerpt(path));
-        return Err(Failure::bad_request(message));
+        return Err(format!("roots holds {:?}; accepted: absolute paths without ..", excerpt(path)));
     }
     // A process serves one session.
     let _ = GIVEN.set(paths.iter().map(PathBuf::from).collect());

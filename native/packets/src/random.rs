@@ -36,12 +36,14 @@ impl Random {
     }
 
     /// Uniform among 0 … n−1; n must not be 0.
+    #[inline]
     pub fn below(&mut self, n: usize) -> usize {
         // The bias of a 64-bit product is under n/2⁶⁴.
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
     /// Whether something of this probability happens.
+    #[inline]
     pub fn happens(&mut self, probability: f64) -> bool {
         self.uniform() < probability
     }
@@ -53,6 +55,7 @@ impl Random {
     }
 
     /// Normal around 0 with this standard deviation (Box, Muller 1958).
+    #[inline]
     pub fn normal(&mut self, deviation: f64) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         deviation * radius * (std::f64::consts::TAU * self.uniform()).cos()

@@ -177,7 +177,7 @@ impl Session<'_> {
             self.part(Failure::new(Code::Version, message.clone()));
             return Err(Broken::Protocol(message));
         }
-        roots::give(&hello.roots.0).map_err(|failure| self.refuse(failure.message))?;
+        roots::give(&hello.roots.0).map_err(|message| self.refuse(message))?;
         self.greeted = true;
         self.writer.welcome(&hello.token, self.identity).map_err(|error| Broken::Channel(error.into()))
     }

@@ -40,28 +40,26 @@ impl Credentials {
         }
         let mut text = String::new();
         (&mut file).take(LARGEST).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
-        Self::parse(&text).map_err(|failure| wrong(failure.message))
+        Self::parse(&text).map_err(wrong)
     }
 
-    fn parse(text: &str) -> Result<Self, Failure> {
+    fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines();
         if lines.next() != Some(HEAD) {
-            let why = format!("it does not begin with the line {HEAD:?}: made by another version, or something else");
-            return Err(Failure::bad_request(why));
+            return Err(format!(
+                "it does not begin with the line {HEAD:?}: made by another version, or something else"
+            ));
         }
         let expires = lines.next().and_then(|line| line.strip_prefix(EXPIRES));
-        let expires_s = expires
-            .and_then(|number| number.parse().ok())
-            .ok_or_else(|| Failure::bad_request("its second line does not say when it expires"))?;
+        let expires_s =
+            expires.and_then(|number| number.parse().ok()).ok_or("its second line does not say when it expires")?;
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-        let certificates = certificates
-            .map_err(|error| Failure::bad_request(format!("a certificate in it cannot be read: {error}")))?;
+        let certificates = certificates.map_err(|error| format!("a certificate in it cannot be read: {error}"))?;
         let [own, authority] = <[CertificateDer<'static>; 2]>::try_from(certificates).map_err(|found| {
-            let found = found.len();
-            Failure::bad_request(format!("it holds {found} certificates; due are the agent's and the authority's"))
+            format!("it holds {} certificates; due are the agent's and the authority's", found.len())
         })?;
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
-            .map_err(|error| Failure::bad_request(format!("its private key cannot be read: {error}")))?;
+            .map_err(|error| format!("its private key cannot be read: {error}"))?;
         Ok(Self { own, key, authority, expires_s })
     }
 
@@ -104,7 +102,7 @@ mod tests {
             ("virtgauge identity 1\nexpires soon\n", "when it expires"),
             ("virtgauge identity 1\nexpires 1\n", "holds 0 certificates"),
         ] {
-            let message = Credentials::parse(text).unwrap_err().message;
+            let message = Credentials::parse(text).unwrap_err();
             assert!(message.contains(reason), "{message}");
         }
     }
