@@ -166,7 +166,7 @@ class SeriesComparison(Compared):
     seed: int  # of the permutations
     series: tuple[Series, ...]  # those with the largest steps first
 
-    @property
+    @functools.cached_property
     def labels(self) -> list[str]:
         """What the runs are called."""
         return [run.label for run in self.runs]

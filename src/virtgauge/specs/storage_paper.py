@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
@@ -271,12 +271,15 @@ def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[StorageFig
 def claims(context: Context) -> tuple[ClaimCheck, ...]:
     """On all of a run's figures together, and once more with all databases at one level of durability."""
     stand = Stand(context)
+    of_cell = functools.cache(functools.partial(_of_cell, context, stand))  # mostly one serves both uses, at any level
     level = next(stand.equal_levels(), None)
-    equal = _figures(context, stand, level) if level else None
-    return check_claims("storage", {"": _figures(context, stand, None)}, equal)
+    equal = _figures(context, stand, of_cell, level) if level else None
+    return check_claims("storage", {"": _figures(context, stand, of_cell, None)}, equal)
 
 
-def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
+def _figures(
+    context: Context, stand: Stand, of_cell: Callable[[StorageFigure, Cell | None], list[Figure]], level: str | None
+) -> Figures:
     """Writes at a level that all have, or at that which the paper had each at."""
 
     def missing_reason(measure: str, cells: Cells) -> str:
@@ -301,7 +304,6 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
         return f"{', '.join(named)} was not measured{at}{stand.passed_over(server, database, operation, level)}"
 
     asked = [paper for paper in storage_figures() if paper.server in stand.deciding]
-    of_cell = functools.cache(functools.partial(_of_cell, context, stand))  # mostly one cell serves both uses
 
     def figures(use: Use) -> Figures:
         known = (stand.cell(paper, level if paper.operation == "write" else None, use) for paper in asked)

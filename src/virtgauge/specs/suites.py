@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -60,11 +61,12 @@ def headline_measures() -> list[Measure]:
     return [measure for measures in MEASURES.values() for measure in measures.values() if measure.headline]
 
 
+@functools.lru_cache(4096)  # comparisons ask for each change of a cell
 def cell_name(cell: Cell) -> str:
     """A cell as :meth:`SuiteSpec.full_name` has it, or, of a suite of another version, as its trials do."""
-    levels = ", ".join(f"{factor} {level}" for factor, level in cell.levels)
-    named = (spec.full_name(cell) for spec in SPECS if spec.name == cell.suite)
-    return next(named, f"{cell.suite} {cell.probe}: {levels}")
+    if spec := next((one for one in SPECS if one.name == cell.suite), None):
+        return spec.full_name(cell)
+    return f"{cell.suite} {cell.probe}: {', '.join(f'{factor} {level}' for factor, level in cell.levels)}"
 
 
 def contexts_of(table: ResultTable, facts: Mapping[str, Mapping[str, Any]] = {}) -> Iterator[Context]:
