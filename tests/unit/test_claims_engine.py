@@ -122,6 +122,40 @@ def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
 
 
 @pytest.mark.parametrize(
+    ("relation", "bound", "expected"),
+    [  # 200, or 240 at most, beside 100, or 120 at most
+        ("ratio", {"at_least": 1.5}, CONFIRMED),
+        ("ratio", {"at_least": 1}, CONFIRMED),
+        ("ratio", {"at_most": 2.6}, CONFIRMED),
+        ("ratio", {"at_most": 1.5}, CONTRADICTED),
+        ("ratio", {"at_least": 1.9}, UNDECIDED),
+        ("ratio", {"at_most": 2.1}, UNDECIDED),
+        ("difference", {"at_least": 70}, CONFIRMED),
+        ("difference", {"at_most": 110}, UNDECIDED),
+    ],
+)
+def test_what_may_be_higher_by_so_much_is_open_so_far(
+    relation: str, bound: Mapping[str, float], expected: Verdict
+) -> None:
+    figures = [
+        dataclasses.replace(one, most={block: 1.2 * value for block, value in one.values.items()})
+        for one in vm_and_host("both")
+    ]
+    found = heard(VM_TO_HOST | {"relation": relation} | bound, figures)
+    assert found.verdict is expected
+    assert [one.needs for one in found.evidence] == [math.inf if expected is UNDECIDED else 0]
+
+
+def test_a_bound_is_kept_by_what_may_be_higher_by_less() -> None:
+    least = figure(100, may_be_higher=LIMITED)
+    most = {block: 1.1 * value for block, value in least.values.items()}
+    known = dataclasses.replace(least, most=most)
+    bound = {"relation": "bound", "measure": "cost", "at_most": 120}
+    assert [verdict(bound, one) for one in (least, known)] == [UNDECIDED, CONFIRMED]
+    assert verdict(bound | {"at_most": 105}, known) is UNDECIDED
+
+
+@pytest.mark.parametrize(
     ("bound", "expected"),
     [({"at_most": 80}, CONTRADICTED), ({"at_most": 120}, UNDECIDED), ({"at_least": 80}, CONFIRMED)],
 )
@@ -166,7 +200,8 @@ def test_a_difference_of_what_may_be_higher_is_open_to_that_side(
 
 
 def test_the_middle_of_several_may_be_higher_where_any_may() -> None:
-    figures = [figure(100, at=30), figure(100, at=50, may_be_higher=LIMITED)]
+    least = figure(100, at=50, may_be_higher=LIMITED)
+    figures = [figure(100, at=30), dataclasses.replace(least, most=least.values)]
     test = {"relation": "bound", "measure": "cost", "cells": {"at": {"at_least": 20, "pick": "median"}}, "at_most": 120}
     assert [verdict(test, *some) for some in (figures[:1], figures)] == [CONFIRMED, UNDECIDED]
 

@@ -12,7 +12,7 @@ import altair
 import pytest
 from rich.console import Console
 from shown import shown, tables, told, value
-from storage_results import KNEE_SHARE, TRUTHS, Design, StorageArm, hardware_vm, storage_arms, storage_ledger
+from storage_results import KNEE_SHARE, TRUTHS, Design, StorageArm, Truth, hardware_vm, storage_arms, storage_ledger
 from synthetic import arm_record
 
 from virtgauge import report
@@ -405,6 +405,26 @@ def test_what_the_client_reaches_beside_a_server_that_was_there_already_may_be_w
         claims = {claim.paper.name: claim.run[0].checked for claim in report.build(ledger).suite("storage").claims}
         verdicts[limit] = claims["single-write-postgresql-virtual-faster"].verdict
     assert verdicts == {1e6: Verdict.CONTRADICTED, None: Verdict.UNDECIDED}
+
+
+@pytest.mark.parametrize(
+    ("operation", "server_us", "verdict"),
+    [
+        ("single-read", 100, Verdict.CONFIRMED),  # a single client: busy for 82 %, so that 10,000/s are the most
+        ("single-read", 30, Verdict.UNDECIDED),  # for 58 %: 33,000/s, and many clients reach 16,000
+        ("single-write", 100, Verdict.UNDECIDED),  # what else the server does beside writes counts in its CPU time
+    ],
+)
+def test_of_two_rates_of_the_client_the_servers_cpu_tells_how_much_higher_they_are_at_most(
+    tmp_path: Path, operation: str, server_us: float, verdict: Verdict
+) -> None:
+    truths = {"postgresql": Truth(server_us, 12, 10, client_limit_per_s=16_000)}
+    plain: dict[str, Any] = {"databases": ("postgresql",), "levels": ("flushed",), "flushes": "at-once"}
+    design = Design(operations=(operation,), **plain)
+    found = report.build(storage_ledger(tmp_path / "run", storage_arms()[:1], [design], truths=truths)).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
+    gain = next(one for one in claims["postgresql-well-with-many-clients"].evidence if operation in one.text)
+    assert gain.agrees is (verdict is Verdict.CONFIRMED or None), gain
 
 
 def test_only_a_container_beside_the_host_is_no_virtual_machine(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ class Figure:
     existing: bool = False  # of a server that was there already, with its own version, settings and path to its client
     disk: str = ""  # what the run made its flushes cost, or :data:`AS_IS`, where it waited for them
     may_be_higher: str = ""  # why it is at least so much; empty where it is what it is
+    # what each repetition then is at most, by block; empty where that is not known
+    most: Mapping[int, float] = dataclasses.field(default_factory=dict)
     # the values of the A/A arm and of the reference in the same cell; empty where there are none
     identical: tuple[Mapping[int, float], Mapping[int, float]] = ({}, {})
 
@@ -170,7 +172,7 @@ class Figures:
                 estimate = measured(medians, group[0].estimate.unit, self.wanted())
                 more = max(one.may_be_higher for one in group)
                 middle = dataclasses.replace(group[0], levels=levels, estimate=estimate, values=medians)
-                chosen.append(dataclasses.replace(middle, may_be_higher=more))
+                chosen.append(dataclasses.replace(middle, may_be_higher=more, most={}))
             else:
                 best = min if pick in ("lowest", "smallest") else max
                 by_level = pick in ("lowest", "highest")
@@ -201,7 +203,9 @@ class Figures:
         wanted, found = self.wanted(among), one.estimate
         if among > 1:
             found = self.once(lambda: self._within_ticks(one, wanted), "own", one, wanted)
-        return dataclasses.replace(found, high=math.inf) if one.may_be_higher and found.has_interval else found
+        if not (one.may_be_higher and found.has_interval):
+            return found
+        return dataclasses.replace(found, high=_end(measured(one.most, found.unit, wanted).high, math.inf))
 
     @staticmethod
     def _within_ticks(one: Figure, wanted: float) -> Estimate:
@@ -219,7 +223,7 @@ class Figures:
         wanted = self.wanted(among)
 
         def found() -> Estimate:
-            return _opened(paired_ratio(one.values, other.values, wanted), one, other, 0.0)
+            return _opened(functools.partial(paired_ratio, nominal=wanted), one, other, 0.0)
 
         return self.once(found, "ratio", one, other, wanted)
 
@@ -230,7 +234,7 @@ class Figures:
         wanted, unit = self.wanted(among), one.estimate.unit
 
         def found() -> Estimate:
-            return _opened(paired_difference(one.values, other.values, unit, wanted), one, other, -math.inf)
+            return _opened(functools.partial(paired_difference, unit=unit, nominal=wanted), one, other, -math.inf)
 
         return self.once(found, "difference", one, other, wanted)
 
@@ -312,12 +316,20 @@ class Figures:
         return Estimate(point, float(low), float(high), confidence, n, "share", "bootstrap over repetitions")
 
 
-def _opened(found: Estimate, one: Figure, other: Figure, least: float) -> Estimate:
-    """How two figures compare, with the ends left open that what may be higher leaves open."""
+def _opened(
+    compare: Callable[[Mapping[int, float], Mapping[int, float]], Estimate], one: Figure, other: Figure, least: float
+) -> Estimate:
+    """How two figures compare, with ends as far out as what may be higher may be; open where nothing says how far."""
+    found = compare(one.values, other.values)
     if not found.has_interval:
         return found
-    low, high = least if other.may_be_higher else found.low, math.inf if one.may_be_higher else found.high
+    low = _end(compare(one.values, other.most).low, least) if other.may_be_higher else found.low
+    high = _end(compare(one.most, other.values).high, math.inf) if one.may_be_higher else found.high
     return dataclasses.replace(found, low=low, high=high)
+
+
+def _end(known: float | None, unknown: float) -> float:
+    return unknown if known is None else known
 
 
 def _resampled_medians(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

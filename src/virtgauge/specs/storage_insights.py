@@ -60,6 +60,21 @@ def server_cpus(context: Context, cell: Cell, arm: str) -> float | None:
     return None if told is None else float(told)
 
 
+def most(context: Context, cell: Cell, arm: str) -> Blocks:
+    """What each repetition of a read would reach at most, were the server busy all the time with any other client.
+
+    The utilization law (Denning and Buzen 1978, section 4): processors that can be used ÷ CPU time per operation, both
+    of the same repetition.  Empty of writes, beside which a server does other work, and where the CPU was not counted.
+    """
+    cpus, own = server_cpus(context, cell, arm), rates(context, cell, arm)
+    if cpus is None or context.level(cell, "operation") in WRITES:
+        return {}
+    cpu_ns, per_s = (context.values(name, cell, arm) for name in ("server_cpu", "throughput"))
+    usable = min(cpus, clients_of(context, cell))  # a client that waits for its answer keeps one processor busy
+    busy = {block: cpu_ns.get(block, 0.0) * per_s.get(block, 0.0) / 1e9 / usable for block in own}
+    return {block: rate / min(busy[block], 1.0) for block, rate in own.items()} if all(busy.values()) else {}
+
+
 def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation] | None:
     """What explains the rate of a cell on one arm; None where nothing was measured, or nothing of that kind."""
     operation, clients = context.level(cell, "operation"), clients_of(context, cell)

@@ -327,8 +327,9 @@ def _of_cell(context: Context, stand: Stand, paper: StorageFigure, known: Cell |
         # Beside a server that is there already no null server runs: another's of this run may have told the limit.
         existing = bool(stand.existing(cell, arm.name))
         unknown = existing and not context.values("client_limit", cell, arm.name)
-        higher, all_levels = LIMITED if limited or unknown else "", levels | more
-        return context.claim_figure(measure, all_levels, own, arm, existing=existing, disk=disk, may_be_higher=higher)
+        higher, most = (LIMITED, insights.most(context, cell, arm.name)) if limited or unknown else ("", {})
+        told: dict[str, Any] = {"existing": existing, "disk": disk, "may_be_higher": higher, "most": most}
+        return context.claim_figure(measure, levels | more, own, arm, **told)
 
     found = [*figure("rate", known, clients=paper.clients)]
     if paper.many_clients:
