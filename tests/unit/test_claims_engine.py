@@ -143,7 +143,19 @@ def test_what_may_be_higher_by_so_much_is_open_so_far(
     ]
     found = heard(VM_TO_HOST | {"relation": relation} | bound, figures)
     assert found.verdict is expected
-    assert [one.needs for one in found.evidence] == [math.inf if expected is UNDECIDED else 0]
+    (evidence,) = found.evidence
+    assert evidence.needs == (math.inf if expected is UNDECIDED else 0)
+    assert evidence.text.endswith(f"{LIMITED}, which is allowed for")
+
+
+def test_between_arms_what_may_be_higher_by_so_much_stays_open() -> None:
+    """The margin of identical arms is held against how far apart these were found, not how near they may be."""
+    figures = [
+        dataclasses.replace(one, arm=str(one.level("platform")), most=one.values) for one in vm_and_host("other")
+    ]
+    found = heard(VM_TO_HOST | {"relation": "ratio", "at_least": 1.5}, figures, of_arms=["platform"])
+    assert found.verdict is UNDECIDED
+    assert found.evidence[0].needs == math.inf
 
 
 def test_a_bound_is_kept_by_what_may_be_higher_by_less() -> None:
@@ -822,6 +834,16 @@ def test_equivalence_wants_all_to_change_by_about_the_same(
     assert verdict(test, *changing(2.0)) is UNTESTABLE
 
 
+@pytest.mark.parametrize(("others", "expected"), [((2.0, 8.0), CONTRADICTED), ((2.0, 2.1), UNDECIDED)])
+def test_two_that_change_otherwise_are_no_equivalence_whatever_a_third_does(
+    others: tuple[float, float], expected: Verdict
+) -> None:
+    test = {"relation": "equivalence", "across": "function", **BUSY, "measure": "cost", "at_most": 1.25}
+    figures = changing(*others, 2.0)
+    figures[-1] = dataclasses.replace(figures[-1], may_be_higher=LIMITED)
+    assert verdict(test, *figures) is expected
+
+
 @pytest.mark.parametrize(
     ("ratios", "less", "noise", "expected"),
     [
@@ -1077,6 +1099,19 @@ def test_one_of_several_lines_is_bent_with_the_confidence_for_so_many() -> None:
 
 QUOTIENT: dict[str, Any] = {"relation": "spread", "measure": "cost", "factor": "load", "at_least": 3}
 QUOTIENT |= {"cells": {"function": "write"}, "than": {"function": "read"}}
+
+
+def test_a_quotient_is_held_against_the_largest_that_there_may_be() -> None:
+    writes = [figure(value, 2 * SMALL, function="write", load=load) for load, value in (("idle", 100), ("busy", 1000))]
+    reads = [figure(value, 2 * SMALL, function="read", load=load) for load, value in (("idle", 100), ("busy", 200))]
+    limited = figure(150, 2 * SMALL, function="read", load="limited", may_be_higher=LIMITED)
+    known = dataclasses.replace(limited, most={block: 2 * value for block, value in limited.values.items()})
+    cases = [(), (limited,), (known,)]  # of the last, 10 over 2 to 3
+    assert [verdict(QUOTIENT, *writes, *reads, *more) for more in cases] == [CONFIRMED, UNDECIDED, CONFIRMED]
+    found = heard(QUOTIENT, [*writes, *reads, known])
+    assert re.search(r"over that of .*: 5\.00× \(3\.\d+× to 5\.\d+×\)", found.evidence[0].text), found
+    reads.append(figure(20_000, 2 * SMALL, function="read", load="slow"))
+    assert verdict(QUOTIENT, *writes, *reads, limited) is CONTRADICTED, "two of them alone differ more"
 
 
 def test_a_quotient_is_as_sure_as_the_less_sure_of_its_two_spreads() -> None:

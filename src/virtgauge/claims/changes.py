@@ -74,12 +74,12 @@ def equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence]
 
     def decides(found: Changes, among: int) -> bool | None:
         changes = (figures.firm(figures.ratio(*pair, among), among) for pair in found.values())
-        ends = [(one.low, one.high) for one in changes if one.low and one.high]
-        if len(ends) < len(found):
+        ends = [(one.low, one.high) for one in changes if one.low is not None and one.high]
+        if ends and max(low for low, _ in ends) > test.at_most * min(high for _, high in ends):
+            return False  # two of them, whatever the others do
+        if len(ends) < len(found) or not all(low for low, _ in ends):
             return None
-        widest = max(high for _, high in ends) / min(low for low, _ in ends)
-        least = max(low for low, _ in ends) / min(high for _, high in ends)
-        return True if widest <= test.at_most else False if least > test.at_most else None
+        return max(high for _, high in ends) <= test.at_most * min(low for low, _ in ends) or None
 
     groups: list[Group] = []
     for found in complete:

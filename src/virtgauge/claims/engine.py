@@ -319,10 +319,11 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
                 yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.than))
                 continue
             most, least = (choose(rest, key=lambda one: one.point) for choose in (max, min))
-            estimate = functools.partial(_quotient, figures, (high, low), (most, least))
+            rivals = [one for one in rest if one.may_be_higher and one not in (most, least)]
+            estimate = functools.partial(_quotient, figures, (high, low), (most, least), rivals)
             among = max(among, math.comb(len(rest), 2))  # as of two highest in _compared
             text = f"{text}, over that of {figures.text(most, only=test.than)}: {told(estimate(1), 'ratio')}"
-            used += [most, least]
+            used += [most, least, *rivals]
         of = high if high.arm != low.arm else None
         said = functools.partial(_of_largest, test, figures, group, estimate, among, of)
         (agrees, why, likely), (sure, _, of_many) = said(1), said(len(several))
@@ -353,8 +354,19 @@ def _of_largest(
     return agrees, wider or why, None if wider else likely
 
 
-def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: int) -> Estimate:
-    return unpaired_ratio(figures.ratio(first[0], first[1], among), figures.ratio(second[0], second[1], among))
+def _quotient(
+    figures: Figures,
+    first: tuple[Figure, Figure],
+    second: tuple[Figure, Figure],
+    rivals: Sequence[Figure],
+    among: int = 1,
+) -> Estimate:
+    """One spread over another, of which rivals may be the largest."""
+    other = figures.ratio(*second, among)
+    ends = [figures.ratio(one, second[1], among).high for one in rivals]
+    if other.high is not None and ends:
+        other = dataclasses.replace(other, high=max(other.high, *(math.inf if end is None else end for end in ends)))
+    return unpaired_ratio(figures.ratio(*first, among), other)
 
 
 _RELATIONS: Mapping[type, Callable[..., Iterator[Evidence]]] = {

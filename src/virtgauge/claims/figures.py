@@ -205,7 +205,8 @@ class Figures:
             found = self.once(lambda: self._within_ticks(one, wanted), "own", one, wanted)
         if not (one.may_be_higher and found.has_interval):
             return found
-        return dataclasses.replace(found, high=_end(measured(one.most, found.unit, wanted).high, math.inf))
+        most = _end(measured(one.most, found.unit, wanted).high, math.inf)
+        return dataclasses.replace(found, high=max(_end(found.high, most), most))
 
     @staticmethod
     def _within_ticks(one: Figure, wanted: float) -> Estimate:
@@ -323,9 +324,21 @@ def _opened(
     found = compare(one.values, other.values)
     if not found.has_interval:
         return found
-    low = _end(compare(one.values, other.most).low, least) if other.may_be_higher else found.low
-    high = _end(compare(one.most, other.values).high, math.inf) if one.may_be_higher else found.high
+    low, high = found.low, found.high
+    if other.may_be_higher:
+        low = least if is_open(one, other) else _end(compare(one.values, other.most).low, least)
+    if one.may_be_higher:
+        high = math.inf if is_open(one, other) else _end(compare(one.most, other.values).high, math.inf)
     return dataclasses.replace(found, low=low, high=high)
+
+
+def is_open(*figures: Figure) -> bool:
+    """Whether nothing says how much higher one of them may be; between arms nothing does.
+
+    What identical arms differ by is held against how far apart two arms were found, not against how near they may be.
+    """
+    arms = {one.arm for one in figures}
+    return any(one.may_be_higher and (len(arms) > 1 or not one.most) for one in figures)
 
 
 def _end(known: float | None, unknown: float) -> float:

@@ -15,7 +15,7 @@ from scipy import special
 from virtgauge.analysis.comparison import RESOLUTION
 from virtgauge.analysis.estimate import Estimate, attainable_confidence
 from virtgauge.analysis.shift import MOST_NEEDED
-from virtgauge.claims.figures import Figure, Figures, incomparable
+from virtgauge.claims.figures import Figure, Figures, incomparable, is_open
 
 
 class Verdict(enum.StrEnum):
@@ -124,8 +124,13 @@ def evidence_of(text: str, agrees: bool | None, figures: Figures, *used: Figure,
         return Evidence.none(f"{text} (emulated, which decides nothing)")
     if apart := incomparable(used):
         return Evidence.none(f"{text} ({apart}, which decides nothing)")
-    if agrees is None and (why := max((one.may_be_higher for one in used), default="")):
-        return Evidence(f"{text}; {why}", None, measured=True, needs=math.inf)  # repetitions find the same limit
+    if why := max((one.may_be_higher for one in used), default=""):
+        if not is_open(*used):
+            text += f"; {why}, which is allowed for"
+        elif agrees is None:
+            text += f"; {why}"
+        if agrees is None:
+            return Evidence(text, None, measured=True, needs=math.inf)  # repetitions find the same limit
     return Evidence(text, agrees, measured=agrees is not None or not figures.exact, likely=likely)
 
 

@@ -61,18 +61,28 @@ def server_cpus(context: Context, cell: Cell, arm: str) -> float | None:
 
 
 def most(context: Context, cell: Cell, arm: str) -> Blocks:
-    """What each repetition of a read would reach at most, were the server busy all the time with any other client.
+    """What each repetition of a read would reach at most with any other client.
 
-    The utilization law (Denning and Buzen 1978, section 4): processors that can be used ÷ CPU time per operation, both
-    of the same repetition.  Empty of writes, beside which a server does other work, and where the CPU was not counted.
+    The asymptotic bound (Lazowska et al. 1984, "Quantitative System Performance", chapter 5): processors that can be
+    used ÷ CPU time per operation, if an operation costs no less than beside any number of clients in the repetition.
+    Empty of writes, beside which a server does other work, of virtual machines, whose CPU time is their monitor's with
+    its polling, and where the CPU was not counted.
     """
     cpus, own = server_cpus(context, cell, arm), rates(context, cell, arm)
-    if cpus is None or context.level(cell, "operation") in WRITES:
+    if cpus is None or context.level(cell, "operation") in WRITES or context.arm(arm).is_virtual:
         return {}
-    cpu_ns, per_s = (context.values(name, cell, arm) for name in ("server_cpu", "throughput"))
-    usable = min(cpus, clients_of(context, cell))  # a client that waits for its answer keeps one processor busy
-    busy = {block: cpu_ns.get(block, 0.0) * per_s.get(block, 0.0) / 1e9 / usable for block in own}
-    return {block: rate / min(busy[block], 1.0) for block, rate in own.items()} if all(busy.values()) else {}
+    apart = [one.name for one in context.spec.factors if one.name != "clients"]
+    alike = (one for one in context.cells if all(context.level(one, of) == context.level(cell, of) for of in apart))
+    costs = [context.values("server_cpu", one, arm) for one in alike]
+    per_s, cpu_ns = (context.values(name, cell, arm) for name in ("throughput", "server_cpu"))
+    least_ns = {block: min((of[block] for of in costs if block in of), default=0.0) for block in own}
+    if not all(least_ns[block] and per_s.get(block) for block in own):
+        return {}
+    # A client that waits for its answer keeps one processor busy, unless more than that were.
+    clients = clients_of(context, cell)
+    alone = all(cpu_ns.get(block, 0.0) * per_s[block] <= 1e9 * clients for block in own)
+    usable_ns = 1e9 * (min(cpus, clients) if alone else cpus)
+    return {block: rate * max(usable_ns / (least_ns[block] * per_s[block]), 1.0) for block, rate in own.items()}
 
 
 def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation] | None:
