@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.laboratories import ServedTestbed
 from virtgauge.suites.storage.settings import StorageSettings
@@ -23,6 +24,11 @@ class Client:
         self.store = {"driver": "cassandra"}
         self.asked: list[str] = []
         self.rates = iter(rates)
+        self.failure: StoreError | None = None
+
+    def refuse(self) -> None:
+        if self.failure:
+            raise self.failure
 
     async def prepare(self, data: Any, *, preload: int, **_: Any) -> None:
         self.asked.append(f"prepare {preload}")
@@ -30,7 +36,7 @@ class Client:
     async def measure(self, data: Any, streams: Any, *, warmup_s: float, seconds: float) -> SimpleNamespace:
         (one,) = streams
         self.asked.append(f"{one.operation} {one.values} by {one.clients}, {seconds:g} s")
-        return SimpleNamespace(operations_per_s=next(self.rates))
+        return SimpleNamespace(operations_per_s=next(self.rates), refuse_unusable=self.refuse)
 
     async def drop(self) -> None:
         self.asked.append("drop")
@@ -40,28 +46,15 @@ async def nothing(_: Any) -> None:
     pass
 
 
-ROUND = ["write 1 by 1, 2 s", "read 1 by 1, 2 s", "write 1000 by 1, 2 s", "read 1000 by 1, 2 s"]
+KINDS = ["write 1 by 1, 2 s", "read 1 by 1, 2 s", "write 1000 by 1, 2 s", "read 1000 by 1, 2 s"]
+ROUND = ["prepare 1000", *KINDS, "drop"]
+TRIAL = ["prepare 0", "measured", "drop"]
 STEADY = itertools.repeat(100.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "rates", "rounds"),
-    [
-        ("cassandra", STEADY, 2),
-        ("cassandra", itertools.chain([100, 100, 100, 100], [109, 91, 100, 100], STEADY), 2),  # no more than noise
-        ("cassandra", itertools.chain([50, 100, 100, 10], [100, 100, 100, 90], STEADY), 4),  # one kind gains still
-        ("cassandra", itertools.chain([90, 100, 100, 100], [100, 50, 100, 100], STEADY), 3),  # back, which is no gain
-        ("cassandra", (1.2**n for n in itertools.count()), 8),  # and gains for ever
-        ("questdb", STEADY, 2),
-        ("postgresql", STEADY, 0),
-    ],
-)
-def test_a_server_on_java_runs_in_before_its_first_trial_alone_until_it_is_steady(
-    name: str, rates: Iterable[float], rounds: int
-) -> None:
-    settings = StorageSettings(databases=(name,), clients=(1, 16))
-    client = Client(rates)
-    target = SimpleNamespace(client=client, product=database(name), may_drop=True, embedded=False)
+def measured_twice(client: Client, settings: StorageSettings) -> None:
+    """Two trials on one server."""
+    target = SimpleNamespace(client=client, product=database(settings.databases[0]), may_drop=True, embedded=False)
     testbed = SimpleNamespace(keeps_tables=True, kept_rows=None, has_run_in=False, note_held=nothing, rest=nothing)
     params = {"operation": "single-write", "of": "", "crash": "", "index": True, "late_share": 0.0}
 
@@ -71,10 +64,43 @@ def test_a_server_on_java_runs_in_before_its_first_trial_alone_until_it_is_stead
                 client.asked.append("measured")
 
     asyncio.run(twice())
-    assert testbed.has_run_in is bool(rounds)
-    trial = ["prepare 0", "measured", "drop"]
-    before = ["prepare 1000", *(rounds * ROUND), "drop"] if rounds else []
-    assert client.asked == [*before, *trial, *trial]
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "rounds"),
+    [
+        ("cassandra", STEADY, 3),
+        ("cassandra", itertools.chain([100, 100, 100, 100], [109, 91, 100, 100], STEADY), 3),  # no more than noise
+        ("cassandra", itertools.chain([90, 100, 100, 100], [100, 50, 100, 100], STEADY), 4),  # back, which is no gain
+        ("cassandra", itertools.chain(4 * [100], 4 * [100], [100, 100, 100, 120], STEADY), 5),  # after a flat round
+        ("questdb", STEADY, 3),
+        ("postgresql", STEADY, 0),
+    ],
+)
+def test_a_server_on_java_runs_in_before_its_first_trial_alone_until_it_is_steady(
+    name: str, rates: Iterable[float], rounds: int
+) -> None:
+    client = Client(rates)
+    measured_twice(client, StorageSettings(databases=(name,), clients=(1, 16)))
+    assert client.asked == [*(rounds * ROUND), *TRIAL, *TRIAL]
+
+
+def test_a_server_on_java_that_never_gets_steady_is_measured_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = itertools.count(step=10)
+    client = Client(1.2**n for n in itertools.count())
+    settings = StorageSettings(databases=("cassandra",), operations=("single-write", "window"))
+    monkeypatch.setattr("virtgauge.suites.storage.trial.time", SimpleNamespace(monotonic=lambda: next(moments)))
+    measured_twice(client, settings)
+    assert client.asked.count("prepare 1000") == 8, "80 s after the first look are the last before 90 s"
+    assert client.asked.count("window 1000 by 1, 2 s") == 8
+
+
+def test_operations_that_fail_while_a_server_runs_in_are_no_steady_rate() -> None:
+    client = Client(STEADY)
+    client.failure = StoreError("full", "the disk is full")
+    with pytest.raises(StoreError, match="the disk is full"):
+        measured_twice(client, StorageSettings(databases=("cassandra",)))
+    assert client.asked == ROUND, "its table is dropped, and nothing measured"
 
 
 def test_a_server_that_was_started_again_after_a_crash_has_to_run_in_again() -> None:

@@ -107,11 +107,12 @@ class StorageSuite(Suite):
         self._testbeds[testbed.name] = testbed
         measures = s.knee_steps + 1 if operation == "knee" else 1
         expected_s = 0.5 + 2 * s.disk_probe_s + 2 * s.calibration_s + measures * (s.warmup_s + s.seconds)
-        if testbed.existing is None and database(where["database"]).on_java:  # by the first of a server's cells
+        runs_in = testbed.existing is None and database(where["database"]).on_java  # by the first of a server's cells
+        if runs_in:
             expected_s += RUN_IN_S / (len(s.operations) * len(s.clients) * len(s.index))
         # Generous: of what hangs, an operation's own time-out tells sooner.
         each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + LONGER_S + _EACH_CELL_S
-        timeout_s = PREPARE_S + measures * each_s + s.crash_after_s
+        timeout_s = PREPARE_S * (1 + runs_in) + measures * each_s + s.crash_after_s
         # The factor that it has beside the others, the levels of that, and its loops.
         special, kinds, loops = {
             "knee": ("of", s.knee_of, ("search",)),
