@@ -97,7 +97,7 @@ class Scanner:
         if head is None:
             return unfinished
         kind, length, position, acknowledged = _HEADER.unpack(head[0])
-        if kind not in [*Kind] or length > LONGEST:
+        if not Kind.OPEN <= kind <= Kind.CLOSE or length > LONGEST:
             return None, begin
         whole = _first(line, _HEADER.size + length + _CHECKSUM.size)
         if whole is None:

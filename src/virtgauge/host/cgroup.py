@@ -18,7 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.host.mounts import mounts
-from virtgauge.host.process import KTHREADD, cpu_clock_ns, is_kernel_thread, kernel_threads_visible, text_of
+from virtgauge.host.process import (
+    KTHREADD,
+    closed_after,
+    cpu_clock_ns,
+    is_kernel_thread,
+    kernel_threads_visible,
+    text_of,
+)
 
 QUOTA_PERIOD_US = 100_000  # In which a quota of CPU time is used up and given anew
 LEAST_QUOTA_US = 1_000  # the kernel's
@@ -320,14 +327,9 @@ def members(folder: Path) -> set[int]:
 
 
 def _usage_ns(folder: Path) -> int | None:
-    try:
-        account = _open_account(folder)
-        try:
-            return _read_account(account)
-        finally:
-            os.close(account)
-    except OSError:
-        return None
+    with contextlib.suppress(OSError), closed_after(_open_account(folder)) as account:
+        return _read_account(account)
+    return None
 
 
 def _open_account(folder: Path) -> int:

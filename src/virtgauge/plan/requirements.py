@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from importlib import resources
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from virtgauge.errors import UsageError, nearest
 from virtgauge.plan import Section, written_as
@@ -61,22 +62,18 @@ class Requirement(Section):
             return {factor: level if isinstance(level, list | tuple) else [level] for factor, level in value.items()}
         return value
 
-    @model_validator(mode="after")
-    def _is_a_bound(self) -> Requirement:
+    def _problems(self) -> Iterator[str]:
         if self.at_least is None and self.at_most is None:
-            raise ValueError("a requirement needs a bound: give at_least, at_most, or both")
+            yield "a requirement needs a bound: give at_least, at_most, or both"
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
-            raise ValueError(
-                f"at_least = {self.at_least:g} lies above at_most = {self.at_most:g}: nothing can meet both"
-            )
+            yield f"at_least = {self.at_least:g} lies above at_most = {self.at_most:g}: nothing can meet both"
         if self.over_s is not None:
             if self.during and self.per:
-                raise ValueError("during and per are two ways to require over a time; give one of them")
+                yield "during and per are two ways to require over a time; give one of them"
             if self.at_least is not None or self.of != "median" or self.compared_with:
-                raise ValueError("during and per go with at_most; leave at_least, of and compared_with out")
+                yield "during and per go with at_most; leave at_least, of and compared_with out"
             if self.per and (self.at_most or 0) <= 0:
-                raise ValueError("per: that there is none can be shown for no time; at_most above 0, or during, can")
-        return self
+                yield "per: that there is none can be shown for no time; at_most above 0, or during, can"
 
     @property
     def over_s(self) -> float | None:

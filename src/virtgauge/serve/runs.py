@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from virtgauge.errors import VirtgaugeError, printable
-from virtgauge.host.process import is_locked
+from virtgauge.host.process import closed_after, is_locked
 from virtgauge.ledger.read_only import LOG_NAME, ReadOnlyLedger
 from virtgauge.ledger.store import LEDGER_NAME
 
@@ -92,10 +92,8 @@ def is_measured(folder: Path) -> bool | None:
         return False
     except OSError:
         return None
-    try:
+    with closed_after(descriptor):
         return is_locked(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_or_say(folder: Path, read: Callable[[ReadOnlyLedger], Value]) -> Value | str:

@@ -237,10 +237,10 @@ def _tuned_links(tuning: Tuning, removal: contextlib.ExitStack, spec: GuestSpec)
         removal.callback(remove)
         return descriptors
 
-    if (sockets := len(tuning.vhost_user)) and spec.nics and len(spec.nics) != sockets:
-        said = f"vhost_user names {sockets} sockets, and the suite gives the guest {len(spec.nics)} interfaces"
-        raise LaunchError("network", f"{said}; name one for each")
-    if sockets:
+    if sockets := len(tuning.vhost_user):
+        if spec.nics and len(spec.nics) != sockets:
+            said = f"vhost_user names {sockets} sockets, and the suite gives the guest {len(spec.nics)} interfaces"
+            raise LaunchError("network", f"{said}; name one for each")
         yield [Tap((), nic.mac, nic.mtu) for nic in spec.nics]
         return
     with open_taps(spec, tuning.nic_queues or 1, macvtap if tuning.nic_backend == "macvtap" else open_tap) as taps:
