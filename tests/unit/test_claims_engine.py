@@ -75,6 +75,11 @@ def vm_and_host(limited: str) -> list[Figure]:
     ]
 
 
+def limited_to(times: float, one: Figure) -> Figure:
+    """Of what may be higher, what is at most so many times as much."""
+    return dataclasses.replace(one, most={block: times * value for block, value in one.values.items()})
+
+
 YES, NO, OPEN, NOTHING = Evidence("", True), Evidence("", False), Evidence("", None), Evidence.none("")
 
 
@@ -137,10 +142,7 @@ def test_what_may_be_higher_decides_only_what_it_would_if_it_were(
 def test_what_may_be_higher_by_so_much_is_open_so_far(
     relation: str, bound: Mapping[str, float], expected: Verdict
 ) -> None:
-    figures = [
-        dataclasses.replace(one, most={block: 1.2 * value for block, value in one.values.items()})
-        for one in vm_and_host("both")
-    ]
+    figures = [limited_to(1.2, one) for one in vm_and_host("both")]
     found = heard(VM_TO_HOST | {"relation": relation} | bound, figures)
     assert found.verdict is expected
     (evidence,) = found.evidence
@@ -150,9 +152,8 @@ def test_what_may_be_higher_by_so_much_is_open_so_far(
 
 def test_between_arms_what_may_be_higher_by_so_much_stays_open() -> None:
     """The margin of identical arms is held against how far apart these were found, not how near they may be."""
-    figures = [
-        dataclasses.replace(one, arm=str(one.level("platform")), most=one.values) for one in vm_and_host("other")
-    ]
+    figures = [dataclasses.replace(one, arm=str(one.level("platform"))) for one in vm_and_host("other")]
+    figures[1] = limited_to(1, figures[1])
     found = heard(VM_TO_HOST | {"relation": "ratio", "at_least": 1.5}, figures, of_arms=["platform"])
     assert found.verdict is UNDECIDED
     assert found.evidence[0].needs == math.inf
@@ -160,8 +161,7 @@ def test_between_arms_what_may_be_higher_by_so_much_stays_open() -> None:
 
 def test_a_bound_is_kept_by_what_may_be_higher_by_less() -> None:
     least = figure(100, may_be_higher=LIMITED)
-    most = {block: 1.1 * value for block, value in least.values.items()}
-    known = dataclasses.replace(least, most=most)
+    known = limited_to(1.1, least)
     bound = {"relation": "bound", "measure": "cost", "at_most": 120}
     assert [verdict(bound, one) for one in (least, known)] == [UNDECIDED, CONFIRMED]
     assert verdict(bound | {"at_most": 105}, known) is UNDECIDED
@@ -213,7 +213,7 @@ def test_a_difference_of_what_may_be_higher_is_open_to_that_side(
 
 def test_the_middle_of_several_may_be_higher_where_any_may() -> None:
     least = figure(100, at=50, may_be_higher=LIMITED)
-    figures = [figure(100, at=30), dataclasses.replace(least, most=least.values)]
+    figures = [figure(100, at=30), limited_to(1, least)]
     test = {"relation": "bound", "measure": "cost", "cells": {"at": {"at_least": 20, "pick": "median"}}, "at_most": 120}
     assert [verdict(test, *some) for some in (figures[:1], figures)] == [CONFIRMED, UNDECIDED]
 
@@ -1105,7 +1105,7 @@ def test_a_quotient_is_held_against_the_largest_that_there_may_be() -> None:
     writes = [figure(value, 2 * SMALL, function="write", load=load) for load, value in (("idle", 100), ("busy", 1000))]
     reads = [figure(value, 2 * SMALL, function="read", load=load) for load, value in (("idle", 100), ("busy", 200))]
     limited = figure(150, 2 * SMALL, function="read", load="limited", may_be_higher=LIMITED)
-    known = dataclasses.replace(limited, most={block: 2 * value for block, value in limited.values.items()})
+    known = limited_to(2, limited)
     cases = [(), (limited,), (known,)]  # of the last, 10 over 2 to 3
     assert [verdict(QUOTIENT, *writes, *reads, *more) for more in cases] == [CONFIRMED, UNDECIDED, CONFIRMED]
     found = heard(QUOTIENT, [*writes, *reads, known])

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims import changes, model, verdicts
-from virtgauge.claims.figures import Figure, Figures, grouped, number_text, told
+from virtgauge.claims.figures import Figure, Figures, end_or, grouped, number_text, told
 from virtgauge.claims.model import Cells, Claim, Level, Range
 from virtgauge.claims.significance import significance
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, Judged, Verdict, evidence_of
@@ -359,13 +359,13 @@ def _quotient(
     first: tuple[Figure, Figure],
     second: tuple[Figure, Figure],
     rivals: Sequence[Figure],
-    among: int = 1,
+    among: int,
 ) -> Estimate:
     """One spread over another, of which rivals may be the largest."""
     other = figures.ratio(*second, among)
-    ends = [figures.ratio(one, second[1], among).high for one in rivals]
-    if other.high is not None and ends:
-        other = dataclasses.replace(other, high=max(other.high, *(math.inf if end is None else end for end in ends)))
+    if other.high is not None:
+        ends = (end_or(math.inf, figures.ratio(one, second[1], among).high) for one in rivals)
+        other = dataclasses.replace(other, high=max([other.high, *ends]))
     return unpaired_ratio(figures.ratio(*first, among), other)
 
 

@@ -203,10 +203,10 @@ class Figures:
         wanted, found = self.wanted(among), one.estimate
         if among > 1:
             found = self.once(lambda: self._within_ticks(one, wanted), "own", one, wanted)
-        if not (one.may_be_higher and found.has_interval):
+        if not one.may_be_higher or found.high is None:
             return found
-        most = _end(measured(one.most, found.unit, wanted).high, math.inf)
-        return dataclasses.replace(found, high=max(_end(found.high, most), most))
+        most = end_or(math.inf, measured(one.most, found.unit, wanted).high)
+        return dataclasses.replace(found, high=max(found.high, most))
 
     @staticmethod
     def _within_ticks(one: Figure, wanted: float) -> Estimate:
@@ -326,9 +326,9 @@ def _opened(
         return found
     low, high = found.low, found.high
     if other.may_be_higher:
-        low = least if is_open(one, other) else _end(compare(one.values, other.most).low, least)
+        low = least if is_open(one, other) else end_or(least, compare(one.values, other.most).low)
     if one.may_be_higher:
-        high = math.inf if is_open(one, other) else _end(compare(one.most, other.values).high, math.inf)
+        high = math.inf if is_open(one, other) else end_or(math.inf, compare(one.most, other.values).high)
     return dataclasses.replace(found, low=low, high=high)
 
 
@@ -341,7 +341,8 @@ def is_open(*figures: Figure) -> bool:
     return any(one.may_be_higher and (len(arms) > 1 or not one.most) for one in figures)
 
 
-def _end(known: float | None, unknown: float) -> float:
+def end_or(unknown: float, known: float | None) -> float:
+    """An interval's end; the other where there is none."""
     return unknown if known is None else known
 
 
