@@ -25,7 +25,8 @@ HEAD = """\
 # The papers' conclusions, measured
 
 Made by `python benchmarks/papers_table.py` from the run that each section names; do not edit. How to read a
-verdict, and what decides one: [papers.md](papers.md). One row is what one platform says, or all of them
+verdict, and what decides one: [papers.md](papers.md); which of them not to believe, and why:
+[what second readers found](papers.md#what-second-readers-found). One row is what one platform says, or all of them
 together where a conclusion compares them. A conclusion that no platform could test is counted and left out: a
 run's report names the reason.
 """

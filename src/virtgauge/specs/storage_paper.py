@@ -291,7 +291,7 @@ def _figures(
         if server in stand.of_one_processor and (
             measure == "rate_by_clients" or cells.get("clients") == "many clients"
         ):
-            return f"the {_SERVERS[server]} has one processor, which serves one client at a time: vcpus = 2"
+            return f"the {_SERVERS[server]} has one processor, which serves one client at a time; vcpus = 2 gives two"
         if measure == "rate_by_clients":
             return "1, 12 and more clients are needed"
         if measure == "rate_by_index":
