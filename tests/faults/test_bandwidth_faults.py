@@ -86,6 +86,24 @@ async def test_who_vanishes_beside_an_estimate_is_a_failure_with_its_name_and_th
 
 
 @marked
+async def test_a_sender_of_cross_traffic_that_vanishes_as_the_estimate_ends_is_named_too(monkeypatch):
+    """Not only told as cross traffic that was short."""
+    estimated = suite._estimated
+
+    async def killing(testbed, *args):
+        answer = await estimated(testbed, *args)
+        kill(laid, "others")
+        return answer
+
+    monkeypatch.setattr(suite, "_estimated", killing)
+    async with path("host", **LONG | {"estimates": 1}) as laid:
+        outcome = await laid.measure()
+        assert outcome.status is TrialStatus.FAILED
+        assert outcome.error.startswith("lost: the sender of the cross traffic was lost during the trial")
+        assert laid.testbed.closed
+
+
+@marked
 async def test_a_link_emulator_that_is_killed_is_named():
     async with path("host", **LONG, delays_ms=[10], link="emulator", cross_mbps=[0]) as laid:
         estimate = await under_way(laid)

@@ -264,8 +264,10 @@ class BandwidthTestbed(Testbed):
         self._heed(load)
 
     def _heed(self, load: Running) -> None:
-        if load.silence is not None:
-            self.spoil()
+        if load.silence is None:
+            return
+        self.spoil()
+        self._raise_if_lost()  # the estimate may have ended before the loss was seen
 
     async def unless_lost(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """What work brings, given up as soon as somebody beside the tested guest is gone.
@@ -274,8 +276,7 @@ class BandwidthTestbed(Testbed):
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
-                if (lost := self._lost()) is not None:
-                    raise AgentError("lost", f"{lost} was lost during the trial")
+                self._raise_if_lost()
             return task.result()
         finally:
             task.cancel()
@@ -297,6 +298,10 @@ class BandwidthTestbed(Testbed):
             if not told and (lost := self._lost()) is not None:
                 raise AgentError("lost", f"{lost} was lost during the trial: {error}") from error
             raise
+
+    def _raise_if_lost(self) -> None:
+        if (lost := self._lost()) is not None:
+            raise AgentError("lost", f"{lost} was lost during the trial")
 
     def _lost(self) -> str | None:
         known = {id(self.receiver): "the receiver", id(self.others): "the sender of the cross traffic"}
