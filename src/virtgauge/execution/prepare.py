@@ -335,7 +335,7 @@ def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
         if platform.only_plain is None:
             return "that is of a machine that exists already", f"limit {_ALONE}"
         return "it is between no two interfaces of this host", "name them: ports = { here = [...], there = [...] }"
-    if platform.only_plain is None or cell.testbed == PLAIN_TESTBED or cell.by_address:
+    if platform.only_plain is None or cell.testbed == PLAIN_TESTBED:
         return None
     return platform.only_plain, f"{_AS_IS.get(cell.suite, 'leave it out')}, limit {_ALONE}"
 

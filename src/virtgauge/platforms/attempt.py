@@ -183,15 +183,10 @@ class LaunchAttempt:
         """Of the time the guest may take to become ready; at least a little, so that a bound is never zero."""
         return max(0.1, self.spec.ready_timeout_s - (time.monotonic_ns() - self.started_ns) / 1e9)
 
-    @property
-    def roots(self) -> tuple[Path, ...]:
-        """Folders of the guest, below which alone its agent makes files."""
-        return self.spec.roots
-
     async def open_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
         """Shake hands with the agent.  Raises LaunchError: the guest died, said something else, or nothing in time."""
         try:
-            return await Channel.open(reader, writer, self.spec.agent.sha256, self.remaining_s, self.roots)
+            return await Channel.open(reader, writer, self.spec.agent.sha256, self.remaining_s, self.spec.roots)
         except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
             if isinstance(error, (ChannelClosedError, OSError)):
                 await self.settle()

@@ -258,10 +258,6 @@ class Guest(abc.ABC):
     disk: str | None = None
     # by the names of a plan's settings, what the platform and the host say is in force; recorded with its facts
     in_force: Mapping[str, str] = MappingProxyType({})
-    # address, folder: of a machine that exists already: its IP address from here, as far as that is known, and where
-    # its agent may make files
-    address: str | None = None
-    folder: Path | None = None
 
     @abc.abstractmethod
     def accounting(self) -> Accounting:

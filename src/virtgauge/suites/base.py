@@ -47,7 +47,6 @@ class Cell:
     # measured on what exists already, as it is: a ``pair`` of machines (:attr:`Platform.peer`), a ``server``, or a
     # ``device`` between two interfaces of this host (:attr:`Platform.cabling`)
     as_is: str = ""
-    by_address: bool = False  # a guest that can be had only as it is does: it is reached by the address that it has
     in_peace: bool = True  # False: what others take of the machine is part of what it measures, and told, not left out
 
     @property

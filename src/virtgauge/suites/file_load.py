@@ -5,7 +5,6 @@ has one interface; its other end is in a network namespace with a peer, the agen
 station.  The server is nfs-ganesha where it really serves inside this guest, which only a bounded attempt tells, else
 the agent's own file service.  The client is the agent's in either case, so that what is asked is the same.  (It speaks
 NFS 4.0 itself: Debian 12's libnfs cannot write more than 4 kB at a time by it, and NFS 3 needs a port mapper too.)
-A machine that exists already is reached by its address, across whatever network is between, and its agent serves.
 
 **What the figures cover.**  The client starts before the probe, and has written every file once before its start is
 answered; it is stopped after the probe's answer.  So the load is in full swing from the first sample to the last, and
@@ -36,7 +35,7 @@ from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, Testbed, address_
 
 _NFS_PORT, _OWN_PORT = 2049, 2050
 _EXPORT = "export"
-_ATTEMPT_S = 12.0  # How long what may be out of reach may take to serve its first files; it takes one second
+_ATTEMPT_S = 12.0  # How long nfs-ganesha may take to serve its first files; it takes one second
 _READY_S = 60.0
 _STOP_S = 30.0
 _MEMORY_FILE_BYTES = 0x200000
@@ -67,9 +66,8 @@ class FileService:
     """What serves in a guest, and how the client reaches it."""
 
     name: str  # for people and for the record (``nfs-ganesha 4.3 (VFS)``)
-    # protocol, address, port, key: of the agent's load ``file_client``
+    # protocol, port, key: of the agent's load ``file_client``
     protocol: str
-    address: str
     port: int
     key: str
     fallback: str | None  # why the services that come first do not serve here; None when the first one does
@@ -79,8 +77,7 @@ class FileService:
 class FileTestbed(Testbed):
     """A guest and a peer at the two ends of a link, and a file service in the guest that was seen to serve."""
 
-    service: FileService | None = None  # None of a machine as it is whose files this one does not reach, and why
-    unreached: str = ""
+    service: FileService
 
     async def set_up(self, settings: FileLoadSettings) -> None:
         """Launch both, and find the service.
@@ -88,9 +85,6 @@ class FileTestbed(Testbed):
         service serves.
         """
         stage = self.stage
-        if stage.platform.only_plain is not None:
-            await self._reach()
-            return
         self._folder = stage.scratch_folder("files")
         stage.charge_kernel_threads()
         ganesha = find_ganesha()
@@ -104,15 +98,12 @@ class FileTestbed(Testbed):
 
     async def start(self, settings: FileLoadSettings) -> int:
         """Start the client; it is in full swing when this returns its number.
-        Raises AgentError: the service does not serve; ``unsupported``: it was never reached.
+        Raises AgentError: the service does not serve.
         """
-        if self.service is None:
-            raise AgentError("unsupported", self.unreached)
         return await _start_client(self._peer, self.service, settings, _READY_S)
 
     async def stop(self, client: int) -> dict[str, Any]:
         """Stop the client: what it and the service came to, as docs/protocol.md says of ``load`` in a file cell."""
-        assert self.service is not None
         done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
         seconds = done["elapsed_ns"] * 1e-9
         return {
@@ -124,24 +115,6 @@ class FileTestbed(Testbed):
             "written_mb_per_s": done["written_bytes"] / seconds / 1e6 if seconds > 0 else None,
             **{key: value for key, value in done.items() if key not in {"name", "achieved"}},
         }
-
-    async def _reach(self) -> None:
-        """Of a machine as it is: launch an agent there and the client here, and have the former serve."""
-        self.stage.charge_kernel_threads()
-        guest = await self.stage.launch()
-        self._peer = (await self.stage.launch_peer("client")).channel
-        if guest.address is None or guest.folder is None:
-            self.unreached = "no address of the machine is known here: give address in its section of the plan"
-            return
-        folder = guest.folder / f"virtgauge-files-{secrets.token_hex(8)}"
-        everywhere = "::" if ":" in guest.address else "0.0.0.0"  # where addresses are translated it has another itself
-        why = "nfs-ganesha is this machine's, and not on one that exists already"
-        try:
-            self.service = await self._own_service(guest.address, everywhere, folder, why, _ATTEMPT_S)
-        except (AgentError, TimeoutError) as error:
-            reason = error.message if isinstance(error, AgentError) else "it did not answer in time"
-            at = f"port {_OWN_PORT} (TCP) of {guest.address}"
-            self.unreached = f"files at {at}: {reason}; let {at} in, or give the address that it has from here"
 
     async def _find_service(self, ganesha: Ganesha | None, filesystems: tuple[str, ...]) -> FileService:
         """The first service that serves, in the order VFS (a disk), MEM (memory), the agent's own."""
@@ -157,16 +130,10 @@ class FileTestbed(Testbed):
                     reasons.append(f"nfs-ganesha ({filesystem}) does not: {words}")
                     if isinstance(error, AgentError) and error.errno == errno.ENOENT:  # no such program in this guest
                         break
-        folder, fallback = self._folder / "own", "; ".join(reasons)
-        return await self._own_service(GUEST_ADDRESS, GUEST_ADDRESS, folder, fallback, _READY_S)
-
-    async def _own_service(
-        self, address: str, listens_at: str, folder: Path, fallback: str, within_s: float
-    ) -> FileService:
         key = secrets.token_hex(16)
-        params = {"address": listens_at, "port": _OWN_PORT, "token": key, "folder": str(folder)}
-        service = FileService("agent file service", "agent", address, _OWN_PORT, key, fallback)
-        return await self._served("file_server", params, service, within_s)
+        params = {"address": GUEST_ADDRESS, "port": _OWN_PORT, "token": key, "folder": str(self._folder / "own")}
+        service = FileService("agent file service", "agent", _OWN_PORT, key, "; ".join(reasons))
+        return await self._served("file_server", params, service, _READY_S)
 
     async def _try_ganesha(self, ganesha: Ganesha, filesystem: str, fallback: str | None) -> FileService:
         folder = self._folder
@@ -178,8 +145,7 @@ class FileTestbed(Testbed):
         libraries = ":".join(map(str, ganesha.libraries))
         server = [str(ganesha.program), "-F", "-f", str(folder / _CONFIGURATION), "-L", str(folder / _LOG)]
         argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", *server, "-p", str(folder / "pid"), "-N", "NIV_WARN"]
-        name = f"nfs-ganesha {ganesha.version} ({filesystem})"
-        service = FileService(name, "nfs4", GUEST_ADDRESS, _NFS_PORT, _EXPORT, fallback)
+        service = FileService(f"nfs-ganesha {ganesha.version} ({filesystem})", "nfs4", _NFS_PORT, _EXPORT, fallback)
         return await self._served("program", {"argv": argv}, service, _ATTEMPT_S)
 
     async def _served(self, load: str, params: dict[str, Any], service: FileService, within_s: float) -> FileService:
@@ -222,7 +188,7 @@ async def _start_client(peer: Channel, service: FileService, settings: FileLoadS
         "write_percent": settings.write_percent,
         "flush_every": settings.flush_every,
         "service": service.protocol,
-        "address": service.address,
+        "address": GUEST_ADDRESS,
         "port": service.port,
         "token": service.key,
         "seed": random.getrandbits(63),

@@ -229,7 +229,6 @@ class TimingSuite(Suite):
             timeout_s=2 * max_seconds + _SET_UP_S,
             testbed=f"io-{self.settings.io.file_mib}" if factors["load"] == "io" else "guest",
             expected_s=_OVERHEAD_S + _SETTLING_S * (factors["load"] != "idle") + expected_s,
-            by_address=True,
             in_peace=probe != "cycle",
         )
 

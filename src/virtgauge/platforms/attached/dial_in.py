@@ -29,8 +29,6 @@ from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 
 KIT_NAME, IDENTITY_NAME = "dial-in.sh", "identity.pem"
-_FILES_BELOW = Path("/tmp")
-"""Of the machine that calls, whose own folders nobody here knows: what its agent makes there it removes."""
 
 # POSIX, as the machine may have nothing but busybox.  The agent follows the last line of the script.
 _SCRIPT = """\
@@ -262,25 +260,20 @@ class DialIn:
                     asyncio.timeout(patience_s),
                     contextlib.aclosing(Listener(self._endpoint, self._credentials, self.refused_callers)) as listener,
                 ):
-                    channel, caller = await self._conversation(listener, spec)
+                    channel = await self._conversation(listener, spec)
             except TimeoutError as error:
                 self._waited = True
                 raise LaunchError("dial-in", self._silence(patience_s)) from error
             except OSError as error:
                 raise LaunchError("listen", str(self._no_listening(error))) from error
             self._waited = True
-            return AttachedGuest(
-                self._settings, channel, attempt.ready_ns(), label, held.pop_all(), caller, _FILES_BELOW
-            )
+            return AttachedGuest(channel=channel, ready_ns=attempt.ready_ns(), label=label, held=held.pop_all())
 
-    async def _conversation(self, listener: Listener, spec: GuestSpec) -> tuple[Channel, object]:
-        """A session, and a socket's name for who has called."""
+    async def _conversation(self, listener: Listener, spec: GuestSpec) -> Channel:
         while True:
             reader, writer = await listener.arrival()
             try:
-                caller = writer.get_extra_info("peername")
-                timeout_s, roots = spec.ready_timeout_s, (_FILES_BELOW,)
-                return await Channel.open(reader, writer, spec.agent.sha256, timeout_s, roots), caller
+                return await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s, spec.roots)
             except ChannelClosedError:  # it has calls to spare
                 continue
             except (HandshakeError, ProtocolError) as error:

@@ -10,7 +10,7 @@ import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
@@ -196,10 +196,6 @@ class PortsSettings(Section):
 class AttachedSettings(MachineSettings):
     """A machine that exists already. The keys depend on ``via``."""
 
-    address: Annotated[str, AfterValidator(lambda text: str(ipaddress.ip_address(text)))] | None = None
-    """Its IP address from this machine, where the load `io` of the suite ``timing`` reaches its files (port 2050, TCP).
-    By default, the one that ssh connects to, or that calls; behind a jump host or a NAT, that is not it."""
-
     ports: PortsSettings | None = None
     """The tester's two ports, with the machine between them; see
     [attached.md](platforms/attached.md#forwarding-between-two-ports)."""
@@ -221,19 +217,9 @@ class AttachedGuest(Guest):
     Closing asks it to end, and then has the remote side removed; what is held here is let go in any case.
     """
 
-    def __init__(
-        self,
-        settings: MachineSettings,
-        channel: Channel,
-        ready_ns: int,
-        label: str,
-        held: contextlib.AsyncExitStack,
-        far_end: object,
-        folder: Path,
-    ) -> None:
-        """``held`` ends the remote side, and lets go what this side holds; ``far_end`` is a socket's name for it."""
-        self.channel, self.ready_ns, self.label, self.folder = channel, ready_ns, label, folder
-        self.address = (settings.address if isinstance(settings, AttachedSettings) else None) or _address_in(far_end)
+    def __init__(self, *, channel: Channel, ready_ns: int, label: str, held: contextlib.AsyncExitStack) -> None:
+        """``held`` ends the remote side, and lets go what this side holds."""
+        self.channel, self.ready_ns, self.label = channel, ready_ns, label
         self._held = held
         self._renewal = asyncio.create_task(self._renew())
 
@@ -254,13 +240,6 @@ class AttachedGuest(Guest):
             while True:
                 await asyncio.sleep(_RENEWAL_S)
                 await self.channel.request("read", paths=[], timeout_s=60.0)
-
-
-def _address_in(far_end: object) -> str | None:
-    """The IP address in what a socket calls its other end; None where there is none, as behind a jump host."""
-    with contextlib.suppress(ValueError, TypeError, LookupError):
-        return str(ipaddress.ip_address(cast("tuple[str, int]", far_end)[0]))
-    return None
 
 
 if TYPE_CHECKING:

@@ -178,11 +178,6 @@ class SshAttempt(LaunchAttempt):
 
     process: asyncssh.SSHClientProcess[bytes] | None = None
     pipes: PipePair | None = None
-    folder: Path | None = None  # the agent's there, which goes with it
-
-    @property
-    def roots(self) -> tuple[Path, ...]:
-        return () if self.folder is None else (self.folder,)
 
     def end_of_process(self) -> str | None:
         if self.process is None or not self.process.is_closing():
@@ -235,7 +230,6 @@ async def launch(settings: MachineSettings, spec: GuestSpec, label: str) -> Gues
             async with asyncio.timeout(attempt.remaining_s):
                 there = await held.enter_async_context(connected(settings))
                 reader, writer, remote_folder = await _start(there, settings, attempt, held, log)
-                attempt.folder = folder_there = Path(remote_folder)
         except SshError as error:
             raise LaunchError("ssh", str(error)) from error
         except PlacementError as error:
@@ -252,8 +246,7 @@ async def launch(settings: MachineSettings, spec: GuestSpec, label: str) -> Gues
                 raise attempt.failure("sudo", f"sudo did not start the agent\n  → {_SUDO_REMEDY}") from error
             raise
         held.push_async_callback(_end, there, attempt, channel, remote_folder)
-        far_end = there.get_extra_info("peername")
-        return AttachedGuest(settings, channel, attempt.ready_ns(), label, held.pop_all(), far_end, folder_there)
+        return AttachedGuest(channel=channel, ready_ns=attempt.ready_ns(), label=label, held=held.pop_all())
 
 
 async def _start(
