@@ -11,6 +11,7 @@ from platforms.network_checks import frames_outside
 from sampled import sampled
 from suites.forwarding_labs import PLATFORMS, RUNC, SIZE, laboratory, tally
 
+from virtgauge.host.process import text_of
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.suite import ForwardingSuite
 from virtgauge.suites.forwarding.trial import Load
@@ -75,7 +76,7 @@ async def test_threads_that_route_are_in_the_guests_group_and_on_its_cpus(privat
             members = [
                 pid
                 for pid in Path("/proc").glob("[0-9]*")
-                if (pid / "comm").read_text().startswith("napi/eth") and group in (pid / "cgroup").read_text()
+                if (text_of(pid / "comm") or "").startswith("napi/eth") and group in (text_of(pid / "cgroup") or "")
             ]
             assert len(members) == 2
             for pid in members:
