@@ -86,20 +86,23 @@ async def test_who_vanishes_beside_an_estimate_is_a_failure_with_its_name_and_th
 
 
 @marked
-async def test_a_sender_of_cross_traffic_that_vanishes_as_the_estimate_ends_is_named_too(monkeypatch):
-    """Not only told as cross traffic that was short."""
+@pytest.mark.parametrize(
+    ("part", "words"), [("others", "the sender of the cross traffic"), ("receiver", "the receiver")]
+)
+async def test_who_vanishes_as_the_estimate_ends_is_named_too(part, words, monkeypatch):
+    """A sender not only by cross traffic that was short, a receiver not at all by its figures."""
     estimated = suite._estimated
 
     async def killing(testbed, *args):
         answer = await estimated(testbed, *args)
-        kill(laid, "others")
+        kill(laid, part)
         return answer
 
     monkeypatch.setattr(suite, "_estimated", killing)
     async with path("host", **LONG | {"estimates": 1}) as laid:
         outcome = await laid.measure()
         assert outcome.status is TrialStatus.FAILED
-        assert outcome.error.startswith("lost: the sender of the cross traffic was lost during the trial")
+        assert outcome.error.startswith(f"lost: {words} was lost during the trial")
         assert laid.testbed.closed
 
 

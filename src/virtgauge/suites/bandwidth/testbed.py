@@ -264,10 +264,8 @@ class BandwidthTestbed(Testbed):
         self._heed(load)
 
     def _heed(self, load: Running) -> None:
-        if load.silence is None:
-            return
-        self.spoil()
-        self._raise_if_lost()  # the estimate may have ended before the loss was seen
+        if load.silence is not None:
+            self.spoil()
 
     async def unless_lost(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """What work brings, given up as soon as somebody beside the tested guest is gone.
@@ -289,6 +287,7 @@ class BandwidthTestbed(Testbed):
         """
         try:
             yield
+            self._raise_if_lost()  # what the block has asked of everybody has shown it by now
         except (AgentError, ChannelClosedError) as error:
             # Its end is noticed a little after what it has caused.
             await asyncio.sleep(_LOOK_S)
