@@ -99,8 +99,8 @@ def elapsed_by_clock(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[
 class Running:
     """A load under way."""
 
-    def __init__(self, channel: Channel, number: int) -> None:
-        self._channel, self._number = channel, number
+    def __init__(self, channel: Channel, number: int, what: str) -> None:
+        self._channel, self._number, self._what = channel, number, what
         self.answer: Mapping[str, Any] = {}  # what it came to, once it was stopped and has told
         self.silence: str | None = None  # why it did not tell, in words; None where it did
 
@@ -119,7 +119,7 @@ class Running:
         except TimeoutError as error:
             raise TimeoutError(f"{what} did not start within {within_s:g} s") from error
         with documented(f"the answer to load_start of {name}"):
-            return cls(channel, int(reply.value["load"]))
+            return cls(channel, int(reply.value["load"]), what)
 
     async def stop(self, within_s: float = _STOP_S) -> None:
         """Stop it.  One that is lost, refuses or does not answer has a :attr:`silence`."""
@@ -130,12 +130,18 @@ class Running:
         except (AgentError, ChannelClosedError, ProtocolError) as error:
             self.silence = str(error)
 
+    def require_whole(self) -> None:
+        """Raises AgentError: once stopped, it tells that it had ended by itself before."""
+        if (error := self.answer.get("error")) is not None:
+            raise AgentError("failed", f"{self._what} ended before it was told to: {error}")
+
 
 @contextlib.asynccontextmanager
 async def running(channel: Channel, name: str, params: Mapping[str, Any], what: str) -> AsyncIterator[Running]:
     """A load during the block; afterwards it has told what it came to, or is silent.
 
-    A block that is cancelled does not wait for it: the testbed ends then.  It raises what :meth:`Running.start` does.
+    A block that is cancelled does not wait for it: the testbed ends then.  It raises what :meth:`Running.start` does,
+    and after the block what :meth:`Running.require_whole` does.
     """
     load = await Running.start(channel, name, params, what)
     try:
@@ -146,3 +152,4 @@ async def running(channel: Channel, name: str, params: Mapping[str, Any], what: 
         await load.stop()
         raise
     await load.stop()
+    load.require_whole()

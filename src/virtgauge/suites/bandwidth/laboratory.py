@@ -203,6 +203,7 @@ class Link:
             await running.stop()
             if running.silence is not None:
                 raise AgentError("lost", f"the link emulator: {running.silence}")
+            running.require_whole()
             with documented("the link emulator's end"):
                 self._told = told_by_emulator(running.answer)
         return self._told

@@ -248,9 +248,8 @@ class BandwidthTestbed(Testbed):
     async def listening(self, token: str) -> AsyncIterator[Running]:
         """A listener at the receiver, for whoever knows the token."""
         params = {"address": self.address, "port": LISTENER_PORT, "token": token}
-        async with running(self.receiver.channel, "bandwidth_listener", params, "the listener") as load:
+        async with self._heeded(running(self.receiver.channel, "bandwidth_listener", params, "the listener")) as load:
             yield load
-        self._heed(load)
 
     @contextlib.asynccontextmanager
     async def crossing(self, conditions: Conditions, packet_bytes: int, seed: int) -> AsyncIterator[None]:
@@ -259,13 +258,19 @@ class BandwidthTestbed(Testbed):
             return
         channel, kind = self.others.channel, conditions.traffic
         args = ("the cross traffic", conditions.cross_bps, packet_bytes, kind, self.others_cpu, seed)
-        async with crossing(channel, *args) as load:
+        async with self._heeded(crossing(channel, *args)):
             yield
-        self._heed(load)
 
-    def _heed(self, load: Running) -> None:
-        if load.silence is not None:
-            self.spoil()
+    @contextlib.asynccontextmanager
+    async def _heeded(self, under_way: contextlib.AbstractAsyncContextManager[Running]) -> AsyncIterator[Running]:
+        """A load during the block; one that may still be at work after it, however it ended, is of no further use."""
+        load: Running | None = None
+        try:
+            async with under_way as load:
+                yield load
+        finally:
+            if load is not None and load.silence is not None:
+                self.spoil()
 
     async def unless_lost(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """What work brings, given up as soon as somebody beside the tested guest is gone.
