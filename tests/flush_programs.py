@@ -6,6 +6,7 @@ import dataclasses
 import os
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 from virtgauge.suites.storage.flushes import launcher_prefix
@@ -97,6 +98,14 @@ def compile_programs(folder: Path) -> None:
         command = ["cc", "-O1", "-pthread", *flags, "-o", str(folder / name), str(SOURCES / "flushes.c")]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def until_gone(counters: Path) -> None:
+    """Wait until no process of a laboratory is left: what counts the flushes of a static program ends after it."""
+    deadline = time.monotonic() + 20
+    while supervisors(counters):
+        assert time.monotonic() < deadline, supervisors(counters)
+        time.sleep(0.01)
 
 
 def supervisors(counters: Path) -> list[str]:

@@ -34,6 +34,7 @@ ARGUMENTS = [
 ]
 GVISOR = arm_record("gvisor", "oci", "gVisor")
 FEW = list(cells(timers=("rdtsc",), sleeps=(), loads=("idle",)))
+expect.set_options(timeout=30_000)  # a page is no slower than that, however the machine pauses
 TOKEN = "a-token-of-the-tests-long-enough"
 
 

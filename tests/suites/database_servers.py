@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import virtgauge
+from virtgauge.host.process import text_of
 from virtgauge.suites.storage.client import find_sensorstore
 from virtgauge.suites.storage.databases import account
 from virtgauge.suites.storage.databases.base import Database, Durability, Found, Instance, Profile
@@ -23,6 +24,7 @@ from virtgauge.suites.storage.databases.base import Database, Durability, Found,
 DATA = {"seed": 7, "sensors": 4, "step_ms": 1000}
 PATIENCE = 4.0
 """The machine of a test may be busy with others."""
+_NOTES_HEADER = 24  # Bytes of what was acknowledged (native/sensorstore/src/acknowledged.rs) before the first note
 _NUMBERS = itertools.count()
 _LAUNCHER = Path(virtgauge.__file__).parent / "native" / "virtgauge-flushes"
 
@@ -45,6 +47,19 @@ def answer_of(command: str, specification: Mapping[str, Any]) -> dict[str, Any]:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+def until_ended(processes: list[int]) -> None:
+    """Wait until none of them runs; one that nobody has asked how it ended does not."""
+    deadline = time.monotonic() + 20
+    while any(map(_runs, processes)):
+        assert time.monotonic() < deadline, processes
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    told = text_of(Path(f"/proc/{pid}/stat"))
+    return told is not None and told.rpartition(")")[2].split()[0] != "Z"
 
 
 class RunningServer:
@@ -121,6 +136,7 @@ class RunningServer:
         specification = {"store": self.store, "data": data, "streams": [what], "warmup_ms": 0}
         notes = None if acknowledged is None else str(acknowledged)
         limits = {"duration_ms": duration_ms, "acknowledged": notes, "until_failure": False}
+        limits |= {"least_operations": 1, "longer_ms": 60_000}  # where the machine pauses for as long as that
         (result,) = answer_of("measure", specification | limits)["streams"]
         after = answer_of("flushes", {"path": str(self.counters)})
         return result, after["total"] - before["total"]
@@ -130,7 +146,12 @@ class RunningServer:
         specification = {"store": self.store, "data": DATA, "streams": [stream("write")], "warmup_ms": 0}
         limits = {"duration_ms": 60_000, "acknowledged": str(self.acknowledged), "until_failure": True}
         argv = [str(find_sensorstore()), "measure", json.dumps(specification | limits)]
+        self.acknowledged.unlink(missing_ok=True)
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as writer:
+            deadline = time.monotonic() + 60
+            while not (self.acknowledged.exists() and self.acknowledged.stat().st_size > _NOTES_HEADER):
+                assert time.monotonic() < deadline, "nothing was acknowledged"
+                time.sleep(0.01)
             time.sleep(0.7)
             self._kill()
             writer.wait(timeout=60)
@@ -151,11 +172,13 @@ class RunningServer:
         return [self._process.pid, *_children(self._process.pid)]
 
     def _kill(self) -> None:
-        for pid in self.processes():
+        processes = self.processes()
+        for pid in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         assert self._process is not None
         self._process.wait(timeout=20)
+        until_ended(processes)
 
     def end(self) -> None:
         """Whatever became of it; in order if it can, as what is killed may leave shared memory in the kernel."""

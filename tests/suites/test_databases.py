@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from suites.database_servers import DATA, RunningServer, answer_of, running, stream
+from suites.database_servers import DATA, RunningServer, answer_of, running, stream, until_ended
 
 from virtgauge.suites.storage.databases import DATABASES
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability, Profile
@@ -158,17 +157,6 @@ def test_a_data_folder_in_use_is_refused(server: RunningServer) -> None:
 def test_a_server_ends_when_it_is_told_to_and_leaves_no_process(server: RunningServer) -> None:
     processes = server.processes()
     server.stop()
-    deadline = time.monotonic() + 20  # what counts the flushes of a static program ends after it
-    while any(_runs(pid) for pid in processes):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until_ended(processes)  # what counts the flushes of a static program ends after it
     with socket.socket() as probe:
         assert probe.connect_ex((server.layout.address, server.layout.port)) != 0
-
-
-def _runs(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"

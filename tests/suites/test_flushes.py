@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from flush_programs import CLEAN, FlushCounters, Run, bare, compile_programs, flushed, supervisors
+from flush_programs import CLEAN, FlushCounters, Run, bare, compile_programs, flushed, until_gone
 
 from virtgauge.errors import UnavailableError
 from virtgauge.suites.storage.client import find_sensorstore
@@ -58,10 +58,7 @@ def lab(programs: Path, tmp_path: Path) -> Lab:
         if way is None:
             return bare(*command)
         done = flushed(profile, counters, *command, static=way == "kernel")
-        deadline = time.monotonic() + 20
-        while supervisors(counters) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert supervisors(counters) == []
+        until_gone(counters)
         return done
 
     return run

@@ -60,6 +60,7 @@ def rows_of(server: RunningServer) -> int:
     """How many readings its table holds, by a client that only looks: 4 sensors of 10 when nobody touched it."""
     stream = {"operation": "read", "values": 10, "clients": 1, "pipeline": 1, "preload": 10, "loop": {"kind": "closed"}}
     timed = {"warmup_ms": 0, "duration_ms": 100, "acknowledged": None, "until_failure": False}
+    timed |= {"least_operations": 1, "longer_ms": 60_000}
     found = answer_of("measure", {"store": server.store, "data": DATA, "streams": [stream], **timed})
     (result,) = found["streams"]
     assert result["wrong"] == 0 and result["errors"] == 0, result["first_error"]
