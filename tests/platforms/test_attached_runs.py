@@ -136,8 +136,8 @@ def test_a_run_by_calls_from_one_network_to_another(
         said += line
         kit = re.search(r"copy (\S+) there", said)
     there.run(call_and_hang_up)
-    command = [*inside(there), "sh", kit[1], str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as machine:
+    command = [*inside(there), "sh", kit[1], "."]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as machine:
         output, _ = run.communicate(timeout=120)
         machine.terminate()
     assert run.returncode == 0, said + output

@@ -38,7 +38,7 @@ _SCRIPT = """\
 set -u
 umask 077
 d=
-gone() {{ cd /; test -z "$d" || rm -rf -- "$d"; }}
+gone() {{ test -z "$d" || rm -rf -- "$d"; }}
 trap gone EXIT
 trap 'exit 1' HUP INT TERM
 test "$(uname -s)-$(uname -m)" = Linux-x86_64 || {{ echo "the agent is a program for Linux on x86-64" >&2; exit 1; }}
@@ -48,6 +48,7 @@ for b in ${{1:-}} "${{TMPDIR:-/tmp}}" /var/tmp /dev/shm "${{HOME:-/root}}"; do
     rm -rf -- "$d"; d=
 done
 test -n "$d" || {{ echo "no folder takes the agent and may start programs; name one: sh $0 FOLDER" >&2; exit 1; }}
+a=$(CDPATH= cd -- "$d" && pwd) && cd "$a" && d=$a || exit 1
 h=$(sha256sum "$d/agent" || openssl dgst -sha256 -r "$d/agent")
 test "${{h%% *}}" = {sha256} || {{ echo "the copy of this file is damaged" >&2; exit 1; }}
 cat > "$d/identity" <<'{end}'
