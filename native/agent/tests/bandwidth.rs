@@ -3,7 +3,7 @@
 mod controller;
 
 use std::net::{TcpListener, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use controller::{Controller, field, free_port, integers, map, real, text, unsigned};
 use rmpv::Value;
@@ -162,7 +162,12 @@ fn a_listener_that_vanishes_and_a_cancelled_probe_end_an_estimate_at_once() {
         let load = start(&mut controller, id, "bandwidth_listener", listener(port));
         controller.start_probe(id + 1, "bandwidth", probe(port, &slow));
         assert_eq!(text(&controller.receive(), "type"), "started");
-        std::thread::sleep(Duration::from_millis(500));
+        // It listens at its port of UDP as long as there is a session.
+        let (begun, port_of_udp) = (Instant::now(), format!(":{port:04X} "));
+        while !std::fs::read_to_string("/proc/net/udp").unwrap().contains(&port_of_udp) {
+            assert!(begun.elapsed() < controller::PATIENCE);
+            std::thread::sleep(Duration::from_millis(10));
+        }
         if code == "cancelled" {
             controller.send("cancel", &[("id", (id + 2).into()), ("target", (id + 1).into())]);
             let ended = controller.until_end_of(id + 1).pop().unwrap();
@@ -181,18 +186,23 @@ fn a_listener_that_vanishes_and_a_cancelled_probe_end_an_estimate_at_once() {
 fn cross_traffic_that_is_said_to_have_been_sent_has_come() {
     let mut controller = Controller::greeted();
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let to = receiver.local_addr().unwrap().to_string();
-    let load = start(&mut controller, 1, "cross_traffic", crossing(&to, &[]));
-    std::thread::sleep(Duration::from_millis(100));
+    // A hundred a second, which wait at the socket however long this machine pauses.
+    let load = start(&mut controller, 1, "cross_traffic", crossing(&to, &[("rate_bps", 4e5.into())]));
+    let mut came = 0;
+    while came < 20 {
+        assert_eq!(receiver.recv(&mut [0; 1500]).unwrap(), 500 - 28);
+        came += 1;
+    }
     let stopped = controller.ask(2, "load_stop", &[("load", load.into())]);
     let packets = unsigned(&stopped, "value.packets");
-    let mut came = 0;
+    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     while receiver.recv(&mut [0; 1500]).is_ok_and(|length| length == 500 - 28) {
         came += 1;
     }
     assert_eq!((packets, unsigned(&stopped, "value.refused")), (came, 0), "{stopped}");
-    assert!(packets > 0 && unsigned(&stopped, "value.bytes") == 500 * packets);
+    assert_eq!(unsigned(&stopped, "value.bytes"), 500 * packets);
     assert!(unsigned(&stopped, "value.elapsed_ns") >= 50_000_000 && field(&stopped, "value.error").is_nil());
 }
 

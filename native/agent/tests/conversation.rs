@@ -124,8 +124,8 @@ fn a_load_works_beside_a_probe_until_it_is_stopped() {
     let mut controller = Controller::greeted();
     let started = controller.ask(1, "load_start", &[("name", "cpu".into()), ("params", map(&[("threads", 8.into())]))]);
     let load = unsigned(&started, "value.load");
-    let probe =
-        controller.ask(2, "probe", &[("name", "timer_cost".into()), ("params", timer_cost("clock_gettime", 10_000))]);
+    let params = timer_cost("clock_gettime", 1_000_000);
+    let probe = controller.ask(2, "probe", &[("name", "timer_cost".into()), ("params", params)]);
     assert_eq!(text(&probe, "type"), "result");
     let stopped = controller.ask(3, "load_stop", &[("load", load.into())]);
     assert_eq!(unsigned(&stopped, "value.threads"), 8);
@@ -139,7 +139,7 @@ fn a_load_works_beside_a_probe_until_it_is_stopped() {
 fn a_load_of_the_probes_own_runs_for_its_samples_and_is_accounted_for() {
     let mut controller = Controller::greeted();
     let load = map(&[("name", "cpu".into()), ("params", map(&[("threads", 8.into())]))]);
-    let fields = [("name", "timer_cost".into()), ("params", timer_cost("clock_gettime", 10_000)), ("load", load)];
+    let fields = [("name", "timer_cost".into()), ("params", timer_cost("clock_gettime", 1_000_000)), ("load", load)];
     let answer = controller.ask(1, "probe", &fields);
     assert_eq!(unsigned(&answer, "value.load.threads"), 8);
     assert!(unsigned(&answer, "value.load.operations") > 0);

@@ -159,7 +159,7 @@ fn a_link_that_loses_everything_lets_nothing_pass_and_a_wrong_one_is_refused() {
         // Who has the address is asked over the link first, and nobody hears it.
         UdpSocket::bind(format!("{NEAR}:0")).unwrap().send_to(b"anybody?", format!("{FAR}:9")).unwrap();
     });
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(1500));
     let did = link.ask(2, "load_stop", &[("load", emulator.into())]);
     assert!(unsigned(&did, "value.dropped_loss") > 0, "{did}");
     assert_eq!(unsigned(&did, "value.forwarded"), 0, "{did}");

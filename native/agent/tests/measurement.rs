@@ -5,6 +5,7 @@ mod controller;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use controller::tries::in_one_of_five;
 use controller::{Controller, field, integers, map, real, signed, sleep_lateness, text, timer_cost, unsigned};
 use rmpv::Value;
 
@@ -87,7 +88,7 @@ fn a_trial_ends_at_its_time_limit_with_what_it_has() {
     let mut params = timer_cost("clock_gettime", 1_000_000_000_000);
     if let Value::Map(entries) = &mut params {
         entries.retain(|(key, _)| key.as_str() != Some("max_ns"));
-        entries.push(("max_ns".into(), 1_200_000_000u64.into()));
+        entries.push(("max_ns".into(), 3_200_000_000u64.into()));
     }
     let mut controller = Controller::greeted();
     controller.start_probe(1, "timer_cost", params);
@@ -96,7 +97,7 @@ fn a_trial_ends_at_its_time_limit_with_what_it_has() {
     let n = unsigned(result, "value.distribution.n");
     assert!(0 < n && n < 1_000_000_000_000);
     // The limit counts from just before the usage does.
-    assert!(unsigned(result, "value.usage.elapsed_ns") >= 1_199_000_000);
+    assert!(unsigned(result, "value.usage.elapsed_ns") >= 3_199_000_000);
     let progress: Vec<f64> = messages
         .iter()
         .filter(|message| text(message, "type") == "progress")
@@ -168,7 +169,12 @@ fn hptime_learns_before_the_first_sleep_that_counts_and_once_in_a_trial() {
     };
     let learnt_ns = before_ns(1, false);
     assert!(learnt_ns >= 200_000_000, "a thousand sleeps, or 0.3 s of them: {learnt_ns} ns");
-    assert!(before_ns(2, true) < learnt_ns);
+    let mut id = 1;
+    in_one_of_five(|| {
+        id += 1;
+        let again_ns = before_ns(id, true);
+        (again_ns < 200_000_000, again_ns)
+    });
 }
 
 #[test]
@@ -196,7 +202,7 @@ fn minimal_slack_is_read_back_and_real_time_is_had_or_refused_with_the_capabilit
 #[test]
 fn a_load_beside_a_real_time_probe_does_not_keep_it_from_running() {
     let mut controller = Controller::greeted();
-    let Value::Map(mut entries) = sleep_lateness("usleep", 100_000, 20) else { unreachable!() };
+    let Value::Map(mut entries) = sleep_lateness("usleep", 100_000, 2000) else { unreachable!() };
     entries.retain(|(key, _)| key.as_str() != Some("policy"));
     entries.push(("policy".into(), "fifo".into()));
     let load = Value::Map(vec![
@@ -206,7 +212,7 @@ fn a_load_beside_a_real_time_probe_does_not_keep_it_from_running() {
     let request = [("name", "sleep_lateness".into()), ("params", Value::Map(entries)), ("load", load)];
     let answer = controller.ask(1, "probe", &request);
     if text(&answer, "type") == "result" {
-        assert_eq!(unsigned(&answer, "value.distribution.n") + unsigned(&answer, "value.interrupted"), 20);
+        assert_eq!(unsigned(&answer, "value.distribution.n") + unsigned(&answer, "value.interrupted"), 2000);
         assert!(unsigned(&answer, "value.load.operations") > 0, "{answer}");
     } else {
         assert_eq!(text(&answer, "code"), "unsupported");
@@ -315,8 +321,8 @@ fn a_deadline_class_on_a_chosen_processor_is_refused_with_the_remedy() {
 #[test]
 fn cycles_of_an_hour_end_within_two_seconds_of_their_cancellation() {
     let mut controller = Controller::greeted();
-    for (number, kind) in ["sleep", "stall"].into_iter().enumerate() {
-        let id = 2 * number as u64 + 1;
+    let mut id = 0;
+    for kind in ["sleep", "stall"] {
         let mut params = cycle(kind, "other", vec![]);
         if let Value::Map(entries) = &mut params {
             for (name, value) in entries {
@@ -327,11 +333,15 @@ fn cycles_of_an_hour_end_within_two_seconds_of_their_cancellation() {
                 }
             }
         }
-        controller.start_probe(id, "cycle", params);
-        thread::sleep(Duration::from_millis(200));
-        let cancelled = Instant::now();
-        controller.send("cancel", &[("id", (id + 1).into()), ("target", id.into())]);
-        assert_eq!(text(controller.until_end_of(id).last().unwrap(), "code"), "cancelled");
-        assert!(cancelled.elapsed() < Duration::from_secs(2), "{kind}: {:?}", cancelled.elapsed());
+        in_one_of_five(|| {
+            id += 2;
+            controller.start_probe(id, "cycle", params.clone());
+            thread::sleep(Duration::from_millis(200));
+            let cancelled = Instant::now();
+            controller.send("cancel", &[("id", (id + 1).into()), ("target", id.into())]);
+            assert_eq!(text(controller.until_end_of(id).last().unwrap(), "code"), "cancelled");
+            let took = cancelled.elapsed();
+            (took < Duration::from_secs(2), (kind, took))
+        });
     }
 }

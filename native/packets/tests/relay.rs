@@ -3,8 +3,8 @@
 mod laboratory;
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use laboratory::{enter_new_namespace, offload_receiving, outcome, pair, received, settings};
@@ -40,9 +40,10 @@ fn socket(interface: &str) -> OwnedFd {
     }
 }
 
-/// Forwards what comes to `in` to `out` until it is told to stop.
-fn relay(harm: Harm, stop: &AtomicBool) {
+/// Forwards what comes to `in` to `out` until it is told to stop; says when it is ready to.
+fn relay(harm: Harm, stop: &AtomicBool, ready: &mpsc::Sender<()>) {
     let (from, to) = (socket("in"), socket("out"));
+    ready.send(()).unwrap();
     let (mut number, mut held) = (0, None);
     while !stop.load(Ordering::Relaxed) {
         let mut frame = vec![0; 2048];
@@ -69,14 +70,16 @@ fn each_port(harm: Harm, state: fn(&Outcome)) {
             pair("out", "rx");
             offload_receiving("in");
             let stop = Arc::new(AtomicBool::new(false));
+            let (tell, told) = mpsc::channel();
             let relaying = {
                 let stop = Arc::clone(&stop);
-                thread::spawn(move || relay(harm, &stop))
+                thread::spawn(move || relay(harm, &stop, &tell))
             };
-            thread::sleep(std::time::Duration::from_millis(50));
+            told.recv().unwrap();
             let mut settings = settings(Some(kind), 124, Pace::new(10_000.0, 400_000_000));
             settings.flows.truncate(1);
-            settings.drain_ns = 500_000_000;
+            // The relay may pause meanwhile, with frames that it has still to forward.
+            settings.drain_ns = 1_500_000_000;
             let outcome = outcome(settings);
             stop.store(true, Ordering::Relaxed);
             relaying.join().unwrap();

@@ -204,7 +204,7 @@ fn a_session_has_the_settings_that_it_is_told_and_about_says_what_holds() {
 #[test]
 fn a_server_that_hangs_is_a_timeout_and_one_that_dies_is_lost() {
     let server = Server::start("faults");
-    let store = server.store(&json!({ "timeout_ms": 500 }));
+    let store = server.store(&json!({ "timeout_ms": 2000 }));
     store.create(FRESH).unwrap();
     let mut session = store.connect().unwrap();
     let mut other = store.connect().unwrap();

@@ -111,7 +111,10 @@ impl Probe for BandwidthResult {
             Err(failure @ failure::Failure::CannotPace(limit)) => {
                 (None, Some(Refusal { limit, message: failure.to_string() }))
             }
-            Err(failure) => return Err(failure.into()),
+            Err(failure) => {
+                transport.close();
+                return Err(failure.into());
+            }
         };
         let result = Self {
             estimator: estimator.name(),

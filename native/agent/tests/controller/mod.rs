@@ -2,8 +2,12 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program includes it and uses its own part")]
 
+#[path = "../../../tries.rs"]
+pub mod tries;
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -111,7 +115,13 @@ pub fn sleep_lateness(function: &str, target_ns: u64, samples: u64) -> Value {
 impl Controller {
     /// Starts an agent, without a word to it.
     pub fn silent() -> Self {
+        Self::silent_in(Path::new("."))
+    }
+
+    /// The same, in a folder.
+    pub fn silent_in(folder: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_virtgauge-agent"))
+            .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -136,12 +146,16 @@ impl Controller {
 
     /// Starts an agent and greets it.
     pub fn greeted() -> Self {
-        let mut controller = Self::silent();
+        Self::silent().greet()
+    }
+
+    /// Greets it.
+    pub fn greet(mut self) -> Self {
         let roots = Value::Array(vec![std::env::temp_dir().to_str().unwrap().into()]);
-        controller.send("hello", &[("protocol", 1.into()), ("token", "token".into()), ("roots", roots)]);
-        let welcome = controller.receive();
+        self.send("hello", &[("protocol", 1.into()), ("token", "token".into()), ("roots", roots)]);
+        let welcome = self.receive();
         assert_eq!(text(&welcome, "type"), "welcome", "{welcome}");
-        controller
+        self
     }
 
     /// Starts an agent in a network namespace of its own, where something was done before, and greets it.

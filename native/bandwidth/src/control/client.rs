@@ -20,6 +20,9 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the end of a stream may be on its way to the listener: it waits in the same queues as the stream.
 const LONGEST_QUEUE: Duration = Duration::from_secs(30);
 
+/// How long the listener may take to end a session.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Whom to converse with.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -130,10 +133,15 @@ impl Session {
         }
     }
 
-    /// Says that no more will come.
+    /// Says that no more will come, and waits until the listener closes the connection, for a second at most: then it is
+    /// free for the next sender.
     pub fn close(mut self) {
+        let end = Instant::now() + FAREWELL;
+        let left = || end.saturating_duration_since(Instant::now());
         // Whoever is gone already need not hear it.
-        let _ = self.channel.send(&Request::Bye, PATIENCE, &self.cancel);
+        if self.channel.send(&Request::Bye, left(), &self.cancel).is_ok() {
+            while self.channel.receive::<Answer>(left(), &self.cancel).is_ok() {}
+        }
     }
 
     fn ask(&mut self, request: &Request, limit: Duration) -> Result<Answer, Failure> {

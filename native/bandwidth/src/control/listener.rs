@@ -196,6 +196,8 @@ impl Desk<'_> {
         self.free();
         (self.tell)(&Event::Closed(closed));
         self.ended.fetch_add(1, Ordering::Release);
+        // Last: the sender waits for it, and may come again then.
+        drop(channel);
     }
 
     /// Those at their greeting when there is room for one more; where there is none, one is closed.

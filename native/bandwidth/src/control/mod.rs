@@ -9,7 +9,7 @@
 //! | `stream`: what will come | `armed` |
 //! | *probes, over UDP, to the same address and port number* | |
 //! | `sent`: how many left | `report`: what came and when |
-//! | `bye` | *closes* |
+//! | `bye` | *closes, once it is free for the next sender* |
 //!
 //! Probes go only to the address that has welcomed the sender, and count only if they come from the address that the
 //! listener has welcomed and hold the session's token, which is new for each session.

@@ -168,7 +168,7 @@ impl UdpTransport {
         &self.account
     }
 
-    /// Says to the listener that no more will come.
+    /// Says to the listener that no more will come, and waits, for a second at most, until it is free for the next sender.
     pub fn close(self) {
         self.session.close();
     }

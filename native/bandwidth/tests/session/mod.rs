@@ -3,6 +3,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program includes it and uses its own part")]
 
+#[path = "../../../tries.rs"]
+pub mod tries;
+
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;

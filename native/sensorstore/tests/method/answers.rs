@@ -1,6 +1,7 @@
 //! Every answer is checked, and what makes no sense is refused.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sensorstore::failure::Kind;
 use sensorstore::measure::measure;
@@ -23,10 +24,16 @@ fn asked_distorted(
             distort(answer);
         }
     });
-    let paced = json!({"kind": "open", "rate_per_s": 25, "arrivals": "even"});
-    let streams = json!([{"operation": asks, "values": values, "clients": 1, "preload": 500, "loop": paced}]);
-    let stream = memory.measure(specification(400, &streams)).streams.remove(0);
-    assert_eq!((stream.operations + stream.wrong + stream.unstarted, stream.errors), (10, 0));
+    let streams = json!([{"operation": asks, "values": values, "clients": 1, "preload": 500,
+                          "loop": {"kind": "closed"}}]);
+    let mut asked = specification(50, &streams);
+    // However long it takes, until there were eight answers, or a wrong one.
+    asked["least_operations"] = json!(8);
+    asked["longer_ms"] = json!(60_000);
+    let stream = memory.measure(asked).streams.remove(0);
+    let statements = memory.statements.load(Ordering::Relaxed);
+    assert!(statements > 3, "{statements}");
+    assert_eq!((stream.answered + stream.wrong, stream.errors), (statements, 0));
     if stream.wrong > 0 {
         assert_eq!(stream.first_error_kind, Some(Kind::WrongAnswer));
     }

@@ -73,8 +73,10 @@ fn what_is_written_is_read_back_with_and_without_index_and_where_some_of_it_arri
                        "loop": {"kind": "closed"}})
             };
             let measure = |streams: &[Value]| {
+                // Where nobody is answered for a while, it is waited for.
                 let spec = json!({"store": store, "data": data, "streams": streams, "warmup_ms": 0,
-                                  "duration_ms": 1000, "acknowledged": place.0.join("acknowledged")});
+                                  "duration_ms": 1000, "least_operations": 16, "longer_ms": 60_000,
+                                  "acknowledged": place.0.join("acknowledged")});
                 for stream in told("measure", &spec)["streams"].as_array().unwrap() {
                     assert_eq!((&stream["errors"], &stream["wrong"]), (&json!(0), &json!(0)), "{stream}");
                     assert!(stream["operations"].as_u64().unwrap() > 0, "{store} {stream}");

@@ -5,3 +5,5 @@ mod crash;
 mod embedded;
 mod loops;
 mod memory;
+#[path = "../../../tries.rs"]
+mod tries;

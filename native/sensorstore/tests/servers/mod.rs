@@ -44,7 +44,8 @@ pub fn hang(mut socket: TcpStream) {
 
 pub fn opened(driver: &str, port: u16, options: &Value) -> Result<Box<dyn Store>, Failure> {
     let spec = json!({
-        "driver": driver, "address": "127.0.0.1", "port": port, "timeout_ms": 1000, "options": options,
+        // Longer than this machine pauses.
+        "driver": driver, "address": "127.0.0.1", "port": port, "timeout_ms": 2500, "options": options,
     });
     drivers::open(&serde_json::from_value::<StoreSpec>(spec).unwrap(), None)
 }
