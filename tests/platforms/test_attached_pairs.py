@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from platforms.ssh_server import SshServer, ssh_server
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root")]
 
 PLAN = """
 name = "pair"
-repetitions = 1
+repetitions = {repetitions}
 reference = "far"
 aa = false
 attempts = 1
@@ -80,11 +81,12 @@ def measured(
     peer: dict[str, object],
     suite: str,
     complete: bool = True,
+    repetitions: int = 1,
+    machine: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[list[TrialRecord], str]:
     here, first, second = machines
-    (folder / "plan.toml").write_text(
-        PLAN.format(first=section(first.settings()), second=section(second.settings(**peer))) + suite
-    )
+    sections = {"first": section(first.settings(**machine)), "second": section(second.settings(**peer))}
+    (folder / "plan.toml").write_text(PLAN.format(repetitions=repetitions, **sections) + suite)
     done = virtgauge("run", folder / "plan.toml", "--out", folder / "run", enter=inside(here))
     output, _ = done.communicate(timeout=240)
     assert (done.returncode == 0) == complete, output
@@ -113,6 +115,52 @@ def test_an_estimate_of_the_path_between_two_machines_is_what_its_router_lets_pa
     assert result["receiver"] == "peer"
     assert result["stamp"] == "kernel"
     assert "what is true of a path as it is nobody knows" in output
+
+
+TIMING = """
+[[suite.timing]]
+loads = ["idle", "io"]
+timers = ["clock_gettime"]
+reads = 20_000
+sleeps = []
+max_seconds = 2.0
+"""
+
+
+def test_a_machine_is_measured_beside_its_files_which_its_peer_uses_and_nothing_is_left_of_them(
+    machines: Machines, tmp_path: Path, private_state: Path
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    machine = {"address": "10.220.1.2", "folder": str(files)}
+    trials, output = measured(machines, tmp_path, {}, TIMING, machine=machine)
+    assert {trial.factors["load"]: trial.status for trial in trials} == dict.fromkeys(("idle", "io"), TrialStatus.VALID)
+    (load,) = (trial.result["load"] for trial in trials if trial.factors["load"] == "io")
+    assert load["service"].startswith("agent file service (") and "not known" not in load["service"]
+    assert load["read_mb_per_s"] > 0 and load["written_mb_per_s"] > 0
+    assert load["errors"] == load["wrong_content"] == 0
+    assert "stands from now on" not in output and "its peer" not in output
+    assert list(files.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "words", "repetitions"),
+    [("10.220.1.9", "Cannot assign requested address", 4), (FIRST, "Network is unreachable", 1)],
+    ids=["another's", "out of the peer's reach"],
+)
+def test_files_that_cannot_be_used_fail_their_cells_with_address_port_and_reason_and_no_others(
+    machines: Machines, tmp_path: Path, private_state: Path, address: str, words: str, repetitions: int
+) -> None:
+    """As often as gives up a machine whose guests do not come up."""
+    suite = f"{TIMING}[[suite.timing]]\nloads = ['idle']\ntimers = ['rdtscp']\nreads = 20_000\nsleeps = []\n"
+    machine = {"address": address}
+    trials, _ = measured(machines, tmp_path, {}, suite, repetitions=repetitions, machine=machine)
+    found = {(trial.factors["load"], trial.status) for trial in trials}
+    assert found == {("idle", TrialStatus.VALID), ("io", TrialStatus.FAILED)}
+    assert sum(trial.status is TrialStatus.VALID for trial in trials) == 2 * repetitions
+    for trial in trials:
+        if trial.status is TrialStatus.FAILED:
+            assert f"files at {address}, port 2050 (TCP)" in (trial.error or "") and words in (trial.error or "")
 
 
 ISOLATION = """

@@ -76,7 +76,7 @@ host = "192.0.2.1"
 @pytest.mark.parametrize(
     ("suite", "settings", "words"),
     [
-        ("timing", 'loads = ["idle", "io"]', "suite.timing with load = 'io'"),
+        ("timing", 'loads = ["idle", "io"]', "suite.timing with load = 'io': it has no second machine beside it"),
         ("forwarding", "", "suite.forwarding"),
         ("isolation", "", "suite.isolation"),
         ("bandwidth", "", "suite.bandwidth"),
@@ -112,6 +112,19 @@ def test_a_path_as_it_is_is_of_two_machines_that_exist_already() -> None:
         between_two(PEER + " }")
     with pytest.raises(UsageError, match=r"'far' cannot be measured .* that is of two machines that exist already"):
         between_two("", 'kind = "host"')
+
+
+def test_files_of_a_machine_that_exists_already_are_used_by_its_peer_at_its_address() -> None:
+    def beside_io(machine: str) -> None:
+        text = PLAN.format(suite="timing", settings='loads = ["idle", "io"]')
+        check_plan(parse_plan(text.replace('host = "192.0.2.1"', f'host = "192.0.2.1"\n{machine}'), "p"), "p")
+
+    beside_io(f'address = "198.51.100.1"\n{PEER} }}')
+    for wrong in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"):
+        with pytest.raises(UsageError, match="give an address at which another machine reaches it"):
+            beside_io(f'address = "{wrong}"\n{PEER} }}')
+    with pytest.raises(UsageError, match="with load = 'io': its address on the path to its peer is not known; give"):
+        beside_io(PEER + ', address = "198.51.100.2" }')
 
 
 DEVICE = 'guests = 1\nswitch = "none"\nvectors = ["equal"]'

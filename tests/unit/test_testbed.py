@@ -104,6 +104,17 @@ async def test_where_a_guest_has_no_time_of_this_machine_nothing_is_known_of_all
     await stage.close()
 
 
+async def test_what_takes_from_this_machine_matters_where_a_guest_or_a_helper_of_it_works_here(stage, monkeypatch):
+    guest, helper = await stage.launch("a"), await stage.launch("client")
+    stage.peers.append(stage.guests.pop())
+    monkeypatch.setattr(guest, "accounting", lambda: Accounting(None, "test", of_this_machine=False))
+    monkeypatch.setattr(helper, "accounting", lambda: Accounting(None, "test"))
+    assert stage.accounting().of_this_machine
+    monkeypatch.setattr(helper, "accounting", lambda: Accounting(None, "test", of_this_machine=False))
+    assert not stage.accounting().of_this_machine
+    await stage.close()
+
+
 async def test_a_testbed_with_one_lost_agent_is_closed_and_as_late_as_its_slowest_guest(stage):
     await stage.launch("a")
     slow = await stage.launch("slowest")

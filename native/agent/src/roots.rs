@@ -1,4 +1,4 @@
-//! The files that a controller may name: beneath roots that came with the start, and nowhere else.
+//! The files that a controller may name: beneath roots that came with the start, and nowhere else; and files without a name.
 //!
 //! A path is resolved beneath a handle of its root (`openat2(2)` with `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS`): neither
 //! `..`, nor a symbolic link, nor a name that is exchanged meanwhile leads out of it, and no link of `/proc` to what a process
@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
@@ -95,6 +96,16 @@ impl Folder {
         Self::reached(path, true)
     }
 
+    /// The one in which the agent was started, where it makes only files [without a name](Folder::unnamed).
+    ///
+    /// # Errors
+    /// It is not there any more, or cannot be opened.
+    pub fn working() -> Result<Self, Failure> {
+        let opened = open(".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
+        let handle = opened.map_err(|errno| Failure::errno("opening the agent's working folder", errno))?;
+        Ok(Self { path: PathBuf::from("."), handle, within: None })
+    }
+
     fn reached(path: &str, make: bool) -> Result<Self, Failure> {
         let given = GIVEN.get().map_or(&[][..], Vec::as_slice);
         let found = split(Path::new(path), given.iter().map(PathBuf::as_path)).filter(|_| is_plain(Path::new(path)));
@@ -155,6 +166,19 @@ impl Folder {
         let file = File::from(self.opened(name, OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK)?);
         let about = file.metadata()?;
         if about.is_file() && about.nlink() == 1 { Ok(file) } else { Err(Errno::EMLINK.into()) }
+    }
+
+    /// Makes a file in it for reading and writing that has no name, and is gone with its last user, however that ends.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn unnamed(&self) -> io::Result<File> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        // By O_TMPFILE not every filesystem makes one.
+        let name = format!(".virtgauge-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let file = self.opened(&name, OFlag::O_EXCL)?;
+        unlinkat(&self.handle, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+        Ok(file.into())
     }
 
     fn opened(&self, name: &str, further: OFlag) -> nix::Result<OwnedFd> {

@@ -326,7 +326,7 @@ def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
             return "that is of two machines that exist already", f"limit {_ALONE}"
         if platform.peer is None:
             return "it has no second machine", 'name one: peer = { via = "ssh", host = …, address = … }'
-        if cell.suite == "bandwidth" and platform.peer_address is None:
+        if cell.suite == "bandwidth" and platform.peer.address is None:
             return "its peer has no address on the path", "give peer.address, to which the packets are sent"
         return None
     if cell.as_is == "device":
@@ -336,6 +336,13 @@ def _lacking(platform: Platform, cell: Cell) -> tuple[str, str] | None:
             return "that is of a machine that exists already", f"limit {_ALONE}"
         return "it is between no two interfaces of this host", "name them: ports = { here = [...], there = [...] }"
     if platform.only_plain is None or cell.testbed == PLAIN_TESTBED:
+        return None
+    if cell.beside_peer:
+        if platform.peer is None:
+            words = f'name one: peer = {{ via = "ssh", host = … }}, or limit {_ALONE}'
+            return "it has no second machine beside it", words
+        if platform.address is None:
+            return "its address on the path to its peer is not known", "give address, at which the peer uses its files"
         return None
     return platform.only_plain, f"{_AS_IS.get(cell.suite, 'leave it out')}, limit {_ALONE}"
 

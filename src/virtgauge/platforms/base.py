@@ -341,7 +341,7 @@ class Platform(abc.ABC):
     only_plain: ClassVar[str | None] = None
     # the second of two machines that exist already, as a platform of its own; None where there is none
     peer: Platform | None = None
-    peer_address: str | None = None  # of that one, on the path between the two
+    address: str | None = None  # of a machine that exists already, on the path between it and its peer
     cabling: Cabling | None = None  # how its guest is between two interfaces of this host; None where it is not
     # emulated, but for its guests' user code: a KVM that steps through their kernel's, as :meth:`probe` found
     functional: bool = False

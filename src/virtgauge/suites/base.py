@@ -47,6 +47,7 @@ class Cell:
     # measured on what exists already, as it is: a ``pair`` of machines (:attr:`Platform.peer`), a ``server``, or a
     # ``device`` between two interfaces of this host (:attr:`Platform.cabling`)
     as_is: str = ""
+    beside_peer: bool = False  # of a machine that exists already it is measured beside the peer, else in a laboratory
     in_peace: bool = True  # False: what others take of the machine is part of what it measures, and told, not left out
 
     @property

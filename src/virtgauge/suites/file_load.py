@@ -5,6 +5,7 @@ has one interface; its other end is in a network namespace with a peer, the agen
 station.  The server is nfs-ganesha where it really serves inside this guest, which only a bounded attempt tells, else
 the agent's own file service.  The client is the agent's in either case, so that what is asked is the same.  (It speaks
 NFS 4.0 itself: Debian 12's libnfs cannot write more than 4 kB at a time by it, and NFS 3 needs a port mapper too.)
+Of two machines that exist already the first one's agent serves, at its address, and the second one is the peer.
 
 **What the figures cover.**  The client starts before the probe, and has written every file once before its start is
 answered; it is stopped after the probe's answer.  So the load is in full swing from the first sample to the last, and
@@ -26,7 +27,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from virtgauge.agent.channel import AgentError, Channel
+from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.ledger.records import Flag
 from virtgauge.plan import Section
 from virtgauge.platforms.base import Share
@@ -38,6 +39,10 @@ _EXPORT = "export"
 _ATTEMPT_S = 12.0  # How long nfs-ganesha may take to serve its first files; it takes one second
 _READY_S = 60.0
 _STOP_S = 30.0
+_MOMENT_S, _LONGER_S = 0.2, (2.0, 10.0)
+"""How long files are used to see that they are served; longer, in turn, where an operation may take long."""
+LONGEST_START_S = 180.0
+"""Of the load, with what it takes to find that files of a machine that exists already can be used."""
 _MEMORY_FILE_BYTES = 0x200000
 """The most that nfs-ganesha's memory filesystem can be told to keep of a file; it forgets the rest."""
 _CAPABILITIES = ("CAP_DAC_READ_SEARCH",)
@@ -66,8 +71,9 @@ class FileService:
     """What serves in a guest, and how the client reaches it."""
 
     name: str  # for people and for the record (``nfs-ganesha 4.3 (VFS)``)
-    # protocol, port, key: of the agent's load ``file_client``
+    # protocol, address, port, key: of the agent's load ``file_client``
     protocol: str
+    address: str
     port: int
     key: str
     fallback: str | None  # why the services that come first do not serve here; None when the first one does
@@ -77,7 +83,7 @@ class FileService:
 class FileTestbed(Testbed):
     """A guest and a peer at the two ends of a link, and a file service in the guest that was seen to serve."""
 
-    service: FileService
+    service: FileService | None = None  # of a machine that exists already as soon as its files are used
 
     async def set_up(self, settings: FileLoadSettings) -> None:
         """Launch both, and find the service.
@@ -85,6 +91,10 @@ class FileTestbed(Testbed):
         service serves.
         """
         stage = self.stage
+        if stage.platform.only_plain is not None:
+            await stage.launch()
+            self._peer = (await stage.launch_helper("client")).channel
+            return  # that its files cannot be used is no reason to give it up
         self._folder = stage.scratch_folder("files")
         stage.charge_kernel_threads()
         ganesha = find_ganesha()
@@ -98,13 +108,20 @@ class FileTestbed(Testbed):
 
     async def start(self, settings: FileLoadSettings) -> int:
         """Start the client; it is in full swing when this returns its number.
-        Raises AgentError: the service does not serve.
+        Raises AgentError: the service does not serve; ``lost``: the peer is gone.
         """
-        return await _start_client(self._peer, self.service, settings, _READY_S)
+        with self._peer_told():
+            if self.service is None:
+                self.service = await self._service_there(str(self.stage.platform.address))
+            return await _start_client(self._peer, self.service, settings, _READY_S)
 
     async def stop(self, client: int) -> dict[str, Any]:
-        """Stop the client: what it and the service came to, as docs/protocol.md says of ``load`` in a file cell."""
-        done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
+        """Stop the client: what it and the service came to, as docs/protocol.md says of ``load`` in a file cell.
+        Raises AgentError: ``lost``: the peer is gone.
+        """
+        assert self.service is not None
+        with self._peer_told():
+            done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
         seconds = done["elapsed_ns"] * 1e-9
         return {
             "name": "io",
@@ -115,6 +132,30 @@ class FileTestbed(Testbed):
             "written_mb_per_s": done["written_bytes"] / seconds / 1e6 if seconds > 0 else None,
             **{key: value for key, value in done.items() if key not in {"name", "achieved"}},
         }
+
+    @contextlib.contextmanager
+    def _peer_told(self) -> Iterator[None]:
+        """Tell the loss of the peer from that of the guest."""
+        try:
+            yield
+        except ChannelClosedError as error:
+            if self.guest.channel.closed:
+                raise
+            raise AgentError("lost", f"the peer, which uses the files of the load io, was lost: {error}") from error
+
+    async def _service_there(self, address: str) -> FileService:
+        """That of a machine that exists already, at its address.  Raises AgentError: its files cannot be used."""
+        why = "it is a machine that exists already, on which nothing is installed"
+        try:
+            return await self._own_service(address, why, None, _ATTEMPT_S, (_MOMENT_S, *_LONGER_S))
+        except (AgentError, TimeoutError) as error:
+            reason = error.message if isinstance(error, AgentError) else "no answer in time"
+            raise AgentError(
+                error.code if isinstance(error, AgentError) else "timeout",
+                f"files at {address}, port {_OWN_PORT} (TCP): {reason}; the address must be one of the machine's own, "
+                "and the port in nobody's use, and open to the peer",
+                error.errno if isinstance(error, AgentError) else None,
+            ) from error
 
     async def _find_service(self, ganesha: Ganesha | None, filesystems: tuple[str, ...]) -> FileService:
         """The first service that serves, in the order VFS (a disk), MEM (memory), the agent's own."""
@@ -130,10 +171,25 @@ class FileTestbed(Testbed):
                     reasons.append(f"nfs-ganesha ({filesystem}) does not: {words}")
                     if isinstance(error, AgentError) and error.errno == errno.ENOENT:  # no such program in this guest
                         break
+        fallback, folder = "; ".join(reasons), self._folder / "own"
+        return await self._own_service(GUEST_ADDRESS, fallback, folder, _READY_S, (_MOMENT_S,))
+
+    async def _own_service(
+        self, address: str, fallback: str, folder: Path | None, within_s: float, tried_s: tuple[float, ...]
+    ) -> FileService:
+        """The agent's own, with files in a folder of the guest's, or without names in the agent's own.
+        Raises AgentError: as :meth:`_served`.
+        """
         key = secrets.token_hex(16)
-        params = {"address": GUEST_ADDRESS, "port": _OWN_PORT, "token": key, "folder": str(self._folder / "own")}
-        service = FileService("agent file service", "agent", _OWN_PORT, key, "; ".join(reasons))
-        return await self._served("file_server", params, service, _READY_S)
+        params = {"address": address, "port": _OWN_PORT, "token": key} | ({"folder": str(folder)} if folder else {})
+        service = FileService("agent file service", "agent", address, _OWN_PORT, key, fallback)
+        guest = self.guest.channel
+        service = await self._served("file_server", params, service, within_s, tried_s)
+        # Where its files are, a service tells at its end: it begins anew.
+        ended = (await guest.request("load_stop", load=service.load, timeout_s=_STOP_S)).value
+        started = await guest.request("load_start", name="file_server", params=params, timeout_s=_STOP_S)
+        name = f"{service.name} ({ended['filesystem'] or 'on a filesystem that is not known here'})"
+        return dataclasses.replace(service, name=name, load=int(started.value["load"]))
 
     async def _try_ganesha(self, ganesha: Ganesha, filesystem: str, fallback: str | None) -> FileService:
         folder = self._folder
@@ -145,10 +201,13 @@ class FileTestbed(Testbed):
         libraries = ":".join(map(str, ganesha.libraries))
         server = [str(ganesha.program), "-F", "-f", str(folder / _CONFIGURATION), "-L", str(folder / _LOG)]
         argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", *server, "-p", str(folder / "pid"), "-N", "NIV_WARN"]
-        service = FileService(f"nfs-ganesha {ganesha.version} ({filesystem})", "nfs4", _NFS_PORT, _EXPORT, fallback)
-        return await self._served("program", {"argv": argv}, service, _ATTEMPT_S)
+        name = f"nfs-ganesha {ganesha.version} ({filesystem})"
+        service = FileService(name, "nfs4", GUEST_ADDRESS, _NFS_PORT, _EXPORT, fallback)
+        return await self._served("program", {"argv": argv}, service, _ATTEMPT_S, (_MOMENT_S,))
 
-    async def _served(self, load: str, params: dict[str, Any], service: FileService, within_s: float) -> FileService:
+    async def _served(
+        self, load: str, params: dict[str, Any], service: FileService, within_s: float, tried_s: tuple[float, ...]
+    ) -> FileService:
         """The service of this load, once files were written to it and read back right.
         Raises AgentError: it does not serve within the time; it has been stopped.
         """
@@ -157,16 +216,19 @@ class FileTestbed(Testbed):
         service = dataclasses.replace(service, load=int(started.value["load"]))
         small = FileLoadSettings(threads=2, file_mib=1, write_percent=30, flush_every=4)
         try:
-            client = await _start_client(self._peer, service, small, within_s)
-            await asyncio.sleep(0.2)
-            done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
-            if done["errors"] or not done["read_bytes"] or not done["written_bytes"]:
-                raise AgentError("os", f"{done['errors']} errors: {done['first_error']}")
+            for seconds in tried_s:
+                client = await _start_client(self._peer, service, small, within_s)
+                await asyncio.sleep(seconds)
+                done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
+                if done["errors"]:
+                    raise AgentError("os", f"{done['errors']} errors: {done['first_error']}")
+                if done["read_bytes"] and done["written_bytes"]:
+                    return service
+            raise AgentError("timeout", f"nothing was read, or written, within {tried_s[-1]:g} s")
         except BaseException:
             with contextlib.suppress(AgentError, TimeoutError):
                 await guest.request("load_stop", load=service.load, timeout_s=_STOP_S)
             raise
-        return service
 
 
 def load_flags(load: dict[str, Any]) -> Iterator[Flag]:
@@ -188,7 +250,7 @@ async def _start_client(peer: Channel, service: FileService, settings: FileLoadS
         "write_percent": settings.write_percent,
         "flush_every": settings.flush_every,
         "service": service.protocol,
-        "address": GUEST_ADDRESS,
+        "address": service.address,
         "port": service.port,
         "token": service.key,
         "seed": random.getrandbits(63),

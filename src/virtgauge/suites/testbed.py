@@ -106,7 +106,7 @@ class Stage:
         self.remote = remote  # the machine on which peers with interfaces are launched; None where that is this one
         self.machine = platform.machine()  # whose counters judge what is measured here
         self.guests: list[Guest] = []  # of the platform under test, in the order of their launch
-        self.peers: list[Guest] = []  # agents on the host that help to measure: a client, a tester
+        self.peers: list[Guest] = []  # agents beside them that help to measure: a client, a tester
         self.beside: Beside | None = None  # others that are measured at the same time
         self.cpus = cpus  # that all of it may run on; None: all of this machine's
         self._agent = agent  # for guests and peers alike
@@ -123,6 +123,11 @@ class Stage:
     async def launch_second(self, name: str, **wanted: Any) -> Guest:
         """A guest on the second of two machines that exist already, or another simulated one."""
         return await self._launch(self.platform.peer or self.platform, self.guests, name, wanted)
+
+    async def launch_helper(self, name: str) -> Guest:
+        """An agent on the second of two machines that exist already, of which only the first is under test."""
+        assert self.platform.peer is not None
+        return await self._launch(self.platform.peer, self.peers, name, {})
 
     async def launch_peer(self, name: str, **wanted: Any) -> Guest:
         """An agent on the host, beside the guests, or on the tester's; its CPU time is not theirs.
@@ -200,7 +205,8 @@ class Stage:
         return Accounting(
             cpu_ns=sum(times) if len(times) == len(each) else None,
             method=each[0].method,
-            of_this_machine=any(one.of_this_machine for one in each) or bool(self.peers),
+            of_this_machine=any(one.of_this_machine for one in each)
+            or any(peer.accounting().of_this_machine for peer in self.peers),
         )
 
     def confined_to(self) -> tuple[int, ...]:

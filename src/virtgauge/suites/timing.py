@@ -28,7 +28,7 @@ from virtgauge.specs.timing import watched_in
 from virtgauge.suites import spikes
 from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Distinct, Levels, Measurement, Sliced, Suite
-from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags
+from virtgauge.suites.file_load import LONGEST_START_S, FileLoadSettings, FileTestbed, load_flags
 from virtgauge.suites.testbed import Stage, Testbed
 
 Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
@@ -226,14 +226,15 @@ class TimingSuite(Suite):
             probe=probe,
             factors=factors,
             params=params,
-            timeout_s=2 * max_seconds + _SET_UP_S,
+            timeout_s=2 * max_seconds + _SET_UP_S + LONGEST_START_S * (factors["load"] == "io"),
             testbed=f"io-{self.settings.io.file_mib}" if factors["load"] == "io" else "guest",
             expected_s=_OVERHEAD_S + _SETTLING_S * (factors["load"] != "idle") + expected_s,
+            beside_peer=factors["load"] == "io",
             in_peace=probe != "cycle",
         )
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
-        """Cells with the I/O- and network-bound load have a peer and a network; the others a plain guest."""
+        """Cells with the I/O- and network-bound load have a peer and a network to it; the others a plain guest."""
         if testbed == "guest" or stage.platform.simulated:  # which invents the load too
             return await Testbed.of_one_guest(stage)
         made = FileTestbed(stage)

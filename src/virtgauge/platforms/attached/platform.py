@@ -94,6 +94,13 @@ def _is_a_hop(text: str) -> str:
     return text
 
 
+def _own_address(text: str) -> str:
+    address = ipaddress.IPv4Address(text)
+    if address.is_unspecified or address.is_loopback or address.is_multicast or text == "255.255.255.255":
+        raise ValueError("give an address at which another machine reaches it, such as 192.0.2.21")
+    return str(address)
+
+
 HopText = Annotated[str, AfterValidator(_is_a_hop)]
 RemoteFolder = Annotated[str, written_as(r"(?s)/.*", "give an absolute path of the remote machine, as /var/tmp")]
 
@@ -139,6 +146,11 @@ class MachineSettings(Section):
     wait_s: Annotated[float, Field(ge=1, le=86_400)] = 600.0
     """dial-in: how long the machine may take to call for the first time."""
 
+    address: Annotated[str, AfterValidator(_own_address)] | None = None
+    """Its own IPv4 address on the path between the two machines of a pair, such as ``192.0.2.21``: the suite
+    ``bandwidth`` sends its packets to that of the peer (port 8763, TCP and UDP), and beside the load `io` of the suite
+    ``timing`` the peer uses files at that of the first machine (port 2050, TCP)."""
+
     def _problems(self) -> Iterator[str]:
         own, others = (_OF_SSH, _OF_DIAL_IN) if self.via == "ssh" else (_OF_DIAL_IN, _OF_SSH)
         if stray := [field for field in others if field in self.model_fields_set]:
@@ -160,11 +172,7 @@ class MachineSettings(Section):
 
 
 class PeerSettings(MachineSettings):
-    """A second machine that exists already, beside the first. The keys are those of the first, and one of its own."""
-
-    address: Annotated[str, AfterValidator(lambda text: str(ipaddress.IPv4Address(text)))] | None = None
-    """Its IPv4 address on the path between the two machines, such as ``192.0.2.21``: where the suite ``bandwidth``
-    sends its packets (port 8763, TCP and UDP)."""
+    """A second machine that exists already, beside the first, by the same keys."""
 
 
 class PortsSettings(Section):
@@ -260,8 +268,9 @@ class AttachedPlatform(Platform):
 
     def __init__(self, settings: MachineSettings) -> None:
         self.settings: MachineSettings = settings
+        self.address = settings.address
         if isinstance(settings, AttachedSettings) and settings.peer is not None:
-            self.peer, self.peer_address = AttachedPlatform(settings.peer), settings.peer.address
+            self.peer = AttachedPlatform(settings.peer)
         if isinstance(settings, AttachedSettings) and (ports := settings.ports) is not None:
             self.cabling = Cabling(ports.here, ports.there, ports.forwards == "bridge", ports.set_up)
 

@@ -86,7 +86,8 @@ async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind
     if settings.as_is:
         await stage.launch(TESTED, ready_timeout_s=_READY_S)
         receiver = await stage.launch_second(RECEIVER, ready_timeout_s=_READY_S)
-        address = stage.platform.peer_address or RECEIVER_END.address  # which a simulated one has
+        peer = stage.platform.peer
+        address = (peer.address if peer else None) or RECEIVER_END.address  # which a simulated one has
         return BandwidthTestbed(stage, receiver, None, Path(), None, address)
     if isinstance(platform := stage.platform, SimulatedPlatform):
         _, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]

@@ -39,7 +39,7 @@ pub struct Asked {
     address: Parsed<IpAddr>,
     port: Int<1, 65_535>,
     token: Text<LONGEST_TEXT>,
-    folder: Text<1024>,
+    folder: Option<Text<1024>>,
 }
 
 /// A service that runs.
@@ -74,6 +74,8 @@ pub struct FileServerWork {
 #[derive(Debug)]
 struct Service {
     folder: Folder,
+    /// Whether files have names there, or each connection has one without.
+    by_name: bool,
     token: String,
     filesystem: Option<&'static str>,
     counts: Counts,
@@ -105,14 +107,19 @@ impl Load for FileServer {
     /// Listens on the address, and on no other.
     fn start(asked: Asked) -> Result<Self, Failure> {
         let address = SocketAddr::new(asked.address.0, asked.port.0 as u16);
-        let (token, folder) = (asked.token.0, Folder::make(&asked.folder.0)?);
+        let (token, by_name) = (asked.token.0, asked.folder.is_some());
+        let folder = asked.folder.map_or_else(Folder::working, |path| Folder::make(&path.0))?;
+        if !by_name {
+            let made = folder.unnamed();
+            made.map_err(|error| Failure::os("making a file in the folder in which the agent was started", &error))?;
+        }
         let listener =
             TcpListener::bind(address).map_err(|error| Failure::os(&format!("listening on {address}"), &error))?;
         listener.set_nonblocking(true).map_err(|error| Failure::os("making a socket non-blocking", &error))?;
         let stop = Arc::new(Cancellation::new().map_err(|error| Failure::os("eventfd", &error))?);
         let filesystem = filesystem(&folder);
         let (counts, connections) = (Counts::default(), Mutex::default());
-        let service = Arc::new(Service { folder, token, filesystem, counts, connections });
+        let service = Arc::new(Service { folder, by_name, token, filesystem, counts, connections });
         let acceptor = {
             let (service, stop) = (Arc::clone(&service), Arc::clone(&stop));
             named("file-server").spawn(move || accept(&listener, &service, &stop))
@@ -137,8 +144,10 @@ impl Load for FileServer {
         for (_, thread) in open {
             let _ = thread.join();
         }
-        for file in 0..MOST_FILES as u16 {
-            self.service.folder.remove(&name(file));
+        if self.service.by_name {
+            for file in 0..MOST_FILES as u16 {
+                self.service.folder.remove(&name(file));
+            }
         }
         self.service.folder.remove_if_empty();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -222,7 +231,7 @@ impl Service {
             return Ok(());
         };
         stream.set_read_timeout(None)?;
-        let file = self.folder.file(&name(number))?;
+        let file = if self.by_name { self.folder.file(&name(number)) } else { self.folder.unnamed() }?;
         self.counts.connections.fetch_add(1, Ordering::Relaxed);
         stream.write_all(&[WELCOME])?;
         let mut block = Vec::new();
