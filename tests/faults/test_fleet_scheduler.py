@@ -55,10 +55,13 @@ def note(*words):
     with open(os.environ["NOTES"], "a") as notes:
         print(*words, file=notes)
 
-def lingering(function, before, after, name, place="LINGER"):
+def lingering(function, before, after, name):
     async def call(*given):
         note(before, *name(*given))
-        await asyncio.sleep(float(open(os.environ[place]).read()))
+        if before == "measures":
+            await asyncio.sleep(float(open(os.environ["LINGER_BATCH"]).read()))
+        while os.path.exists(os.environ["HELD"] + before):
+            await asyncio.sleep(0.05)
         found = await function(*given)
         note(after, *name(*given))
         return found
@@ -67,7 +70,7 @@ def lingering(function, before, after, name, place="LINGER"):
 def batch(place, assignment, *_):
     return ("north", "south")[assignment.first_block // 100_000], assignment.block % 100_000, assignment.arm
 
-work.Workplace.measure = lingering(work.Workplace.measure, "measures", "measured", batch, "LINGER_BATCH")
+work.Workplace.measure = lingering(work.Workplace.measure, "measures", "measured", batch)
 work._enlist = lingering(work._enlist, "enlists", "enlisted", lambda request: ())
 coordinator.Coordinator._measure = lingering(
     coordinator.Coordinator._measure, "next", "merged", lambda of, host, placed: (host.name,)
@@ -77,7 +80,7 @@ sys.exit(cli.main())
 
 
 class LostScheduler:
-    """A scheduler that can be killed, two workers and a coordinator, which linger and note what they do."""
+    """A scheduler that can be killed, two workers and a coordinator, which note what they do, and can be held there."""
 
     def __init__(self, folder, stack):
         self.folder, self._stack = folder, stack
@@ -89,9 +92,8 @@ class LostScheduler:
             self.port = free.getsockname()[1]
         self.notes = folder / "notes"
         self.notes.touch()
-        self.linger, self.linger_batch = folder / "linger", folder / "linger-batch"
-        for path in (self.linger, self.linger_batch):
-            path.write_text("0.5")
+        self.linger_batch = folder / "linger-batch"
+        self.linger_batch.write_text("0.5")
         self.start_scheduler()
         for name in HOSTS:
             words = ["worker", "--scheduler", f"tls://127.0.0.1:{self.port}", "--name", name]
@@ -102,7 +104,7 @@ class LostScheduler:
         """``virtgauge fleet …``."""
         own = {
             "NOTES": str(self.notes),
-            "LINGER": str(self.linger),
+            "HELD": f"{self.folder}/held-",
             "LINGER_BATCH": str(self.linger_batch),
             "VIRTGAUGE_STATE": str(state or self.folder / "state"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
@@ -115,8 +117,16 @@ class LostScheduler:
         self._stack.callback(ended, process)
         return process
 
+    def hold(self, before):
+        """Whoever notes this from now on stays there, however late it is seen, until it is let go."""
+        (self.folder / f"held-{before}").touch()
+
+    def let_go(self, before):
+        (self.folder / f"held-{before}").unlink()
+
     def run(self, wait_s=60):
-        """A run that has begun."""
+        """A run that has begun; its workers are there."""
+        wait_until("both workers", lambda: self.workers_are_there(1))
         plan = self.folder / "plan.toml"
         plan.write_text(PLAN.format(wait_s=wait_s, port=self.port, ends=self.ends))
         return self.command("run", plan, "--out", self.folder / "run", "--progress", "lines")
@@ -132,8 +142,8 @@ class LostScheduler:
             return True
         return False
 
-    def workers_are_back(self):
-        return all((self.folder / f"{name}.log").read_text().count("is connected to") == 2 for name in HOSTS)
+    def workers_are_there(self, times):
+        return all((self.folder / f"{name}.log").read_text().count("is connected to") == times for name in HOSTS)
 
     def kill_scheduler(self):
         self.scheduler.send_signal(signal.SIGKILL)
@@ -170,16 +180,20 @@ def lost(tmp_path, private_state, any_agent):
 
 
 def test_a_scheduler_that_is_killed_in_enrolment_between_batches_and_in_batches_costs_nothing(lost):
+    lost.hold("enlists")
     run = lost.run()
     wait_until("an enrolment", lambda: lost.noted("enlists"))
     lost.kill_scheduler()
+    lost.hold("next")
+    lost.let_go("enlists")
     wait_until("its end, which nobody hears", lambda: lost.noted("enlisted"))
     lost.start_scheduler()
 
     wait_until("a moment between batches", lambda: lost.noted("next"))
     assert lost.noted("measures") == 0
     lost.kill_scheduler()
-    lost.linger_batch.write_text("2")  # workers come back at different moments, and all are to be in a batch
+    lost.linger_batch.write_text("2.5")  # workers come back at different moments, and all are to be in a batch
+    lost.let_go("next")
     lost.start_scheduler()
 
     wait_until("the second batch of each", lambda: all(lost.noted("measures", name) >= 2 for name in HOSTS))
@@ -199,9 +213,12 @@ def test_a_scheduler_that_is_killed_in_enrolment_between_batches_and_in_batches_
 
 
 def test_a_scheduler_that_stays_away_ends_the_run_as_incomplete_and_it_can_be_resumed(lost):
+    lost.hold("measures")
     run = lost.run(wait_s=2)
     wait_until("a batch of each", lambda: all(lost.noted("measures", name) for name in HOSTS))
     lost.kill_scheduler()
+    lost.let_go("measures")
+    wait_until("their end, which nobody hears", lambda: lost.noted("measured") == 2)
     out, err = run.communicate(timeout=60)
     assert run.returncode == ExitCode.FAILED, out + err
     assert f" fleet resume {lost.folder / 'run'}" in out + err
@@ -210,7 +227,8 @@ def test_a_scheduler_that_stays_away_ends_the_run_as_incomplete_and_it_can_be_re
 
     with_them = datetime.datetime.now(datetime.UTC).isoformat()
     lost.start_scheduler()
-    wait_until("both workers", lost.workers_are_back)  # which look for it every few seconds: the plan's 2 s are fewer
+    # They look for it every few seconds: the plan's 2 s are fewer.
+    wait_until("both workers", lambda: lost.workers_are_there(2))
     again = lost.command("resume", lost.folder / "run")
     out, err = again.communicate(timeout=120)
     assert again.returncode == ExitCode.OK, out + err

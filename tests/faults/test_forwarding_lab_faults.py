@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from platforms.conftest import traces
+from platforms.conftest import traces, undisturbed
 from pyroute2 import IPRoute
 from sampled import sampled
 from suites.forwarding_labs import PLATFORMS, RUNC, SIZE, laboratory, tally
@@ -94,11 +94,16 @@ async def test_a_full_queue_of_a_guest_is_where_its_losses_are(private_state):
     async with laboratory(PLATFORMS["virtio"]) as lab:
         await lab.check()
         counted = await tally(lab)
-        trial = await counted.measure((1.0, 0.0), 300_000, 0.3)
-        assert trial.flows[0].lost > 0
-        [ledger] = counted.accounts
-        assert ledger.places.get("port in0", 0) > 0.9 * trial.lost
-        assert "port in1" not in ledger.places
+
+        async def lost_at_its_queue() -> tuple[int, int]:
+            trial = await counted.measure((1.0, 0.0), 300_000, 0.3)
+            assert trial.flows[0].lost > 0
+            places = counted.accounts[-1].places
+            assert "port in1" not in places
+            return places.get("port in0", 0), trial.lost
+
+        # A kernel that does not get to its work meanwhile loses frames before they come to the queue.
+        await undisturbed(lost_at_its_queue, lambda found: found[0] > 0.9 * found[1])
 
 
 async def test_a_step_of_the_testers_clock_is_flagged(private_state, monkeypatch):

@@ -41,7 +41,7 @@ def agent_programs() -> list[str]:
 
 async def gone(tag: str) -> bool:
     """Whether nothing of the remote side is there any more; waited for, because the remote side ends on its own."""
-    for _ in range(200):
+    for _ in range(600):
         if not remote_folders(tag) and not agents_of(tag):
             return True
         await asyncio.sleep(0.05)

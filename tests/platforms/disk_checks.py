@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import struct
@@ -91,6 +92,7 @@ async def shell(guest: Guest, script: str, timeout_s: float = 120.0) -> tuple[in
 def flushes_of_loop(image: Path) -> int:
     """How many flushes the loop device of an image has done; see the kernel's Documentation/block/stat.rst."""
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        if backing.read_text().strip() == str(image):
-            return int((backing.parent.parent / "stat").read_text().split()[15])
+        with contextlib.suppress(OSError):  # another's, gone in between
+            if backing.read_text().strip() == str(image):
+                return int((backing.parent.parent / "stat").read_text().split()[15])
     raise AssertionError(f"no loop device of {image}")

@@ -111,7 +111,7 @@ def ssh_server(
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
         process.terminate()
-        process.wait(5)
+        process.wait(30)
 
 
 def _free_port(address: str) -> int:
@@ -122,7 +122,7 @@ def _free_port(address: str) -> int:
 
 def _wait_until_it_listens(server: SshServer) -> None:
     listening = re.compile(rf":{server.port:04X} [0-9A-F]{{8}}:0000 0A")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert server.process.poll() is None, (server.folder / "log").read_text()
         if listening.search(Path(f"/proc/{server.process.pid}/net/tcp").read_text()):  # of its own network

@@ -229,6 +229,7 @@ sleep_samples = 100
 [validity]
 foreign_load = 1.0
 steal = 1.0
+clock_ppm = 1_000_000.0
 """
 
 

@@ -246,6 +246,7 @@ sleeps = []
 [validity]
 foreign_load = 1.0
 steal = 1.0
+clock_ppm = 1_000_000.0
 """
 
 

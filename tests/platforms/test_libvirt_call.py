@@ -61,6 +61,8 @@ management = "{management}"
 
 [validity]
 foreign_load = 1.0
+steal = 1.0
+clock_ppm = 1_000_000.0
 
 [suite.timing]
 loads = ["idle"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from platforms.conftest import burnt_share, require, running
+from platforms.conftest import burnt_share, require, running, undisturbed
 from platforms.disk_checks import PLATFORMS, disk, shell
 from sampled import on, sampled
 
@@ -96,9 +97,8 @@ async def test_a_limit_holds_by_outside_accounting_and_can_be_lifted(platform: P
         assert applied.no_effect == ()
         before = guest.throttling()
         async with busy(guest):
-            (limited,) = await received(2.0, guest)
+            await undisturbed(lambda: received(2.0, guest), lambda found: found[0] < 0.33)
             after = guest.throttling()
-            assert limited < 0.33
             assert before is not None
             assert after is not None
             span = after.since(before)
@@ -132,11 +132,10 @@ async def test_every_process_of_the_guest_is_in_the_group_that_is_set(
                 controllers = [line.split(":")[1] for line in lines if group in line]
                 assert {"cpu", "cpuset"} <= {name for part in controllers for name in part.split(",")} or not v1
                 for task in Path(f"/proc/{pid}/task").iterdir():
-                    with contextlib.suppress(FileNotFoundError):  # a thread that has ended
+                    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
                         status = (task / "status").read_text()
                         assert f"Cpus_allowed_list:\t{CORE}\n" in status
-            (used,) = await received(2.0, guest)
-        assert used < 0.55
+            await undisturbed(lambda: received(2.0, guest), lambda found: found[0] < 0.55)
 
 
 @on("runc", ELSEWHERE)
@@ -156,8 +155,8 @@ async def test_weights_divide_one_core_in_their_ratio(platform: Platform, spec: 
         assert {"cpu.shares": "3072", "cpu.weight": "300"}.items() & said.in_force.items()
         async with busy(heavy, light):
             await asyncio.sleep(1.0)
-            ours, theirs = await received(4.0, heavy, light)
-        assert ours / theirs == pytest.approx(3.0, rel=0.1)
+            ratio = pytest.approx(3.0, rel=0.1)
+            await undisturbed(lambda: received(4.0, heavy, light), lambda found: found[0] / found[1] == ratio)
 
 
 @on("runc", ELSEWHERE)
@@ -179,10 +178,11 @@ async def test_disk_limits_hold_for_what_is_written_and_read_past_the_cache(
         assert free > 2 * bound
         applied = await guest.apply(Policy(disk=ALL))
         assert sorted(value.split()[-1] for value in applied.in_force.values()) == [str(bound), str(2 * bound)]
-        written, _ = await disk_rate(guest, data.folder, "write", 2.0)
-        assert 0.5 * bound < written < 1.15 * bound
-        read, _ = await disk_rate(guest, data.folder, "read", 2.0)
-        assert bound < read < 2.3 * bound
+        for operation, most in (("write", bound), ("read", 2 * bound)):
+            # Never more; less, where the machine stands still meanwhile.
+            within = functools.partial(disk_rate, guest, data.folder, operation, 2.0)
+            rate, _ = await undisturbed(within, lambda found, most=most: found[0] > 0.5 * most)
+            assert rate < 1.15 * most
         applied = await guest.apply(Policy(disk=DiskLimits(write_iops=20)))
         written, _ = await disk_rate(guest, data.folder, "write", 2.0)
         assert written < 1.15 * 20 * 65536

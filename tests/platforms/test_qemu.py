@@ -89,7 +89,9 @@ async def test_an_emulated_guests_clock_runs_at_the_rate_of_the_hosts_counter(
         return
     counted_ns = (end["tsc"] - begin["tsc"]) / guest.boot.tsc_khz * 1e6
     assert counted_ns > 2.9e9
-    assert end["monotonic_raw_ns"] - begin["monotonic_raw_ns"] == pytest.approx(counted_ns, rel=300e-6)
+    passed_ns = end["monotonic_raw_ns"] - begin["monotonic_raw_ns"]
+    read_within_ns = (begin["bracket_ns"] + end["bracket_ns"]) / 2  # next to nothing, unless a reading was interrupted
+    assert abs(passed_ns - counted_ns) < 300e-6 * counted_ns + read_within_ns
 
 
 @pytest.mark.full

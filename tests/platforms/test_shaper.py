@@ -17,7 +17,8 @@ from virtgauge.network.shaper import Bucket, Impairment, dropped_frames, has_net
 pytestmark = pytest.mark.slow
 
 HERE, THERE = "10.61.0.1", "10.61.0.2"
-SENT, PAYLOAD, FRAME = 300, 1000, 1042
+SENT, PAYLOAD, FRAME = 2000, 1000, 1042
+"""So many that the queue is full, though this process may stand still for a second while it sends them."""
 
 
 @pytest.fixture

@@ -81,9 +81,22 @@ async def test_what_makes_cycles_late_is_named(injected: Any, where: str, name: 
     require(await place.platform.probe(), where)
     known = where in ("host", "runc") or numbered_as_traced()
     require(Availability(known, "processes have other numbers here than in traces"), "first-pid-namespace")
+    tried = [await rightly_named(injected, place, injection)]
+    if not tried[0][0]:  # a pause of the machine may have made the worst cycles late: then the next two must be right
+        tried += [await rightly_named(injected, place, injection) for _ in range(2)]
+    assert all(right for right, _ in tried[-2:]), tried
+
+
+async def rightly_named(injected: Any, place: Any, injection: Any) -> tuple[bool, object]:
+    """Whether nine of ten cycles of a trial are named for what was done, and what they are named for."""
+    found: Any = []
     with Scope() as scope:
-        found = await injected.causes(scope, place, injection)
+        try:
+            found = await injected.causes(scope, place, injection)
+            right = sum(injection.is_named(*one) for one in found) >= injected.RIGHT * len(found)
+        except injected.BenchmarkError as error:
+            found, right = str(error), False
         assert tracing.instance_of(scope.tag) is None
         tag = scope.tag
     assert left_behind(tag) == []
-    assert sum(injection.is_named(*one) for one in found) >= injected.RIGHT * len(found), found
+    return right, found

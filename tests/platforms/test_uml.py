@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from platforms import guest_checks as check
-from platforms.conftest import burnt_share, require, running, traces
+from platforms.conftest import burnt_share, kept_in_loops, require, running, traces, undisturbed
 from platforms.disk_checks import check_an_image_is_the_root, disk, root_image, shell
 
 from virtgauge.agent import AgentBinary
@@ -23,6 +23,7 @@ from virtgauge.host.policy import DiskLimits, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, LaunchError, Share
 from virtgauge.platforms.uml import UmlPlatform
+from virtgauge.suites.answers import decode_histogram
 
 CAP_KILL, CAP_SYS_ADMIN, CAP_SYS_BOOT = 5, 21, 22
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -74,14 +75,16 @@ async def test_its_clock_is_a_system_call_and_agrees_with_the_counter(platform: 
         counters = await guest.channel.request("probe", name="timer_cost", params={"function": "rdtscp"} | params)
         hptimes = await guest.channel.request("probe", name="timer_cost", params={"function": "hptime"} | params)
     assert facts["vdso"] is False
-    assert counters.value["distribution"]["mean"] < kernels.value["distribution"]["mean"] / 10
+    # Of a mean, a single turn of another process among so few reads would be most.
+    counters_ps, kernels_ps = (decode_histogram(one.value["distribution"]).median for one in (counters, kernels))
+    assert counters_ps < kernels_ps / 10
     # This kernel lists no counter that it watches over, so hptime does not trust one.
     assert facts["clocksource"]["available"] == ["timer"]
     assert "not synchronized" in hptimes.value["hptime_fallback_reason"]
     first, last = kernels.value["clocks_start"], hptimes.value["clocks_end"]
     if first["tsc_ns"] is not None:
-        passed = last["tsc_ns"] - first["tsc_ns"]
-        assert last["monotonic_raw_ns"] - first["monotonic_raw_ns"] == pytest.approx(passed, rel=0.01)
+        passed, by_kernel = (last[clock] - first[clock] for clock in ("tsc_ns", "monotonic_raw_ns"))
+        assert abs(by_kernel - passed) < 0.01 * passed + (first["bracket_ns"] + last["bracket_ns"]) / 2
 
 
 async def test_accounting_covers_the_guests_processes(platform: UmlPlatform, spec: Spec) -> None:
@@ -102,8 +105,7 @@ async def test_what_limits_it_holds(platform: UmlPlatform, scope: Scope, spec: S
         assert "30000" in " ".join(applied.in_force.values())
         assert any("write_bps_device" in name or name == "io.max" for name in applied.in_force)
         assert any("page cache" in part for part in applied.no_effect)
-        outside, _ = await burnt_share(guest, 3.0, 2)
-        assert outside < 0.33
+        await undisturbed(lambda: burnt_share(guest, 3.0, 2), lambda found: found[0] < 0.33)
         lifted = await guest.apply(Policy())
         assert lifted.in_force == {}
 
@@ -209,7 +211,7 @@ async def test_a_killed_controller_is_reclaimed(platform: UmlPlatform, agent: Ag
     settings = json.dumps({"disk_image": str(root_image(tmp_path, agent.path, "raw"))})
     tag = check.check_a_killed_controller_is_reclaimed("uml", settings, disk_mib=16)
     assert traces(tag) == []
-    assert str(tmp_path) not in "".join(path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
+    assert not kept_in_loops(*tmp_path.iterdir())
 
 
 async def test_a_state_folder_with_blanks_does_not_matter(
