@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,12 +105,3 @@ def ended(process: subprocess.Popen[str]) -> None:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
-
-
-def wait_until(what: str, seen: object, within: float = 60.0) -> None:
-    give_up = time.monotonic() + within
-    while time.monotonic() < give_up:
-        if callable(seen) and seen():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{what} did not come within {within} s")

@@ -6,8 +6,9 @@ import dataclasses
 import os
 import struct
 import subprocess
-import time
 from pathlib import Path
+
+from waiting import wait_until
 
 from virtgauge.suites.storage.flushes import launcher_prefix
 
@@ -102,10 +103,7 @@ def compile_programs(folder: Path) -> None:
 
 def until_gone(counters: Path) -> None:
     """Wait until no process of a laboratory is left: what counts the flushes of a static program ends after it."""
-    deadline = time.monotonic() + 20
-    while supervisors(counters):
-        assert time.monotonic() < deadline, supervisors(counters)
-        time.sleep(0.01)
+    wait_until("the end of a laboratory", lambda: not supervisors(counters), within=20)
 
 
 def supervisors(counters: Path) -> list[str]:

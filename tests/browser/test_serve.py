@@ -10,9 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from served_runs import EVIL, HOST, add_block, served, under_way
 from synthetic import SyntheticArm, arm_record, cells, manifest, synthetic_ledger
+from waiting import wait_until
 
 from virtgauge.ledger.records import SCHEDULED
 from virtgauge.ledger.store import Ledger
@@ -249,14 +249,6 @@ def test_no_page_scrolls_sideways(context: BrowserContext, tmp_path: Path) -> No
             assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def wait_until(holds: Callable[[], object]) -> None:
-    for _ in range(2000):
-        if holds():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never was so")
-
-
 def test_the_command_serves_until_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
     synthetic_ledger(tmp_path / "runs" / "whole", blocks=1, design=FEW).close()
     command = [sys.executable, "-m", "virtgauge.cli", "serve"]
@@ -269,7 +261,7 @@ def test_the_command_serves_until_ctrl_c_and_leaves_nothing(tmp_path: Path) -> N
     with contextlib.closing(http.client.HTTPConnection(address.removeprefix("http://").strip("/"))) as connection:
         connection.request("GET", path + "/report")  # the answer of which would take seconds
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(lambda: children.read_text())
+        wait_until("a child", children.read_text)
         (maker,) = map(int, children.read_text().split())
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fleet_hosts import ended, wait_until
+from fleet_hosts import ended
 from suites.simulated_runs import plan_of, simulated
+from waiting import wait_until
 
 from virtgauge.errors import ExitCode
 from virtgauge.fleet.cluster import TlsFiles

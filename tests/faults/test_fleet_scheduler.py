@@ -10,7 +10,8 @@ import sys
 from collections import Counter
 
 import pytest
-from fleet_hosts import ended, wait_until
+from fleet_hosts import ended
+from waiting import wait_until
 
 from virtgauge.errors import ExitCode
 from virtgauge.fleet.cluster import TlsFiles

@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from fleet_hosts import NORTH, both_workers, scheduler, two_hosts, wait_until
+from fleet_hosts import NORTH, both_workers, scheduler, two_hosts
 from sampled import sampled
+from waiting import wait_until
 
 from virtgauge.host.process import stat_fields, tree_pids
 from virtgauge.ledger.records import TrialStatus

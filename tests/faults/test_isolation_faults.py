@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from platforms.conftest import left_behind, traces
+from platforms.conftest import assert_removed, traces
 from sampled import sampled
 from suites.isolation_testbeds import Pair, flags, pair
 
@@ -220,7 +220,7 @@ def test_a_controller_that_is_killed_in_a_trial_leaves_what_clean_removes():
     tag = dead.stdout.strip()
     assert traces(tag) != []
     reclaim_dead()
-    assert left_behind(tag) == []  # a guest of another test may have copied the mount of a disk
+    assert_removed(tag)
 
 
 @marked

@@ -53,6 +53,12 @@ def left_behind(tag: str, within_s: float = 90.0) -> list[str]:
     return _staying(lambda: traces(tag), within_s)
 
 
+def assert_removed(tag: str) -> None:
+    """Nothing is left: of loop devices, which another test's guest may hold, after a while; of all else, at once."""
+    assert [trace for trace in traces(tag) if not trace.startswith("loop device of ")] == []
+    assert left_behind(tag) == []
+
+
 def kept_in_loops(*images: Path, within_s: float = 90.0) -> list[str]:
     """Those images that stay behind loop devices, though nothing of the test uses them; see :func:`left_behind`."""
     return _staying(lambda: sorted({*map(str, images)} & {*loop_files()}), within_s)
@@ -94,7 +100,7 @@ def scope(private_state: Path) -> Iterator[Scope]:
     with Scope() as scope:
         yield scope
         tag = scope.tag
-    assert left_behind(tag) == []
+    assert_removed(tag)
 
 
 @pytest.fixture

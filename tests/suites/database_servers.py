@@ -15,8 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from waiting import wait_until
+
 import virtgauge
-from virtgauge.host.process import text_of
+from virtgauge.host.process import ProcessIdentity
 from virtgauge.suites.storage.client import find_sensorstore
 from virtgauge.suites.storage.databases import account
 from virtgauge.suites.storage.databases.base import Database, Durability, Found, Instance, Profile
@@ -51,15 +53,7 @@ def answer_of(command: str, specification: Mapping[str, Any]) -> dict[str, Any]:
 
 def until_ended(processes: list[int]) -> None:
     """Wait until none of them runs; one that nobody has asked how it ended does not."""
-    deadline = time.monotonic() + 20
-    while any(map(_runs, processes)):
-        assert time.monotonic() < deadline, processes
-        time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    told = text_of(Path(f"/proc/{pid}/stat"))
-    return told is not None and told.rpartition(")")[2].split()[0] != "Z"
+    wait_until(f"the end of {processes}", lambda: not any(map(ProcessIdentity.of, processes)), within=20)
 
 
 class RunningServer:
@@ -148,10 +142,8 @@ class RunningServer:
         argv = [str(find_sensorstore()), "measure", json.dumps(specification | limits)]
         self.acknowledged.unlink(missing_ok=True)
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as writer:
-            deadline = time.monotonic() + 60
-            while not (self.acknowledged.exists() and self.acknowledged.stat().st_size > _NOTES_HEADER):
-                assert time.monotonic() < deadline, "nothing was acknowledged"
-                time.sleep(0.01)
+            notes = self.acknowledged
+            wait_until("a first acknowledgement", lambda: notes.exists() and notes.stat().st_size > _NOTES_HEADER)
             time.sleep(0.7)
             self._kill()
             writer.wait(timeout=60)

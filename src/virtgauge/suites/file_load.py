@@ -149,13 +149,12 @@ class FileTestbed(Testbed):
         try:
             return await self._own_service(address, why, None, _ATTEMPT_S, (_MOMENT_S, *_LONGER_S))
         except (AgentError, TimeoutError) as error:
-            reason = error.message if isinstance(error, AgentError) else "no answer in time"
-            raise AgentError(
-                error.code if isinstance(error, AgentError) else "timeout",
-                f"files at {address}, port {_OWN_PORT} (TCP): {reason}; the address must be one of the machine's own, "
-                "and the port in nobody's use, and open to the peer",
-                error.errno if isinstance(error, AgentError) else None,
-            ) from error
+            told = error if isinstance(error, AgentError) else AgentError("timeout", "no answer in time")
+            words = (
+                f"files at {address}, port {_OWN_PORT} (TCP): {told.message}; the address must be one of the machine's "
+                "own, and the port in nobody's use, and open to the peer"
+            )
+            raise AgentError(told.code, words, told.errno) from error
 
     async def _find_service(self, ganesha: Ganesha | None, filesystems: tuple[str, ...]) -> FileService:
         """The first service that serves, in the order VFS (a disk), MEM (memory), the agent's own."""
@@ -172,10 +171,15 @@ class FileTestbed(Testbed):
                     if isinstance(error, AgentError) and error.errno == errno.ENOENT:  # no such program in this guest
                         break
         fallback, folder = "; ".join(reasons), self._folder / "own"
-        return await self._own_service(GUEST_ADDRESS, fallback, folder, _READY_S, (_MOMENT_S,))
+        return await self._own_service(GUEST_ADDRESS, fallback, folder, _READY_S)
 
     async def _own_service(
-        self, address: str, fallback: str, folder: Path | None, within_s: float, tried_s: tuple[float, ...]
+        self,
+        address: str,
+        fallback: str,
+        folder: Path | None,
+        within_s: float,
+        tried_s: tuple[float, ...] = (_MOMENT_S,),
     ) -> FileService:
         """The agent's own, with files in a folder of the guest's, or without names in the agent's own.
         Raises AgentError: as :meth:`_served`.
@@ -203,10 +207,15 @@ class FileTestbed(Testbed):
         argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", *server, "-p", str(folder / "pid"), "-N", "NIV_WARN"]
         name = f"nfs-ganesha {ganesha.version} ({filesystem})"
         service = FileService(name, "nfs4", GUEST_ADDRESS, _NFS_PORT, _EXPORT, fallback)
-        return await self._served("program", {"argv": argv}, service, _ATTEMPT_S, (_MOMENT_S,))
+        return await self._served("program", {"argv": argv}, service, _ATTEMPT_S)
 
     async def _served(
-        self, load: str, params: dict[str, Any], service: FileService, within_s: float, tried_s: tuple[float, ...]
+        self,
+        load: str,
+        params: dict[str, Any],
+        service: FileService,
+        within_s: float,
+        tried_s: tuple[float, ...] = (_MOMENT_S,),
     ) -> FileService:
         """The service of this load, once files were written to it and read back right.
         Raises AgentError: it does not serve within the time; it has been stopped.

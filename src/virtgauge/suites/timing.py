@@ -221,15 +221,16 @@ class TimingSuite(Suite):
     def _of_probe(
         self, probe: str, factors: dict[str, str], params: dict[str, Any], max_seconds: float, expected_s: float
     ) -> Cell:
+        used = factors["load"] == "io"  # by the peer of a file service
         return Cell(
             suite=self.name,
             probe=probe,
             factors=factors,
             params=params,
-            timeout_s=2 * max_seconds + _SET_UP_S + LONGEST_START_S * (factors["load"] == "io"),
-            testbed=f"io-{self.settings.io.file_mib}" if factors["load"] == "io" else "guest",
+            timeout_s=2 * max_seconds + _SET_UP_S + LONGEST_START_S * used,
+            testbed=f"io-{self.settings.io.file_mib}" if used else "guest",
             expected_s=_OVERHEAD_S + _SETTLING_S * (factors["load"] != "idle") + expected_s,
-            beside_peer=factors["load"] == "io",
+            beside_peer=used,
             in_peace=probe != "cycle",
         )
 
